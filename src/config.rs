@@ -1,0 +1,108 @@
+//! What the user asked for, read once and checked. Nothing here binds, opens or starts anything.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The checked configuration. Afterwards it is only read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `web.*`
+    pub web: Web,
+    /// `nvml.*`
+    pub nvml: Nvml,
+    /// `path.*`
+    pub path: Paths,
+    /// `memory.*`
+    pub memory: Memory,
+    /// `process.*`
+    pub process: Process,
+    /// `telemetry.*`
+    pub telemetry: Telemetry,
+    /// `log.*`
+    pub log: Log,
+    /// `--demo`: the scenario's name or path, where the GPUs are simulated.
+    pub demo: Option<String>,
+}
+
+/// The web server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Web {
+    /// `web.listen-address`: at least one.
+    pub listen_addresses: Vec<SocketAddr>,
+    /// `web.telemetry-path`: begins with `/` and is none of the exporter's other paths.
+    pub telemetry_path: String,
+}
+
+/// The driver's library.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nvml {
+    /// `nvml.library`: a path, where the library is not to be searched for.
+    pub library: Option<PathBuf>,
+    /// `nvml.call-timeout`: a call that takes longer marks its GPU as stalled.
+    pub call_timeout: Duration,
+}
+
+/// Where the host's files lie.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Paths {
+    /// `path.procfs`
+    pub procfs: PathBuf,
+    /// `path.passwd`: a passwd file to read user names from, instead of asking the system.
+    pub passwd: Option<PathBuf>,
+}
+
+/// The memory lane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// `memory.rate`: samples a second, 1 to 1000.
+    pub rate: f64,
+    /// `memory.idle-rate`: samples a second while no process uses any GPU, at most `rate`.
+    pub idle_rate: f64,
+    /// `memory.peak-window`
+    pub peak_window: Duration,
+    /// `memory.stale-after`: a GPU without a good sample for so long loses its values.
+    pub stale_after: Duration,
+}
+
+/// The process lane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    /// `process.interval`: the longest time between two lists.
+    pub interval: Duration,
+    /// `process.linger`: how long after a peak window the peaks of an ended process stay.
+    pub linger: Duration,
+    /// `process.series-limit`: processes shown for each GPU.
+    pub series_limit: usize,
+    /// `process.command-line`: whether `gpu_process_info` bears the command line.
+    pub command_line: bool,
+}
+
+/// The telemetry readings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Telemetry {
+    /// `telemetry.interval`
+    pub interval: Duration,
+    /// `telemetry.slow-interval`
+    pub slow_interval: Duration,
+    /// `telemetry.energy`: whether the dear energy counter is read.
+    pub energy: bool,
+}
+
+/// The log on standard error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Log {
+    /// `log.level`: error, warn, info, debug, trace, or tracing-subscriber's directives.
+    pub level: String,
+    /// `log.format`
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// key=value.
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}

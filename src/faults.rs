@@ -1,0 +1,252 @@
+//! What went wrong, counted and logged in one place.
+//!
+//! Invariant: whatever is logged as a fault is counted, and whatever is counted was offered to the log. The set of
+//! (source, reason) pairs is closed and every pair exists from the start at 0, so that an alert on a rise never
+//! waits for the first fault to create its series.
+//!
+//! A fault that repeats (a GPU that is lost fails a hundred times a second) is counted each time and written to the
+//! log once a minute.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a repeated fault of the same source, reason and GPU stays out of the log.
+const QUIET: Duration = Duration::from_secs(60);
+
+macro_rules! closed_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $label:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant,)+ }
+
+        impl $name {
+            /// Every member, in the order of its discriminants.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The value of the label.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label,)+ }
+            }
+        }
+    };
+}
+
+closed_enum! {
+    /// The part of the exporter that met the fault.
+    Source {
+        /// Finding, loading and initialising the NVML library.
+        Library => "library",
+        /// Which GPUs and MIG devices there are.
+        Topology => "topology",
+        /// The memory lane.
+        Memory => "memory",
+        /// The process lane.
+        Process => "process",
+        /// The telemetry readings.
+        Telemetry => "telemetry",
+        /// `/proc` and user names.
+        Attribution => "attribution",
+        /// The web server.
+        Http => "http",
+    }
+}
+
+closed_enum! {
+    /// Why. The first group are NVML's own return codes, by NVML's words.
+    Reason {
+        /// `NVML_ERROR_UNINITIALIZED`.
+        Uninitialized => "uninitialized",
+        /// `NVML_ERROR_INVALID_ARGUMENT`.
+        InvalidArgument => "invalid_argument",
+        /// `NVML_ERROR_NOT_SUPPORTED`, counted once for a thing that this GPU will never give.
+        NotSupported => "not_supported",
+        /// `NVML_ERROR_NO_PERMISSION`.
+        NoPermission => "no_permission",
+        /// `NVML_ERROR_NOT_FOUND`.
+        NotFound => "not_found",
+        /// `NVML_ERROR_INSUFFICIENT_SIZE`, after the buffer was already enlarged.
+        InsufficientSize => "insufficient_size",
+        /// `NVML_ERROR_DRIVER_NOT_LOADED`.
+        DriverNotLoaded => "driver_not_loaded",
+        /// `NVML_ERROR_TIMEOUT`.
+        Timeout => "timeout",
+        /// `NVML_ERROR_IRQ_ISSUE`.
+        IrqIssue => "irq_issue",
+        /// `NVML_ERROR_FUNCTION_NOT_FOUND`, or a symbol that the library lacks.
+        FunctionNotFound => "function_not_found",
+        /// `NVML_ERROR_GPU_IS_LOST`.
+        GpuIsLost => "gpu_is_lost",
+        /// `NVML_ERROR_RESET_REQUIRED`.
+        ResetRequired => "reset_required",
+        /// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`: the driver was replaced under a running library.
+        LibRmVersionMismatch => "lib_rm_version_mismatch",
+        /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
+        ArgumentVersionMismatch => "argument_version_mismatch",
+        /// `NVML_ERROR_UNKNOWN`, or a code that this version does not know.
+        Unknown => "unknown",
+        /// No library at any of the places where it was looked for.
+        LibraryNotFound => "library_not_found",
+        /// The driver answered with numbers that cannot be true (used above total).
+        Implausible => "implausible",
+        /// A driver call did not return within its limit.
+        Stalled => "stalled",
+        /// A thread ended by a panic and was started again.
+        Died => "died",
+        /// `/proc` of a living process could not be read.
+        Unreadable => "unreadable",
+        /// A user name could not be looked up.
+        UserUnknown => "user_unknown",
+        /// The exposition could not be built.
+        Encoding => "encoding",
+        /// A connection or a listener failed.
+        Connection => "connection",
+    }
+}
+
+/// The reasons that an NVML call can give.
+const NVML: &[Reason] = &[
+    Reason::Uninitialized,
+    Reason::InvalidArgument,
+    Reason::NotSupported,
+    Reason::NoPermission,
+    Reason::NotFound,
+    Reason::InsufficientSize,
+    Reason::DriverNotLoaded,
+    Reason::Timeout,
+    Reason::IrqIssue,
+    Reason::FunctionNotFound,
+    Reason::GpuIsLost,
+    Reason::ResetRequired,
+    Reason::LibRmVersionMismatch,
+    Reason::ArgumentVersionMismatch,
+    Reason::Unknown,
+    Reason::Stalled,
+    Reason::Died,
+];
+
+impl Source {
+    /// The reasons that this source can report: the closed set of `vram_exporter_faults_total`.
+    pub fn reasons(self) -> impl Iterator<Item = Reason> {
+        let (shared, own): (&[Reason], &[Reason]) = match self {
+            Self::Library => (NVML, &[Reason::LibraryNotFound]),
+            Self::Memory => (NVML, &[Reason::Implausible]),
+            Self::Process => (NVML, &[Reason::Implausible]),
+            Self::Topology | Self::Telemetry => (NVML, &[]),
+            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown]),
+            Self::Http => (&[], &[Reason::Encoding, Reason::Connection]),
+        };
+        shared.iter().chain(own).copied()
+    }
+}
+
+/// The counters of all faults since the exporter started. Shared by every part, read by `metrics`.
+#[derive(Debug)]
+pub struct Faults {
+    counts: Vec<AtomicU64>,
+    spoken: Mutex<HashMap<(Source, Reason, Option<u32>), Spoken>>,
+}
+
+/// When a repeating fault was last written to the log, and how often it came since.
+#[derive(Debug)]
+struct Spoken {
+    at: Instant,
+    held_back: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        let pairs = Source::ALL.len() * Reason::ALL.len();
+        Self { counts: (0..pairs).map(|_| AtomicU64::new(0)).collect(), spoken: Mutex::default() }
+    }
+}
+
+impl Faults {
+    /// Counts a fault and writes it to the log, with its whole chain of causes, unless the same one was written
+    /// within the last minute. `gpu` is the NVML index where the fault belongs to one GPU.
+    pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
+        debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
+        self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        let held_back = match spoken.get_mut(&(source, reason, gpu)) {
+            Some(last) if now.duration_since(last.at) < QUIET => {
+                last.held_back += 1;
+                return;
+            }
+            Some(last) => std::mem::replace(last, Spoken { at: now, held_back: 0 }).held_back,
+            None => {
+                spoken.insert((source, reason, gpu), Spoken { at: now, held_back: 0 });
+                0
+            }
+        };
+        drop(spoken);
+        let error = chain(error);
+        let (source, reason) = (source.label(), reason.label());
+        tracing::warn!(source, reason, gpu, held_back, error, "fault");
+    }
+
+    /// How often the pair was reported.
+    pub fn count(&self, source: Source, reason: Reason) -> u64 {
+        self.cell(source, reason).load(Ordering::Relaxed)
+    }
+
+    /// Every pair of the closed set with its count.
+    pub fn counts(&self) -> impl Iterator<Item = (Source, Reason, u64)> + '_ {
+        Source::ALL.iter().flat_map(move |&source| {
+            source.reasons().map(move |reason| (source, reason, self.count(source, reason)))
+        })
+    }
+
+    fn cell(&self, source: Source, reason: Reason) -> &AtomicU64 {
+        &self.counts[source as usize * Reason::ALL.len() + reason as usize]
+    }
+}
+
+/// The error and all its causes in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let _ = write!(line, ": {next}");
+        cause = next.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_exists_from_the_start_and_once() {
+        let faults = Faults::default();
+        let pairs: Vec<_> = faults.counts().map(|(s, r, n)| (s, r, n)).collect();
+        assert!(pairs.len() > 60);
+        assert!(pairs.iter().all(|&(_, _, n)| n == 0));
+        let distinct: std::collections::HashSet<_> = pairs.iter().map(|&(s, r, _)| (s, r)).collect();
+        assert_eq!(distinct.len(), pairs.len());
+    }
+
+    #[test]
+    fn a_repeated_fault_is_counted_each_time() {
+        let faults = Faults::default();
+        let error = std::io::Error::other("gone");
+        for _ in 0..3 {
+            faults.report(Source::Memory, Reason::GpuIsLost, Some(1), &error);
+        }
+        assert_eq!(faults.count(Source::Memory, Reason::GpuIsLost), 3);
+        assert_eq!(faults.count(Source::Process, Reason::GpuIsLost), 0);
+    }
+
+    #[test]
+    fn the_chain_holds_every_cause() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] std::io::Error);
+        assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
+    }
+}

@@ -1,0 +1,21 @@
+//! `vram-exporter`: the memory of every NVIDIA GPU of a machine, who holds it, and how high it really went.
+//!
+//! One way through the house, and imports follow it (`tests/architecture.rs` refuses any other):
+//!
+//! ```text
+//!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
+//!                      └── asks attribution who owns a pid
+//! ```
+//!
+//! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`app`] alone knows everybody.
+
+pub mod app;
+pub mod attribution;
+pub mod config;
+pub mod demo;
+pub mod faults;
+pub mod http;
+pub mod lanes;
+pub mod metrics;
+pub mod nvml;
+pub mod snapshot;

@@ -1,0 +1,51 @@
+//! The latest truth about the machine, as plain values: what the lanes publish and what `metrics` and `http` read.
+//!
+//! Invariant: a part is immutable once published and is replaced whole. Each lane writes its own part and nobody
+//! else's. Every value that can be unknown is an `Option`, every reading bears the time at which it was good, and no
+//! type here knows NVML or Prometheus.
+
+mod machine;
+mod memory;
+mod process;
+mod telemetry;
+mod vitals;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+pub use machine::{Driver, Gpu, MigDevice};
+pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
+pub use process::{GpuProcesses, Other, Owner, Process, ProcessKind, ProcessPart};
+pub use telemetry::{ClockDomain, GpuTelemetry, Quick, Slow, THROTTLE_REASONS, TelemetryPart};
+pub use vitals::{DURATION_BUCKETS, Durations, Lane, Vitals};
+
+/// The shared snapshot. Reading a part never waits for a lane, and a lane never waits for a reader.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// The driver and the GPUs it knows; written when the driver is opened or lost.
+    pub driver: ArcSwap<Driver>,
+    /// Written by the memory lane at its rate.
+    pub memory: ArcSwap<MemoryPart>,
+    /// Written by the process lane.
+    pub processes: ArcSwap<ProcessPart>,
+    /// Written by the telemetry readings.
+    pub telemetry: ArcSwap<TelemetryPart>,
+    /// What each lane says of itself.
+    pub vitals: Vitals,
+}
+
+impl Snapshot {
+    /// An empty snapshot: no driver, nothing sampled.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Forgets every reading: the driver is gone, so nothing that was read is true any longer.
+    pub fn clear(&self, driver: Driver) {
+        self.driver.store(Arc::new(driver));
+        self.memory.store(Arc::default());
+        self.processes.store(Arc::default());
+        self.telemetry.store(Arc::default());
+    }
+}

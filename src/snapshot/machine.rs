@@ -1,0 +1,60 @@
+//! The driver, its GPUs and their MIG devices: what stays the same while the driver is open.
+
+use std::sync::Arc;
+
+/// The NVIDIA driver as it was last opened, or why it is not open.
+#[derive(Debug, Clone, Default)]
+pub struct Driver {
+    /// Whether NVML is open.
+    pub up: bool,
+    /// Why NVML is not open, for people. `None` while it is open or before the first attempt ended.
+    pub problem: Option<String>,
+    /// The driver's version (`nvmlSystemGetDriverVersion`).
+    pub driver_version: Option<String>,
+    /// NVML's version (`nvmlSystemGetNVMLVersion`).
+    pub nvml_version: Option<String>,
+    /// The highest CUDA version that the driver supports, as `13.0` (`nvmlSystemGetCudaDriverVersion_v2`).
+    pub cuda_version: Option<String>,
+    /// Whether the library is the simulator: then no number is a measurement.
+    pub simulated: bool,
+    /// The GPUs in NVML's order.
+    pub gpus: Vec<Arc<Gpu>>,
+}
+
+/// What identifies a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// NVML's UUID, `GPU-…`.
+    pub uuid: String,
+    /// The product's name.
+    pub name: Option<String>,
+    /// `domain:bus:device.function` as NVML writes it.
+    pub pci_bus_id: Option<String>,
+    /// The architecture's name, such as `Hopper`.
+    pub architecture: Option<String>,
+    /// The VBIOS version.
+    pub vbios: Option<String>,
+    /// CUDA compute capability, such as `9.0`.
+    pub compute_capability: Option<String>,
+    /// Whether MIG is on. `None` where the GPU does not know MIG.
+    pub mig_mode: Option<bool>,
+    /// The MIG devices, in the order of their indices; empty where MIG is off.
+    pub mig: Vec<Arc<MigDevice>>,
+}
+
+/// A MIG device: a compute instance in a GPU instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MigDevice {
+    /// The index under the parent GPU.
+    pub index: u32,
+    /// `MIG-…`.
+    pub uuid: String,
+    /// The GPU instance's id.
+    pub gpu_instance: u32,
+    /// The compute instance's id.
+    pub compute_instance: u32,
+    /// The profile, such as `1g.10gb`; unknown where the driver's name for the device does not tell it.
+    pub profile: Option<String>,
+}

@@ -1,0 +1,96 @@
+//! What the memory lane publishes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Gpu, MigDevice};
+
+/// The thresholds of `gpu_memory_pressure_seconds_total`, as shares of the memory that can be allocated.
+pub const PRESSURE_RATIOS: [f64; 7] = [0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98];
+
+/// The memory of every GPU, in the order of [`super::Driver::gpus`].
+#[derive(Debug, Clone, Default)]
+pub struct MemoryPart {
+    /// One entry for each GPU.
+    pub gpus: Vec<GpuMemory>,
+}
+
+/// Whether a GPU answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GpuState {
+    /// Not sampled yet.
+    #[default]
+    Unsampled,
+    /// The last call was answered.
+    Up,
+    /// A call has not come back within its limit.
+    Stalled,
+    /// The last call failed: the GPU is lost or cannot be read.
+    Unreadable,
+}
+
+/// One GPU's memory at its last good sample, and what was folded over all samples.
+#[derive(Debug, Clone)]
+pub struct GpuMemory {
+    /// Whose memory.
+    pub gpu: Arc<Gpu>,
+    /// Whether the GPU answers.
+    pub state: GpuState,
+    /// When the GPU last answered with good numbers (or, on a part without its own memory, at all).
+    pub at: Option<Instant>,
+    /// The figures; `None` before the first good sample and on parts that share the system's memory.
+    pub figures: Option<MemoryFigures>,
+    /// Seconds at or above each of [`PRESSURE_RATIOS`].
+    pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
+    /// Bytes: the sum of all rises of `used` between samples.
+    pub grown: u64,
+    /// Bytes: the sum of all falls of `used` between samples.
+    pub shrunk: u64,
+    /// The GPU's MIG devices, in the order of [`Gpu::mig`].
+    pub mig: Vec<MigMemory>,
+}
+
+impl GpuMemory {
+    /// A GPU that was not sampled yet.
+    pub fn unsampled(gpu: Arc<Gpu>) -> Self {
+        let mig = gpu.mig.iter().map(|device| MigMemory { device: device.clone(), at: None, figures: None }).collect();
+        Self {
+            gpu,
+            state: GpuState::Unsampled,
+            at: None,
+            figures: None,
+            pressure_seconds: [0.0; PRESSURE_RATIOS.len()],
+            grown: 0,
+            shrunk: 0,
+            mig,
+        }
+    }
+}
+
+/// One MIG device's memory.
+#[derive(Debug, Clone)]
+pub struct MigMemory {
+    /// Whose memory.
+    pub device: Arc<MigDevice>,
+    /// When the device last answered with good numbers.
+    pub at: Option<Instant>,
+    /// `None` before the first good sample.
+    pub figures: Option<MemoryFigures>,
+}
+
+/// Bytes of device memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// All device memory.
+    pub total: u64,
+    /// Kept by driver and firmware. `None` on drivers that do not tell it; then `used` contains it.
+    pub reserved: Option<u64>,
+    /// Allocated.
+    pub used: u64,
+    /// Free to be allocated.
+    pub free: u64,
+    /// The highest `used` within the peak window.
+    pub window_peak: u64,
+    /// The highest `used` since the exporter started.
+    pub peak: u64,
+}

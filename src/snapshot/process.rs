@@ -1,0 +1,101 @@
+//! What the process lane publishes.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use super::{Gpu, MigDevice};
+
+/// The processes of every GPU, in the order of [`super::Driver::gpus`].
+#[derive(Debug, Clone, Default)]
+pub struct ProcessPart {
+    /// One entry for each GPU.
+    pub gpus: Vec<GpuProcesses>,
+}
+
+/// The processes of one GPU.
+#[derive(Debug, Clone)]
+pub struct GpuProcesses {
+    /// Which GPU.
+    pub gpu: Arc<Gpu>,
+    /// When the list was last read whole.
+    pub at: Option<Instant>,
+    /// Living processes and, for a while, those that ended; at most the configured number, the largest kept.
+    /// No two entries share pid, name, kind and MIG device.
+    pub processes: Vec<Process>,
+    /// What the entries left out by the cap hold together; `None` where none was left out.
+    pub other: Option<Other>,
+    /// Bytes in use that no visible process holds. `None` while a process's memory is unknown, or while memory moved
+    /// during every attempt to read both at one moment.
+    pub unattributed: Option<u64>,
+}
+
+/// The processes beyond the cap, summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Other {
+    /// How many process entries were left out.
+    pub processes: u64,
+    /// Bytes they use now, those of unknown memory left out. `None` where none of them lives or is known.
+    pub used: Option<u64>,
+}
+
+/// How a process uses the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProcessKind {
+    /// A CUDA context.
+    Compute,
+    /// A graphics context, and no compute context.
+    Graphics,
+    /// A client of the Multi-Process Service.
+    Mps,
+}
+
+impl ProcessKind {
+    /// The value of the label `type`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Graphics => "graphics",
+            Self::Mps => "mps",
+        }
+    }
+}
+
+/// One process on one GPU (or MIG device).
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// The pid in the exporter's pid namespace.
+    pub pid: u32,
+    /// How it uses the GPU.
+    pub kind: ProcessKind,
+    /// The MIG device it runs on.
+    pub mig: Option<Arc<MigDevice>>,
+    /// Whose it is.
+    pub owner: Arc<Owner>,
+    /// Whether it was in the last list.
+    pub alive: bool,
+    /// Bytes now. `None` where the driver does not tell, and after the end.
+    pub used: Option<u64>,
+    /// Bytes: the highest `used` within the peak window; 0 once the process ended longer ago than that.
+    pub window_peak: Option<u64>,
+    /// Bytes: the highest `used` ever seen, or the driver's own maximum where accounting is on.
+    pub peak: Option<u64>,
+    /// Share of the SMs' time, 0 to 1; `None` where the driver has no sample.
+    pub sm_utilization: Option<f64>,
+    /// When it last did work on the GPU, its first sight at the earliest. `None` where the driver cannot tell, and after the end.
+    pub last_active: Option<Instant>,
+}
+
+/// Who a process is. Resolved once for each (pid, start time).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The executable's name, or the script's for an interpreter; `None` where `/proc` does not show the process.
+    pub name: Option<String>,
+    /// The effective user id.
+    pub uid: Option<u32>,
+    /// The user's name; `None` where it is not known (yet).
+    pub user: Option<String>,
+    /// When the process started.
+    pub start: Option<SystemTime>,
+    /// The command line, only where the configuration asks for it.
+    pub command: Option<String>,
+}

@@ -1,0 +1,133 @@
+//! What the telemetry readings publish.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Gpu;
+
+/// The telemetry of every GPU, in the order of [`super::Driver::gpus`].
+#[derive(Debug, Clone, Default)]
+pub struct TelemetryPart {
+    /// One entry for each GPU.
+    pub gpus: Vec<GpuTelemetry>,
+}
+
+/// One GPU's telemetry.
+#[derive(Debug, Clone)]
+pub struct GpuTelemetry {
+    /// Which GPU.
+    pub gpu: Arc<Gpu>,
+    /// When the quick readings were last taken.
+    pub quick_at: Option<Instant>,
+    /// Cheap readings, once a second.
+    pub quick: Quick,
+    /// When the slow readings were last taken.
+    pub slow_at: Option<Instant>,
+    /// Dear readings, every 15 s.
+    pub slow: Slow,
+    /// Critical errors since the driver was opened, by Xid. `None` where the GPU does not report them.
+    pub xid_errors: Option<BTreeMap<u64, u64>>,
+}
+
+impl GpuTelemetry {
+    /// A GPU of which nothing was read yet.
+    pub fn unread(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, quick_at: None, quick: Quick::default(), slow_at: None, slow: Slow::default(), xid_errors: None }
+    }
+}
+
+/// The clocks that are exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClockDomain {
+    /// Graphics.
+    Graphics,
+    /// Streaming multiprocessors.
+    Sm,
+    /// Memory.
+    Memory,
+    /// Video encoder and decoder.
+    Video,
+}
+
+impl ClockDomain {
+    /// Every domain.
+    pub const ALL: [Self; 4] = [Self::Graphics, Self::Sm, Self::Memory, Self::Video];
+
+    /// The value of the label `clock`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Graphics => "graphics",
+            Self::Sm => "sm",
+            Self::Memory => "memory",
+            Self::Video => "video",
+        }
+    }
+}
+
+/// The reasons of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
+pub const THROTTLE_REASONS: [(&str, u64); 9] = [
+    ("gpu_idle", 0x1),
+    ("applications_clocks_setting", 0x2),
+    ("sw_power_cap", 0x4),
+    ("hw_slowdown", 0x8),
+    ("sync_boost", 0x10),
+    ("sw_thermal_slowdown", 0x20),
+    ("hw_thermal_slowdown", 0x40),
+    ("hw_power_brake_slowdown", 0x80),
+    ("display_clock_setting", 0x100),
+];
+
+/// Readings that cost next to nothing. `None`: this GPU does not give it, or the call failed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Quick {
+    /// Share of time in which a kernel ran, 0 to 1.
+    pub utilization: Option<f64>,
+    /// Share of time in which memory was read or written, 0 to 1.
+    pub memory_bandwidth_utilization: Option<f64>,
+    /// 0 to 1.
+    pub encoder_utilization: Option<f64>,
+    /// 0 to 1.
+    pub decoder_utilization: Option<f64>,
+    /// Degrees Celsius.
+    pub temperature: Option<f64>,
+    /// Watts.
+    pub power: Option<f64>,
+    /// Watts: the limit in force.
+    pub power_limit: Option<f64>,
+    /// Hertz, by domain.
+    pub clocks: [Option<f64>; ClockDomain::ALL.len()],
+    /// The bits of [`THROTTLE_REASONS`].
+    pub throttle: Option<u64>,
+    /// Corrected ECC errors since the driver was loaded.
+    pub ecc_corrected: Option<u64>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+    /// Rows remapped because of correctable errors.
+    pub remapped_correctable: Option<u64>,
+    /// Rows remapped because of uncorrectable errors.
+    pub remapped_uncorrectable: Option<u64>,
+    /// Whether a remapping waits for a reset.
+    pub remap_pending: Option<bool>,
+    /// Whether a remapping failed.
+    pub remap_failed: Option<bool>,
+}
+
+/// Readings that hold the driver's lock for long.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Slow {
+    /// Bytes.
+    pub bar1_total: Option<u64>,
+    /// Bytes.
+    pub bar1_used: Option<u64>,
+    /// Degrees Celsius.
+    pub memory_temperature: Option<f64>,
+    /// PCIe replays.
+    pub pcie_replays: Option<u64>,
+    /// Joules since the driver was loaded; only where the configuration asks for it.
+    pub energy: Option<f64>,
+    /// Pages retired because of several single-bit errors.
+    pub retired_single_bit: Option<u64>,
+    /// Pages retired because of a double-bit error.
+    pub retired_double_bit: Option<u64>,
+}

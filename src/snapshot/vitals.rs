@@ -1,0 +1,133 @@
+//! What each lane says of itself: its heartbeat, its missed ticks and how long its passes take.
+//!
+//! Atomics rather than a published part, because they move at every tick and nobody needs them consistent with one another.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Samples memory.
+    Memory,
+    /// Lists processes.
+    Process,
+    /// Reads everything else, on the process lane's thread.
+    Telemetry,
+}
+
+impl Lane {
+    /// Every lane.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Process, Self::Telemetry];
+
+    /// The value of the label `lane`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Process => "process",
+            Self::Telemetry => "telemetry",
+        }
+    }
+}
+
+/// Upper bounds of the duration buckets, in seconds; one more bucket is unbounded.
+pub const DURATION_BUCKETS: [f64; 14] =
+    [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
+
+/// The vitals of all lanes.
+#[derive(Debug, Default)]
+pub struct Vitals {
+    lanes: [LaneVitals; Lane::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct LaneVitals {
+    beat: AtomicU64,
+    missed: AtomicU64,
+    buckets: [AtomicU64; DURATION_BUCKETS.len() + 1],
+    nanos: AtomicU64,
+}
+
+/// How long a lane's passes took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Durations {
+    /// How many passes fell into each of [`DURATION_BUCKETS`] and, last, above them; not cumulative.
+    pub buckets: [u64; DURATION_BUCKETS.len() + 1],
+    /// Seconds, all passes together.
+    pub sum: f64,
+}
+
+impl Vitals {
+    /// The lane is alive.
+    pub fn beat(&self, lane: Lane) {
+        self.lanes[lane as usize].beat.store(monotonic_nanos(), Ordering::Relaxed);
+    }
+
+    /// How long ago the lane last said that it is alive; `None` if it never did.
+    pub fn since_beat(&self, lane: Lane) -> Option<Duration> {
+        match self.lanes[lane as usize].beat.load(Ordering::Relaxed) {
+            0 => None,
+            beat => Some(Duration::from_nanos(monotonic_nanos().saturating_sub(beat))),
+        }
+    }
+
+    /// Ticks that the lane could not keep and skipped.
+    pub fn add_missed(&self, lane: Lane, ticks: u64) {
+        self.lanes[lane as usize].missed.fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    /// All ticks skipped so far.
+    pub fn missed(&self, lane: Lane) -> u64 {
+        self.lanes[lane as usize].missed.load(Ordering::Relaxed)
+    }
+
+    /// Records one pass of the lane.
+    pub fn observe(&self, lane: Lane, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = DURATION_BUCKETS.iter().position(|&bound| seconds <= bound).unwrap_or(DURATION_BUCKETS.len());
+        let vitals = &self.lanes[lane as usize];
+        vitals.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        vitals.nanos.fetch_add(took.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How long the lane's passes took.
+    pub fn durations(&self, lane: Lane) -> Durations {
+        let vitals = &self.lanes[lane as usize];
+        Durations {
+            buckets: std::array::from_fn(|i| vitals.buckets[i].load(Ordering::Relaxed)),
+            sum: vitals.nanos.load(Ordering::Relaxed) as f64 / 1e9,
+        }
+    }
+}
+
+/// Nanoseconds since the first call, never 0.
+fn monotonic_nanos() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos().try_into().unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_that_never_beat_has_no_age() {
+        let vitals = Vitals::default();
+        assert_eq!(vitals.since_beat(Lane::Memory), None);
+        vitals.beat(Lane::Memory);
+        assert!(vitals.since_beat(Lane::Memory).is_some());
+        assert_eq!(vitals.since_beat(Lane::Process), None);
+    }
+
+    #[test]
+    fn durations_fall_into_their_bucket() {
+        let vitals = Vitals::default();
+        vitals.observe(Lane::Process, Duration::from_micros(7));
+        vitals.observe(Lane::Process, Duration::from_secs(5));
+        let durations = vitals.durations(Lane::Process);
+        assert_eq!(durations.buckets[1], 1);
+        assert_eq!(durations.buckets[DURATION_BUCKETS.len()], 1);
+        assert!((durations.sum - 5.000_007).abs() < 1e-9);
+    }
+}
