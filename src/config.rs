@@ -1,8 +1,32 @@
 //! What the user asked for, read once and checked. Nothing here binds, opens or starts anything.
+//!
+//! [`load`] lays defaults, file, environment and flags over one another and checks the result; [`keys::KEYS`] is the one
+//! table from which all of them, the help and the documentation are made.
+
+mod check;
+mod environment;
+mod file;
+mod flags;
+mod forms;
+pub mod keys;
+mod layers;
+mod load;
+mod problem;
+pub mod setting;
+mod show;
+mod units;
+mod yaml;
+
+pub use load::{Command, load};
+pub use problem::{Error, Problem};
+pub use show::reference;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The exit code where command line, environment or file are wrong: `EX_USAGE` of `sysexits.h`.
+pub const EXIT_USAGE: u8 = 64;
 
 /// The checked configuration. Afterwards it is only read.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,111 @@
+//! From settings, each good in itself, to the checked configuration: what several keys owe each other is held here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::layers::Effective;
+use super::problem::Problem;
+use super::setting::Setting;
+use super::units::format_duration;
+use super::{Config, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
+
+/// A GPU may miss one idle sample before it counts as stale.
+const IDLE_PERIODS: f64 = 2.0;
+
+/// What does not fit together. Keys that are already known as bad are left out, since their value here is not what
+/// the user gave.
+pub(super) fn fit(effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
+    let bad = |key: &str| problems.iter().any(|problem| problem.bad_key() == Some(key));
+    let mut found = Vec::new();
+    let mut hold = |key: &'static str, other: &str, fits: bool, owes: String| {
+        if !fits && !bad(key) && !bad(other) {
+            let value = effective.get(key).to_toml().unwrap_or_default();
+            let why = format!("must be {owes} ({})", effective.origin(other));
+            found.push(Problem::Together { key, value, origin: effective.origin(key).to_owned(), why });
+        }
+    };
+    let (rate, idle) = (number(effective, "memory.rate"), number(effective, "memory.idle-rate"));
+    hold("memory.idle-rate", "memory.rate", idle <= rate, format!("at most memory.rate = {rate}"));
+
+    let least = Duration::from_secs_f64(IDLE_PERIODS / idle);
+    let enough = duration(effective, "memory.stale-after") >= least;
+    let owes = format!("at least {}, two periods of memory.idle-rate = {idle}", format_duration(least));
+    hold("memory.stale-after", "memory.idle-rate", enough, owes);
+
+    let quick = duration(effective, "telemetry.interval");
+    let slower = duration(effective, "telemetry.slow-interval") >= quick;
+    let owes = format!("at least telemetry.interval = {}", format_duration(quick));
+    hold("telemetry.slow-interval", "telemetry.interval", slower, owes);
+    found
+}
+
+/// The configuration of settings that fit together.
+pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
+    let e = effective;
+    Config {
+        web: Web {
+            listen_addresses: match e.get("web.listen-address") {
+                Setting::Addresses(list) => list.clone(),
+                _ => Vec::new(),
+            },
+            telemetry_path: text(e, "web.telemetry-path").unwrap_or_default(),
+        },
+        nvml: Nvml { library: path(e, "nvml.library"), call_timeout: duration(e, "nvml.call-timeout") },
+        path: Paths { procfs: path(e, "path.procfs").unwrap_or_default(), passwd: path(e, "path.passwd") },
+        memory: Memory {
+            rate: number(e, "memory.rate"),
+            idle_rate: number(e, "memory.idle-rate"),
+            peak_window: duration(e, "memory.peak-window"),
+            stale_after: duration(e, "memory.stale-after"),
+        },
+        process: Process {
+            interval: duration(e, "process.interval"),
+            linger: duration(e, "process.linger"),
+            series_limit: count(e, "process.series-limit"),
+            command_line: switch(e, "process.command-line"),
+        },
+        telemetry: Telemetry {
+            interval: duration(e, "telemetry.interval"),
+            slow_interval: duration(e, "telemetry.slow-interval"),
+            energy: switch(e, "telemetry.energy"),
+        },
+        log: Log {
+            level: text(e, "log.level").unwrap_or_default(),
+            format: match text(e, "log.format").as_deref() {
+                Some("json") => LogFormat::Json,
+                _ => LogFormat::Logfmt,
+            },
+        },
+        demo,
+    }
+}
+
+// The kind of each key is fixed by the table, so that each of these meets the one shape it names.
+
+fn text(effective: &Effective, key: &str) -> Option<String> {
+    if let Setting::Text(text) = effective.get(key) { Some(text.clone()) } else { None }
+}
+
+fn path(effective: &Effective, key: &str) -> Option<PathBuf> {
+    text(effective, key).map(PathBuf::from)
+}
+
+fn duration(effective: &Effective, key: &str) -> Duration {
+    let Setting::Duration(v) = effective.get(key) else { unreachable!("{key} is a duration by the table of keys") };
+    *v
+}
+
+fn number(effective: &Effective, key: &str) -> f64 {
+    let Setting::Number(v) = effective.get(key) else { unreachable!("{key} is a number by the table of keys") };
+    *v
+}
+
+fn count(effective: &Effective, key: &str) -> usize {
+    let Setting::Count(v) = effective.get(key) else { unreachable!("{key} is a count by the table of keys") };
+    usize::try_from(*v).unwrap_or(usize::MAX)
+}
+
+fn switch(effective: &Effective, key: &str) -> bool {
+    let Setting::Switch(v) = effective.get(key) else { unreachable!("{key} is a switch by the table of keys") };
+    *v
+}

@@ -1,0 +1,114 @@
+//! The layer of environment variables. Every variable with the exporter's prefix is a key, or one that somebody else
+//! has reason to set, or an error.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::keys::KEYS;
+use super::layers::Layer;
+use super::problem::{Problem, nearest, preview};
+
+/// What the name of every variable begins with.
+pub(super) const PREFIX: &str = "VRAM_EXPORTER_";
+/// The variable that names the configuration file.
+pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
+
+/// What the environment gives.
+#[derive(Debug, Default)]
+pub(super) struct Environment {
+    pub(super) layer: Layer,
+    /// [`CONFIG_FILE`]; absent where it is empty.
+    pub(super) config_file: Option<PathBuf>,
+}
+
+/// Reads the variables with the exporter's prefix and leaves all others alone.
+pub(super) fn read(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    problems: &mut Vec<Problem>,
+) -> Environment {
+    let mut environment = Environment::default();
+    let mut variables: Vec<_> =
+        variables.into_iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect();
+    variables.sort();
+    for (name, value) in variables {
+        let name = name.to_string_lossy();
+        if name == CONFIG_FILE {
+            environment.config_file = Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty());
+            continue;
+        }
+        let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
+            if !is_foreign(&name, &value.to_string_lossy()) {
+                problems.push(unknown(&name));
+            }
+            continue;
+        };
+        let shown = preview(&value.to_string_lossy());
+        let read = match value.to_str() {
+            Some(text) => key.read_text(text),
+            None => Err("is not UTF-8 text".to_owned()),
+        };
+        environment.layer.take(key, read, &format!("environment variable {name}"), shown, problems);
+    }
+    environment
+}
+
+fn unknown(name: &str) -> Problem {
+    let names = KEYS.iter().map(|key| key.variable()).chain([CONFIG_FILE.to_owned()]);
+    Problem::Unknown {
+        origin: "environment".to_owned(),
+        what: "variable",
+        nearest: nearest(name, names),
+        name: preview(name),
+    }
+}
+
+/// Variables that are none of ours although they bear the prefix: what Kubernetes sets in every container for a Service
+/// whose name begins with `vram-exporter` (documented under "Service environment variables"), and what tests set.
+fn is_foreign(name: &str, value: &str) -> bool {
+    // The underscore before the name is kept, so that the Service may be called vram-exporter or vram-exporter-more.
+    let rest = &name[PREFIX.len() - 1..];
+    let service = rest.ends_with("_SERVICE_HOST") || rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_");
+    let port_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let numbered = rest.match_indices("_PORT_").any(|(at, found)| {
+        let (number, protocol) = rest[at + found.len()..].split_once('_').unwrap_or_default();
+        number.parse::<u16>().is_ok() && ["TCP", "UDP", "SCTP"].iter().any(|name| protocol.starts_with(name))
+    });
+    rest.starts_with("_TEST_") || service || numbered || rest == "_PORT" || (rest.ends_with("_PORT") && port_address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_links_are_foreign_and_keys_are_not() {
+        for (name, value) in [
+            ("VRAM_EXPORTER_PORT", "tcp://10.0.0.1:9836"),
+            ("VRAM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
+            ("VRAM_EXPORTER_SERVICE_PORT", "9836"),
+            ("VRAM_EXPORTER_SERVICE_PORT_METRICS", "9836"),
+            ("VRAM_EXPORTER_PORT_9836_TCP", "tcp://10.0.0.1:9836"),
+            ("VRAM_EXPORTER_PORT_9836_TCP_PROTO", "tcp"),
+            ("VRAM_EXPORTER_PORT_9836_TCP_PORT", "9836"),
+            ("VRAM_EXPORTER_PORT_9836_TCP_ADDR", "10.0.0.1"),
+            ("VRAM_EXPORTER_CANARY_PORT", "tcp://10.0.0.2:9836"),
+            ("VRAM_EXPORTER_CANARY_PORT_9836_TCP_ADDR", "10.0.0.2"),
+            ("VRAM_EXPORTER_CANARY_SERVICE_HOST", "10.0.0.2"),
+            ("VRAM_EXPORTER_TEST_SLOW", "1"),
+        ] {
+            assert!(is_foreign(name, value), "{name}");
+        }
+        for key in KEYS {
+            assert!(!is_foreign(&key.variable(), "tcp://x"), "{}", key.name);
+        }
+        for (name, value) in [
+            ("VRAM_EXPORTER_MEMORY_RAT", "1"),
+            ("VRAM_EXPORTER_", ""),
+            ("VRAM_EXPORTER_LISTEN_PORT", "9836"),
+            ("VRAM_EXPORTER_PORT_X_TCP", "1"),
+            ("VRAM_EXPORTER_PORT_9836", "1"),
+        ] {
+            assert!(!is_foreign(name, value), "{name}");
+        }
+    }
+}

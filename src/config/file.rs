@@ -1,0 +1,139 @@
+//! The layer of the configuration file, TOML or YAML. The file is foreign: its size is bounded, and what it holds can
+//! make an error but neither a panic nor a wait.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use ::config::{FileFormat, Format, Map, Value, ValueKind};
+
+use super::keys::{Key, SECTIONS};
+use super::layers::Layer;
+use super::problem::{Problem, nearest_key, preview};
+use super::yaml::check_shape;
+
+/// The largest file that is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// Reads a file's settings. One that cannot be read gives an empty layer and a problem.
+pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
+    // A message is one line whatever the file is called.
+    let origin = path.display().to_string().replace(char::is_control, "?");
+    match tables(path, &origin) {
+        Ok(root) => Reading { origin, layer: Layer::default(), seen: BTreeSet::new(), problems }.root(root),
+        Err(why) => {
+            problems.push(Problem::Unreadable { origin, why });
+            Layer::default()
+        }
+    }
+}
+
+fn tables(path: &Path, origin: &String) -> Result<Map<String, Value>, String> {
+    let format = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => FileFormat::Toml,
+        Some("yaml" | "yml") => FileFormat::Yaml,
+        _ => return Err("the name of a configuration file must end in .toml, .yaml or .yml".to_owned()),
+    };
+    let text = text(path)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if format == FileFormat::Yaml {
+        check_shape(text)?;
+        if text.lines().all(|line| line.trim().is_empty() || line == "---" || line.trim_start().starts_with('#')) {
+            return Ok(Map::new());
+        }
+    }
+    format.parse(Some(origin), text).map_err(|error| one_line(&error.to_string()))
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    // Asked before it is opened, since opening a FIFO would wait for its writer.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err("is not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err("is larger than 1 MiB, which no configuration is".to_owned());
+    }
+    String::from_utf8(bytes).map_err(|error| format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()))
+}
+
+/// A parser's message without the picture of the line that it draws.
+fn one_line(message: &str) -> String {
+    let drawn = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !drawn(l) && !l.is_empty()).collect();
+    let line: String = lines.join(": ").chars().filter(|c| !c.is_control()).take(300).collect();
+    format!("cannot be parsed: {line}")
+}
+
+struct Reading<'a> {
+    origin: String,
+    layer: Layer,
+    seen: BTreeSet<&'static str>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Reading<'_> {
+    fn root(mut self, root: Map<String, Value>) -> Layer {
+        for (name, value) in sorted(root) {
+            let is_section = SECTIONS.iter().any(|(section, _)| *section == name);
+            match value.kind {
+                ValueKind::Table(table) if !table.is_empty() || is_section => self.table(&name, table),
+                // YAML's section with every key commented out.
+                ValueKind::Nil if is_section => {}
+                _ if is_section => self.problems.push(Problem::Unreadable {
+                    origin: self.origin.clone(),
+                    why: format!("\"{name}\" is a section; set its keys, as listed by --help"),
+                }),
+                kind => self.entry(&name, &kind),
+            }
+        }
+        self.layer
+    }
+
+    fn table(&mut self, section: &str, table: Map<String, Value>) {
+        for (leaf, value) in sorted(table) {
+            self.entry(&format!("{section}.{leaf}"), &value.kind);
+        }
+    }
+
+    fn entry(&mut self, name: &str, value: &ValueKind) {
+        let Some(key) = Key::find(name) else {
+            return self.problems.push(Problem::Unknown {
+                origin: self.origin.clone(),
+                what: "key",
+                name: preview(name),
+                nearest: nearest_key(name),
+            });
+        };
+        // A nested table and a dotted name may mean the same key; neither is the right one.
+        let read = if self.seen.insert(key.name) { key.read_value(value) } else { Err("is given twice".to_owned()) };
+        self.layer.take(key, read, &self.origin, shown(value), self.problems);
+    }
+}
+
+fn sorted(table: Map<String, Value>) -> Vec<(String, Value)> {
+    let mut entries: Vec<_> = table.into_iter().collect();
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries
+}
+
+fn shown(value: &ValueKind) -> String {
+    match value {
+        ValueKind::Nil => "nothing".to_owned(),
+        ValueKind::String(text) => preview(text),
+        ValueKind::Table(_) => "a table".to_owned(),
+        ValueKind::Array(list) => {
+            let some: Vec<String> = list.iter().take(4).map(|entry| shown_in_list(&entry.kind)).collect();
+            format!("[{}{}]", some.join(", "), if list.len() > 4 { ", …" } else { "" })
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+fn shown_in_list(value: &ValueKind) -> String {
+    if matches!(value, ValueKind::Array(_)) { "a list".to_owned() } else { shown(value) }
+}

@@ -1,0 +1,198 @@
+//! The command line: a flag for every key of the table, and the few flags that are not keys.
+//! Nothing is decided here; it says exactly what was typed.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+
+use super::keys::{KEYS, Key, SECTIONS};
+use super::layers::Layer;
+use super::problem::{Problem, nearest, nearest_key, preview};
+use super::setting::Kind;
+
+/// A flag that is no key: its name, the name of its value if it takes one, and its help.
+pub(super) type Extra = (&'static str, Option<&'static str>, &'static str);
+
+/// The scenario of `--demo` without a value.
+const DEFAULT_SCENARIO: &str = "demo";
+/// What is done with the configuration; the default is to run. At most one may be given.
+const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
+
+/// All flags that are no keys.
+pub(super) const EXTRAS: &[Extra] = &[
+    ("config.file", Some("FILE"), "Configuration file, .toml, .yaml or .yml. [env: VRAM_EXPORTER_CONFIG_FILE]"),
+    ("once", None, "Print one scrape and end."),
+    ("check-config", None, "Check the configuration, say what is wrong, and end."),
+    ("print-config", None, "Print the effective configuration with comments, and end."),
+    ("demo", Some("SCENARIO"), "Run on simulated GPUs. The scenario is a name or a file. [default: demo]"),
+    ("version", None, "Print the version and end."),
+    ("help", None, "Print this help and end."),
+];
+
+/// What was typed.
+#[derive(Debug, Default)]
+pub(super) struct CommandLine {
+    pub(super) layer: Layer,
+    pub(super) config_file: Option<PathBuf>,
+    /// One of [`ACTIONS`], or none to run.
+    pub(super) action: Option<&'static str>,
+    pub(super) demo: Option<String>,
+    /// The text of `--help` or `--version`; nothing else matters then.
+    pub(super) explain: Option<String>,
+}
+
+/// Reads the command line, the program's name first.
+pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<Problem>) -> CommandLine {
+    let known = without_unknown(args.into_iter().collect(), problems);
+    let matches = match command().try_get_matches_from(known) {
+        Ok(matches) => matches,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            return CommandLine { explain: Some(error.to_string()), ..CommandLine::default() };
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let why = why.chars().filter(|c| !c.is_control()).take(300).collect::<String>();
+            problems.push(Problem::Unreadable { origin: "command line".to_owned(), why: format!("{why}; see --help") });
+            return CommandLine::default();
+        }
+    };
+    let mut given = CommandLine {
+        config_file: matches.get_one::<OsString>("config.file").map(PathBuf::from),
+        action: action(&matches, problems),
+        demo: demo(&matches, problems),
+        ..CommandLine::default()
+    };
+    for key in KEYS {
+        read_key(key, &matches, &mut given.layer, problems);
+    }
+    given
+}
+
+fn read_key(key: &'static Key, matches: &ArgMatches, layer: &mut Layer, problems: &mut Vec<Problem>) {
+    let Some(values) = matches.get_many::<OsString>(key.name) else { return };
+    let values: Vec<&OsString> = values.collect();
+    let shown: Vec<String> = values.iter().map(|value| preview(&value.to_string_lossy())).collect();
+    let texts: Option<Vec<&str>> = values.iter().map(|value| value.to_str()).collect();
+    let read = match texts.as_deref() {
+        None => Err("is not UTF-8 text".to_owned()),
+        Some([one]) => key.read_text(one),
+        Some(several) if key.kind == Kind::Addresses => key.read_text(&several.join(",")),
+        Some(_) => Err("is given more than once; give it once".to_owned()),
+    };
+    layer.take(key, read, &format!("flag --{}", key.name), shown.join(", "), problems);
+}
+
+fn action(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<&'static str> {
+    let given: Vec<&'static str> = ACTIONS.into_iter().filter(|name| matches.get_flag(name)).collect();
+    if given.len() > 1 {
+        let why = format!("--{} exclude each other; give one", given.join(" and --"));
+        problems.push(Problem::Unreadable { origin: "command line".to_owned(), why });
+    }
+    given.first().copied()
+}
+
+fn demo(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<String> {
+    let value = matches.get_one::<OsString>("demo")?;
+    let text = value.to_str().filter(|text| !text.is_empty());
+    if text.is_none() {
+        let why = format!("{}: must be the name of a scenario or its file", preview(&value.to_string_lossy()));
+        problems.push(Problem::Unreadable { origin: "flag --demo".to_owned(), why });
+    }
+    text.map(str::to_owned)
+}
+
+/// Takes unknown flags out, with the value that seems to belong to them, so that all of them are told at once.
+fn without_unknown(args: Vec<OsString>, problems: &mut Vec<Problem>) -> Vec<OsString> {
+    let mut known = Vec::with_capacity(args.len());
+    let mut rest = args.into_iter().peekable();
+    known.extend(rest.next());
+    while let Some(arg) = rest.next() {
+        if arg == "--" {
+            known.push(arg);
+            known.extend(rest);
+            break;
+        }
+        let Some((name, has_value)) = unknown_flag(&arg) else {
+            known.push(arg);
+            continue;
+        };
+        if !has_value {
+            rest.next_if(|next| !next.as_encoded_bytes().starts_with(b"-"));
+        }
+        let bare = name.trim_start_matches('-');
+        let extras = EXTRAS.iter().map(|(name, ..)| (*name).to_owned());
+        let near = nearest_key(bare).or_else(|| nearest(bare, extras)).map(|near| format!("--{near}"));
+        let origin = "command line".to_owned();
+        problems.push(Problem::Unknown { origin, what: "flag", name: preview(&name), nearest: near });
+    }
+    known
+}
+
+/// The name of a flag that does not exist, and whether a value is joined to it.
+fn unknown_flag(arg: &OsStr) -> Option<(String, bool)> {
+    let text = arg.to_string_lossy();
+    let name = text.split('=').next().unwrap_or_default();
+    let is_known = match name.strip_prefix("--") {
+        Some(long) => Key::find(long).is_some() || EXTRAS.iter().any(|(extra, ..)| *extra == long),
+        // A value may begin with a minus: only letters after it make a flag.
+        None => name == "-h" || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic)),
+    };
+    (!is_known).then(|| (name.to_owned(), text.contains('=')))
+}
+
+fn command() -> clap::Command {
+    let simulated = if cfg!(feature = "demo") { " (simulated GPUs: built in)" } else { "" };
+    let mut command = clap::Command::new("vram-exporter")
+        .about("Prometheus exporter for the memory of NVIDIA GPUs: true peaks, and who holds it.")
+        .after_help(
+            "Every key is a flag, an environment variable and a key of the configuration file: --memory.rate=100, \
+             VRAM_EXPORTER_MEMORY_RATE=100, or rate = 100 under [memory]. Flags win over the environment, the \
+             environment over the file, and the file over the defaults.",
+        )
+        .version(format!("{}{simulated}", env!("CARGO_PKG_VERSION")))
+        .bin_name("vram-exporter")
+        .max_term_width(100)
+        .next_line_help(true)
+        .disable_help_flag(true)
+        .disable_version_flag(true);
+    for (section, title) in SECTIONS {
+        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+            command = command.arg(key_flag(key).help_heading(*title));
+        }
+    }
+    command.args(EXTRAS.iter().map(extra_flag))
+}
+
+fn key_flag(key: &'static Key) -> Arg {
+    let default = key.default.map(|text| format!(" [default: {text}]")).unwrap_or_default();
+    let arg = Arg::new(key.name)
+        .long(key.name)
+        .value_name(key.value_name)
+        .help(format!("{}{default}", key.full_help()))
+        .action(ArgAction::Append)
+        .allow_negative_numbers(true)
+        .value_parser(value_parser!(OsString));
+    match key.kind {
+        Kind::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        _ => arg.num_args(1),
+    }
+}
+
+fn extra_flag(&(name, value_name, help): &Extra) -> Arg {
+    let arg = Arg::new(name).long(name).help(help).help_heading("Other");
+    match (name, value_name) {
+        ("help", _) => arg.short('h').action(ArgAction::Help),
+        ("version", _) => arg.action(ArgAction::Version),
+        (_, None) => arg.action(ArgAction::SetTrue),
+        ("demo", Some(value)) => arg
+            .value_name(value)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value(DEFAULT_SCENARIO)
+            .value_parser(value_parser!(OsString)),
+        (_, Some(value)) => arg.value_name(value).value_parser(value_parser!(OsString)),
+    }
+}

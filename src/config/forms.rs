@@ -1,0 +1,128 @@
+//! The forms of text that some keys ask for: an address to listen on, a path of the web server, a log filter.
+//! Pure functions; an error says what is allowed.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use tracing_subscriber::EnvFilter;
+
+/// Paths of the web server that `web.telemetry-path` must leave alone.
+const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
+
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// Reads `:9836`, `127.0.0.1:9836` or `[::1]:9836`. `:PORT` is `[::]:PORT`, where IPv4 is answered too.
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':').and_then(parse_port) {
+        return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Some(port) = parse_port(text) {
+        return Err(format!("a port needs a colon before it: \":{port}\""));
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err("the port is missing; write it like \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned());
+    }
+    let named = text.rsplit_once(':').is_some_and(|(name, port)| {
+        name.contains(|c: char| c.is_ascii_alphabetic()) && !name.contains([':', '[']) && parse_port(port).is_some()
+    });
+    if named {
+        return Err("names are not resolved; give a literal address such as \"127.0.0.1:9836\"".to_owned());
+    }
+    Err("must be an address and a port from 0 to 65535: \":9836\", \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned())
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// Writes an address so that [`parse_address`] reads back the same one.
+pub(super) fn format_address(address: &SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() && v6.scope_id() == 0 => format!(":{}", v6.port()),
+        other => other.to_string(),
+    }
+}
+
+/// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and stars have a
+/// meaning for the router, and a query or an escape would never match.
+pub(super) fn check_url_path(text: &str) -> Result<(), String> {
+    if TAKEN_PATHS.contains(&text) {
+        return Err(format!("is one of the exporter's other paths ({}); choose another", TAKEN_PATHS.join(", ")));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
+    if !text.starts_with('/') || !text.chars().all(plain) || text.split('/').any(|part| part == "." || part == "..") {
+        return Err("must begin with / and hold only ASCII letters, digits and - . _ ~ /, such as \"/metrics\"".into());
+    }
+    Ok(())
+}
+
+/// Whether `text` is a level, or levels by target. A bare target is refused: a mistyped level would pass as one.
+pub(super) fn check_log_filter(text: &str) -> Result<(), String> {
+    let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part.trim()));
+    if text.split(',').all(|part| part.contains('=') || is_level(part)) && EnvFilter::builder().parse(text).is_ok() {
+        return Ok(());
+    }
+    Err(format!("must be a level ({}) or levels by target, such as \"info,vram_exporter=debug\"", LEVELS.join(", ")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_literal() {
+        for (text, canonical) in [
+            (":9836", ":9836"),
+            (":0", ":0"),
+            ("[::]:80", ":80"),
+            ("127.0.0.1:9836", "127.0.0.1:9836"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:65535", "[::1]:65535"),
+        ] {
+            let address = parse_address(text).unwrap();
+            assert_eq!(format_address(&address), canonical);
+            assert_eq!(parse_address(canonical).unwrap(), address);
+        }
+        for (text, why) in [
+            ("9836", "\":9836\""),
+            ("127.0.0.1", "port is missing"),
+            ("::1", "port is missing"),
+            ("localhost:9836", "names are not resolved"),
+            (":65536", "0 to 65535"),
+            (":+1", "0 to 65535"),
+            (":", "0 to 65535"),
+            ("", "0 to 65535"),
+            ("http://[::1]:80", "0 to 65535"),
+            ("256.0.0.1:80", "0 to 65535"),
+        ] {
+            let error = parse_address(text).unwrap_err();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn url_paths_cannot_confuse_the_router() {
+        for good in ["/metrics", "/a/b-c_d.e~f", "/metrics/", "//metrics"] {
+            assert_eq!(check_url_path(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "", "/", "/healthz", "/readyz", "metrics", "/m?x=1", "/m#x", "/{m}", "/:m", "/*m", "/a b", "/\n", "/%2f",
+            "/ä", "/../m", "/.",
+        ] {
+            assert!(check_url_path(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn log_filters_are_levels_or_levels_by_target() {
+        for good in ["info", "WARN", "off", "warn,vram_exporter=debug", "vram_exporter::lanes=trace"] {
+            assert_eq!(check_log_filter(good), Ok(()), "{good}");
+        }
+        for bad in ["", "inof", "vram_exporter", "info,", "vram_exporter=loud", "info,,warn", "="] {
+            assert!(check_log_filter(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The configuration shown: `--print-config`, and the reference in `docs/configuration.md`. Both are made from the
+//! table of keys, and what is printed can be read back as a file.
+
+use std::fmt::Write;
+
+use super::environment::CONFIG_FILE;
+use super::flags::EXTRAS;
+use super::keys::{KEYS, Key, SECTIONS};
+use super::layers::{Effective, Layer};
+use super::setting::Setting;
+use super::units::parse_duration;
+
+/// The effective configuration as a commented TOML file: each key with its help, its default and its origin.
+pub(super) fn toml(effective: &Effective) -> String {
+    let mut out = String::from("# The configuration of vram-exporter.\n");
+    for (section, title) in SECTIONS {
+        push(&mut out, format_args!("\n# {title}\n[{section}]\n"));
+        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+            out.push('\n');
+            for line in wrap(&key.full_help(), 110) {
+                push(&mut out, format_args!("# {line}\n"));
+            }
+            let origin = effective.origin(key.name);
+            push(&mut out, format_args!("# Default: {}. Set by: {origin}.\n", key.default.unwrap_or("not set")));
+            push(&mut out, format_args!("{}\n", assignment(key, effective.get(key.name))));
+        }
+    }
+    out
+}
+
+fn assignment(key: &Key, setting: &Setting) -> String {
+    let leaf = key.parts().1;
+    match (setting.to_toml(), key.default) {
+        (None, _) => format!("# {leaf} ="),
+        // A default stands as the table has it: 60s rather than 1m.
+        (Some(_), Some(text)) if *setting == key.default_setting() && parse_duration(text).is_some() => {
+            format!("{leaf} = \"{text}\"")
+        }
+        (Some(value), _) => format!("{leaf} = {value}"),
+    }
+}
+
+/// The reference of the configuration, in Markdown.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# Configuration\n\n\
+         <!-- Made from the table in src/config/keys.rs; `UPDATE_GOLDEN=1 cargo test --test config` writes it anew. -->\n\n\
+         Every key can be set in four places. Each place wins over those before it:\n\n\
+         1. the default,\n\
+         2. the configuration file, TOML or YAML by the end of its name, at most 1 MiB: `rate = 100` under `[memory]`,\n\
+         3. the environment: `VRAM_EXPORTER_MEMORY_RATE=100`,\n\
+         4. the command line: `--memory.rate=100`.\n\n\
+         Durations have a unit: `10ms`, `1m30s`, `2h`. Several addresses are a list in a file, a repeated flag, or text\n\
+         with commas. A key without a default is unset by empty text. YAML anchors and aliases are not read.\n\n\
+         An unknown key, flag or `VRAM_EXPORTER_` variable, a value of the wrong type and an impossible value are errors:\n\
+         the exporter names all of them and ends with exit code 64. The variables that Kubernetes sets for a Service\n\
+         whose name begins with `vram-exporter` are left alone.\n\n\
+         `--check-config` checks a configuration without running it. `--print-config` shows the one in effect, and where\n\
+         each value came from; its output is a valid configuration file.\n",
+    );
+    for (section, title) in SECTIONS {
+        push(&mut out, format_args!("\n## {title}: `{section}`\n\n"));
+        out.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
+        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+            let default = key.default.map_or("not set".to_owned(), |text| format!("`{text}`"));
+            let (allowed, help) = (key.kind.allowed(), key.help);
+            let names = format!("`{}`<br>`{}`", key.name, key.variable());
+            push(&mut out, format_args!("| {names} | {default} | {allowed} | {help} |\n"));
+        }
+    }
+    out.push_str("\n## Other flags\n\n| flag | meaning |\n|---|---|\n");
+    for (name, value, help) in EXTRAS {
+        let value = match (*name, value) {
+            ("demo", Some(value)) => format!("[={value}]"),
+            (_, Some(value)) => format!("={value}"),
+            (_, None) => String::new(),
+        };
+        let help = help.replace(&format!("[env: {CONFIG_FILE}]"), &format!("Also `{CONFIG_FILE}`."));
+        push(&mut out, format_args!("| `--{name}{value}` | {help} |\n"));
+    }
+    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&defaults())));
+    out
+}
+
+fn defaults() -> Effective {
+    Effective::merge(vec![Layer::defaults()])
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a String does not fail");
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
