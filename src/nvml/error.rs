@@ -1,0 +1,106 @@
+//! An NVML call that failed: which one, with which code, and what that means for the exporter.
+
+use nvml_wrapper::error::NvmlError;
+
+use crate::faults::Reason;
+
+/// NVML's newer return codes come out of nvml-wrapper as [`NvmlError::UnexpectedVariant`].
+const ARGUMENT_VERSION_MISMATCH: u32 = 25;
+
+/// A failed driver call.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} failed")]
+pub struct Error {
+    /// NVML's name of the call.
+    pub call: &'static str,
+    #[source]
+    cause: Cause,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error(transparent)]
+    Nvml(#[from] NvmlError),
+    #[error("the driver's answer cannot be true: {0}")]
+    Implausible(String),
+}
+
+/// What a failed call means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// This GPU or this driver does not give the value: nothing is wrong, and asking again is no use.
+    Absent,
+    /// The call failed this time.
+    Passing,
+    /// The GPU is out of reach.
+    Gpu,
+    /// The driver is out of reach: the library has to be opened again.
+    Driver,
+}
+
+impl Error {
+    pub(super) fn new(call: &'static str, cause: NvmlError) -> Self {
+        Self { call, cause: Cause::Nvml(cause) }
+    }
+
+    pub(super) fn implausible(call: &'static str, what: String) -> Self {
+        Self { call, cause: Cause::Implausible(what) }
+    }
+
+    /// NVML's reason, as it is counted.
+    pub fn reason(&self) -> Reason {
+        let Cause::Nvml(error) = &self.cause else { return Reason::Implausible };
+        match error {
+            NvmlError::Uninitialized => Reason::Uninitialized,
+            NvmlError::InvalidArg => Reason::InvalidArgument,
+            NvmlError::NotSupported => Reason::NotSupported,
+            NvmlError::NoPermission | NvmlError::OperatingSystem => Reason::NoPermission,
+            NvmlError::NotFound | NvmlError::NoData => Reason::NotFound,
+            NvmlError::InsufficientSize(_) => Reason::InsufficientSize,
+            NvmlError::DriverNotLoaded => Reason::DriverNotLoaded,
+            NvmlError::Timeout => Reason::Timeout,
+            NvmlError::IrqIssue => Reason::IrqIssue,
+            NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => Reason::FunctionNotFound,
+            NvmlError::GpuLost => Reason::GpuIsLost,
+            NvmlError::ResetRequired => Reason::ResetRequired,
+            NvmlError::LibRmVersionMismatch => Reason::LibRmVersionMismatch,
+            NvmlError::LibraryNotFound | NvmlError::LibloadingError(_) => Reason::FunctionNotFound,
+            NvmlError::UnexpectedVariant(ARGUMENT_VERSION_MISMATCH) => Reason::ArgumentVersionMismatch,
+            _ => Reason::Unknown,
+        }
+    }
+
+    /// What the failure means for the exporter.
+    pub fn severity(&self) -> Severity {
+        match self.reason() {
+            Reason::NotSupported
+            | Reason::NoPermission
+            | Reason::FunctionNotFound
+            | Reason::ArgumentVersionMismatch => Severity::Absent,
+            Reason::GpuIsLost | Reason::ResetRequired => Severity::Gpu,
+            Reason::Uninitialized | Reason::DriverNotLoaded | Reason::LibRmVersionMismatch => Severity::Driver,
+            _ => Severity::Passing,
+        }
+    }
+
+    /// Whether the library or the driver lacks this version of the call.
+    pub(super) fn is_missing_call(&self) -> bool {
+        matches!(self.reason(), Reason::FunctionNotFound | Reason::ArgumentVersionMismatch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_that_end_a_session_are_told_from_those_that_end_a_gpu() {
+        let severity = |cause| Error::new("call", cause).severity();
+        assert_eq!(severity(NvmlError::LibRmVersionMismatch), Severity::Driver);
+        assert_eq!(severity(NvmlError::GpuLost), Severity::Gpu);
+        assert_eq!(severity(NvmlError::NotSupported), Severity::Absent);
+        assert_eq!(severity(NvmlError::UnexpectedVariant(25)), Severity::Absent);
+        assert_eq!(severity(NvmlError::UnexpectedVariant(77)), Severity::Passing);
+        assert_eq!(Error::implausible("call", "used above total".into()).reason(), Reason::Implausible);
+    }
+}

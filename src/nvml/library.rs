@@ -1,0 +1,120 @@
+//! Where `libnvidia-ml.so.1` is looked for, and which library was asked for.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::{Driver, Error, raw};
+use crate::faults::Reason;
+
+/// Where the library is looked for when none is named, in this order: first as the loader finds it, then in the
+/// folders in which container runtimes and cluster operators mount the driver.
+pub const SEARCH_PATHS: [&str; 9] = [
+    "libnvidia-ml.so.1",
+    "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+    "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+    "/run/nvidia/driver/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
+    "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib64/libnvidia-ml.so.1",
+    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+];
+
+/// Which library to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Library {
+    /// The first of [`SEARCH_PATHS`] that opens.
+    Search,
+    /// This one and no other.
+    At(PathBuf),
+    /// The simulator, told what to simulate and where to keep its `/proc`.
+    Simulator {
+        /// The simulator's library.
+        library: PathBuf,
+        /// A built-in scenario's name or a file.
+        scenario: OsString,
+        /// The folder in which the simulator keeps the `/proc` of the processes that it invents.
+        procfs: PathBuf,
+    },
+}
+
+/// Why NVML could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No library anywhere.
+    #[error(
+        "no NVML library: looked for {}; install the NVIDIA driver or name the library with --nvml.library",
+        looked.join(", ")
+    )]
+    NotFound {
+        /// Where it was looked for, each with the loader's answer.
+        looked: Vec<String>,
+    },
+    /// The library is there, but it cannot reach a driver.
+    #[error("the NVML library {library} could not be initialised")]
+    Init {
+        /// Which library.
+        library: String,
+        /// NVML's answer.
+        #[source]
+        cause: Error,
+    },
+    /// The simulator's library did not take the scenario.
+    #[error("the simulator {} refused the scenario: {answer}", library.display())]
+    Simulator {
+        /// Which library.
+        library: PathBuf,
+        /// What went wrong.
+        answer: String,
+    },
+}
+
+impl OpenError {
+    /// As it is counted.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::NotFound { .. } | Self::Simulator { .. } => Reason::LibraryNotFound,
+            Self::Init { cause, .. } => cause.reason(),
+        }
+    }
+}
+
+impl Library {
+    /// Loads and initialises the library.
+    ///
+    /// # Errors
+    /// Where several places were searched, a library that loads and cannot reach its driver tells more than a place
+    /// without one: then its answer is the error.
+    pub fn open(&self) -> Result<Driver, OpenError> {
+        match self {
+            Self::Search => open_first(&SEARCH_PATHS.map(Path::new)),
+            Self::At(path) => open_first(&[path]),
+            Self::Simulator { library, scenario, procfs } => {
+                raw::configure_simulator(library, scenario, procfs)
+                    .map_err(|answer| OpenError::Simulator { library: library.clone(), answer })?;
+                open_first(&[library])
+            }
+        }
+    }
+}
+
+fn open_first(places: &[&Path]) -> Result<Driver, OpenError> {
+    let mut looked = Vec::new();
+    let mut failed = None;
+    for place in places {
+        match Nvml::builder().lib_path(OsStr::new(place)).init() {
+            Ok(nvml) => return Ok(Driver::new(nvml, raw::is_simulator(place))),
+            Err(NvmlError::LibloadingError(error)) => looked.push(format!("{} ({error})", place.display())),
+            Err(error) => {
+                failed.get_or_insert_with(|| OpenError::Init {
+                    library: place.display().to_string(),
+                    cause: Error::new("nvmlInit_v2", error),
+                });
+            }
+        }
+    }
+    Err(failed.unwrap_or(OpenError::NotFound { looked }))
+}

@@ -1,0 +1,171 @@
+//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is here.
+
+#![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
+
+use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlMemory_t, nvmlProcessInfo_t};
+
+use super::processes::ListKind;
+use super::{Error, RemappedRows};
+
+/// A GPU's or MIG device's handle. NVML hands it out once and it stays valid until the library is shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(nvmlDevice_t);
+
+// SAFETY: NVML's handles are process-wide and every call on them is thread-safe (nvml.h: "NVML is thread-safe"), which
+// is why nvml-wrapper's `Device` is `Send` and `Sync` too.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Self {
+        // SAFETY: only copies the pointer; `Driver` keeps it no longer than the `Nvml` it came from.
+        Self(unsafe { device.handle() })
+    }
+
+    /// The device again.
+    pub(super) fn device(self, nvml: &Nvml) -> nvml_wrapper::Device<'_> {
+        // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml` lives.
+        unsafe { nvml_wrapper::Device::new(self.0, nvml) }
+    }
+}
+
+/// `nvmlDeviceGetMemoryInfo`: total, used with what is reserved, free.
+pub(super) fn memory_v1(nvml: &Nvml, handle: Handle) -> Result<(u64, u64, u64), Error> {
+    let mut info = nvmlMemory_t { total: 0, free: 0, used: 0 };
+    call("nvmlDeviceGetMemoryInfo", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+        // SAFETY: the handle is valid and `info` is the struct that this version of the call fills.
+        nvml_try(unsafe { sym(handle.0, &mut info) })
+    })?;
+    Ok((info.total, info.used, info.free))
+}
+
+/// One list call into a buffer that the caller keeps; grows the buffer and asks again when processes came between.
+pub(super) fn processes(
+    nvml: &Nvml,
+    handle: Handle,
+    kind: ListKind,
+    second_version: bool,
+    buffer: &mut Vec<nvmlProcessInfo_t>,
+) -> Result<(), Error> {
+    let lib = nvml.lib();
+    let name = kind.call(second_version);
+    // The structs of the second and the third version have the same layout (nvml.h: nvmlProcessInfo_v2_t,
+    // nvmlProcessInfo_t), but bindgen gives them different names, so the symbols have different types.
+    let list = |count: &mut c_uint, entries: *mut nvmlProcessInfo_t| {
+        // SAFETY: the handle is valid and `entries` has room for `count` structs of this layout.
+        unsafe {
+            Ok::<_, NvmlError>(match (kind, second_version) {
+                (ListKind::Compute, false) => {
+                    nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref())?(handle.0, count, entries)
+                }
+                (ListKind::Graphics, false) => {
+                    nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref())?(handle.0, count, entries)
+                }
+                (ListKind::Mps, false) => {
+                    nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref())?(handle.0, count, entries)
+                }
+                (ListKind::Compute, true) => {
+                    nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
+                }
+                (ListKind::Graphics, true) => {
+                    nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
+                }
+                (ListKind::Mps, true) => {
+                    nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
+                }
+            })
+        }
+    };
+    call(name, || {
+        const HEADROOM: usize = 16;
+        const ATTEMPTS: usize = 5;
+        let mut needed = 0;
+        for _ in 0..ATTEMPTS {
+            buffer.clear();
+            buffer.reserve(HEADROOM.max(needed + HEADROOM));
+            let mut count = c_uint::try_from(buffer.capacity()).unwrap_or(c_uint::MAX);
+            match nvml_try(list(&mut count, buffer.as_mut_ptr())?) {
+                Ok(()) => {
+                    let count = (count as usize).min(buffer.capacity());
+                    // SAFETY: the driver filled `count` entries, no more than there is room for.
+                    unsafe { buffer.set_len(count) };
+                    return Ok(());
+                }
+                Err(NvmlError::InsufficientSize(_)) => needed = (count as usize).max(buffer.capacity()),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(NvmlError::InsufficientSize(Some(needed)))
+    })
+}
+
+/// `nvmlDeviceGetRemappedRows`.
+pub(super) fn remapped_rows(nvml: &Nvml, handle: Handle) -> Result<RemappedRows, Error> {
+    let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
+    call("nvmlDeviceGetRemappedRows", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetRemappedRows.as_ref())?;
+        // SAFETY: the handle is valid and all four pointers are to integers of the right type.
+        nvml_try(unsafe { sym(handle.0, &mut correctable, &mut uncorrectable, &mut pending, &mut failed) })
+    })?;
+    Ok(RemappedRows {
+        correctable: correctable.into(),
+        uncorrectable: uncorrectable.into(),
+        pending: pending != 0,
+        failed: failed != 0,
+    })
+}
+
+/// `nvmlDeviceGetGpuInstanceId` and `nvmlDeviceGetComputeInstanceId` of a MIG device.
+pub(super) fn instance_ids(nvml: &Nvml, handle: Handle) -> Result<(u32, u32), Error> {
+    let (mut gpu, mut compute) = (0, 0);
+    call("nvmlDeviceGetGpuInstanceId", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
+        // SAFETY: the handle is valid and the pointer is to an integer of the right type.
+        nvml_try(unsafe { sym(handle.0, &mut gpu) })
+    })?;
+    call("nvmlDeviceGetComputeInstanceId", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetComputeInstanceId.as_ref())?;
+        // SAFETY: as above.
+        nvml_try(unsafe { sym(handle.0, &mut compute) })
+    })?;
+    Ok((gpu, compute))
+}
+
+fn call<T>(name: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, Error> {
+    body().map_err(|error| Error::new(name, error))
+}
+
+/// Whether the library is the simulator of this project, which tells so by a symbol of its own.
+pub(super) fn is_simulator(library: &Path) -> bool {
+    // SAFETY: the library was just loaded by the same name, so this only counts one more reference to it; the symbol
+    // is looked up and not called.
+    unsafe { libloading::Library::new(library).is_ok_and(|lib| lib.get::<*const ()>(b"nvmlSimVersion\0").is_ok()) }
+}
+
+/// Tells the simulator what to simulate, before it is initialised. The library stays loaded for good, so that what it
+/// was told outlives a shutdown and the driver that is opened next is the same simulated machine.
+pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Path) -> Result<(), String> {
+    type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
+    let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| "a NUL byte in a path".to_owned());
+    let (scenario, procfs) = (text(scenario)?, text(procfs.as_os_str())?);
+    // SAFETY: the path is of this project's own simulator, whose initialisation has no preconditions.
+    let lib = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
+    // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call and it copies them.
+    let code = unsafe {
+        let configure = lib.get::<Configure>(b"nvmlSimConfigure\0").map_err(|error| error.to_string())?;
+        configure(scenario.as_ptr(), procfs.as_ptr(), std::ptr::null())
+    };
+    std::mem::forget(lib);
+    match code {
+        0 => Ok(()),
+        code => Err(format!("it answered with NVML code {code}; what is wrong stands on standard error")),
+    }
+}
