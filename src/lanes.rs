@@ -1,1 +1,27 @@
-//! .
+//! The lanes: the OS threads that ask the driver, fold what it answers and publish it.
+//!
+//! ```text
+//!  supervisor ── opens ──> session (driver + its GPUs)
+//!      │ watches                │ asked by
+//!      ├──> memory lane ── changed? ──> bell ──> process lane ──> attribution
+//!      │         │                                   │  └─ telemetry, between two process passes
+//!      │         └────────────> snapshot <───────────┘
+//!      └── a call does not return: a fresh thread carries on without that GPU
+//! ```
+//!
+//! Invariants: every driver call runs under a [`watch::Watch`]; nothing is locked while the driver is asked; what was
+//! folded (peaks, counters) belongs to the lane and outlives sessions and threads.
+
+mod bell;
+mod fold;
+mod memory;
+mod peaks;
+mod process;
+mod publish;
+mod schedule;
+mod session;
+mod supervisor;
+mod telemetry;
+mod watch;
+
+pub use supervisor::{Lanes, Settings};

@@ -1,0 +1,184 @@
+//! What is kept of a GPU's memory over all samples: peaks, time under pressure, churn.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::peaks::Peaks;
+use crate::nvml::MemoryReading;
+use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS};
+
+/// The fold of one GPU. It belongs to the lane: a new session or a new thread goes on with it.
+#[derive(Debug)]
+pub(super) struct GpuFold {
+    peaks: Peaks,
+    mig: Vec<(String, Peaks)>,
+    last: Option<Last>,
+    window: Duration,
+    /// What is published, kept up to date.
+    pub(super) shown: GpuMemory,
+    /// When a GPU that does not answer is asked again.
+    pub(super) retry_at: Option<Instant>,
+}
+
+/// The sample before.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    at: Instant,
+    used: u64,
+    ratio: f64,
+}
+
+impl GpuFold {
+    pub(super) fn new(gpu: Arc<Gpu>, window: Duration) -> Self {
+        Self {
+            peaks: Peaks::new(window),
+            mig: Vec::new(),
+            last: None,
+            window,
+            shown: GpuMemory::unsampled(gpu),
+            retry_at: None,
+        }
+    }
+
+    /// A new session: the identity and the MIG layout may have changed, the figures are to be read again.
+    pub(super) fn resume(&mut self, gpu: &Arc<Gpu>) {
+        let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
+        self.shown.pressure_seconds = before.pressure_seconds;
+        self.shown.grown = before.grown;
+        self.shown.shrunk = before.shrunk;
+        self.mig.retain(|(uuid, _)| gpu.mig.iter().any(|device| device.uuid == *uuid));
+        self.last = None;
+        self.retry_at = None;
+    }
+
+    /// Folds a good sample. Says whether `used` moved since the one before. `gap` is the longest time between two
+    /// samples over which anything may be said: pressure is not counted over a longer one.
+    pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> bool {
+        let MemoryReading { total, reserved, used, free } = reading;
+        let usable = total.saturating_sub(reserved.unwrap_or(0)).max(1);
+        let ratio = used as f64 / usable as f64;
+        let moved = self.last.is_none_or(|last| last.used != used);
+        if let Some(last) = self.last {
+            self.shown.grown += used.saturating_sub(last.used);
+            self.shown.shrunk += last.used.saturating_sub(used);
+            let since = at.saturating_duration_since(last.at);
+            if since <= gap {
+                let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
+                seconds.filter(|(_, threshold)| last.ratio >= *threshold).for_each(|(s, _)| *s += since.as_secs_f64());
+            }
+        }
+        self.last = Some(Last { at, used, ratio });
+        self.peaks.see(used, at);
+        let window_peak = self.peaks.within_window(at).unwrap_or(used);
+        self.shown.figures =
+            Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
+        self.answered(at);
+        moved
+    }
+
+    /// The GPU answered, be it only that it has no memory of its own.
+    pub(super) fn answered(&mut self, at: Instant) {
+        self.shown.state = GpuState::Up;
+        self.shown.at = Some(at);
+        self.retry_at = None;
+    }
+
+    /// Folds a good sample of a MIG device.
+    pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> bool {
+        let Some(shown) = self.shown.mig.get_mut(position) else { return false };
+        let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
+        let index = known.unwrap_or_else(|| {
+            self.mig.push((shown.device.uuid.clone(), Peaks::new(self.window)));
+            self.mig.len() - 1
+        });
+        let peaks = &mut self.mig[index].1;
+        let MemoryReading { total, reserved, used, free } = reading;
+        let moved = shown.figures.is_none_or(|before| before.used != used);
+        peaks.see(used, at);
+        let window_peak = peaks.within_window(at).unwrap_or(used);
+        *shown = MigMemory {
+            device: shown.device.clone(),
+            at: Some(at),
+            figures: Some(MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }),
+        };
+        moved
+    }
+
+    /// The GPU is out of reach: what was read of it is not true any longer.
+    pub(super) fn lose(&mut self, state: GpuState) {
+        self.shown.state = state;
+        self.shown.figures = None;
+        self.shown.mig.iter_mut().for_each(|device| device.figures = None);
+        self.last = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const GAP: Duration = Duration::from_secs(5);
+
+    fn reading(used: u64) -> MemoryReading {
+        MemoryReading { total: 101 * GIB, reserved: Some(GIB), used, free: 100 * GIB - used }
+    }
+
+    fn fold() -> GpuFold {
+        GpuFold::new(Arc::new(Gpu::default()), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn pressure_is_real_time_at_any_rate() {
+        let start = Instant::now();
+        for step in [1u64, 10, 250] {
+            let mut fold = fold();
+            for millis in (0..=4000).step_by(step as usize) {
+                // 85 % of what can be allocated between 1 s and 3 s.
+                let used = if (1000..3000).contains(&millis) { 85 * GIB } else { 10 * GIB };
+                fold.sample(reading(used), start + Duration::from_millis(millis), GAP);
+            }
+            let seconds =
+                |ratio: f64| fold.shown.pressure_seconds[PRESSURE_RATIOS.iter().position(|&r| r == ratio).unwrap()];
+            assert!((seconds(0.85) - 2.0).abs() < 1e-6, "{step} ms: {}", seconds(0.85));
+            assert!((seconds(0.5) - 2.0).abs() < 1e-6);
+            assert!(seconds(0.9).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_gap() {
+        let start = Instant::now();
+        let mut fold = fold();
+        fold.sample(reading(99 * GIB), start, GAP);
+        fold.sample(reading(99 * GIB), start + Duration::from_secs(3600), GAP);
+        assert!(fold.shown.pressure_seconds.iter().all(|&s| s == 0.0));
+    }
+
+    #[test]
+    fn churn_adds_rises_and_falls_apart() {
+        let start = Instant::now();
+        let mut fold = fold();
+        for (tick, used) in [4, 9, 2, 2, 3].into_iter().enumerate() {
+            let moved = fold.sample(reading(used * GIB), start + Duration::from_millis(10 * tick as u64), GAP);
+            assert_eq!(moved, tick != 3);
+        }
+        assert_eq!((fold.shown.grown, fold.shown.shrunk), (6 * GIB, 7 * GIB));
+        assert_eq!(fold.shown.figures.unwrap().peak, 9 * GIB);
+    }
+
+    #[test]
+    fn a_lost_gpu_keeps_its_counters_and_shows_no_figure() {
+        let start = Instant::now();
+        let mut fold = fold();
+        fold.sample(reading(4 * GIB), start, GAP);
+        fold.sample(reading(8 * GIB), start + Duration::from_millis(10), GAP);
+        fold.lose(GpuState::Unreadable);
+        assert_eq!(fold.shown.figures, None);
+        assert_eq!(fold.shown.grown, 4 * GIB);
+        // Back again: what happened meanwhile is unknown and is not churn, the peak since the start stands.
+        fold.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
+        assert_eq!(fold.shown.shrunk, 0);
+        assert_eq!(fold.shown.figures.unwrap().peak, 8 * GIB);
+    }
+}

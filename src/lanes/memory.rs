@@ -1,0 +1,213 @@
+//! The memory lane: reads the memory of every GPU at its rate, folds it, publishes it, and wakes the process lane
+//! when memory moved.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::bell::Bell;
+use super::fold::GpuFold;
+use super::publish::Publisher;
+use super::schedule::Ticker;
+use super::session::Session;
+use super::watch::{Superseded, Watch};
+use crate::faults::{Faults, Reason, Source};
+use crate::nvml::{self, Severity};
+use crate::snapshot::{GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
+
+/// How long memory must have stood still, with no process in sight, before the lane falls to its idle rate. Processes
+/// may be hidden from the exporter: then moving memory is the only sign of them.
+const CALM: Duration = Duration::from_secs(10);
+
+/// How often a GPU that does not answer is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the lane is told.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) period: Duration,
+    pub(super) idle_period: Duration,
+    pub(super) peak_window: Duration,
+    pub(super) stale_after: Duration,
+}
+
+/// What the memory lane and the process lane tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Rung by the memory lane: memory of these GPUs moved.
+    pub(super) moved: Bell,
+    /// Rung by the process lane: there are processes again.
+    pub(super) awake: Bell,
+    /// Processes in sight on all GPUs.
+    pub(super) processes: AtomicUsize,
+}
+
+/// The lane. It outlives its threads and its sessions.
+#[derive(Debug)]
+pub(super) struct MemoryLane {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    link: Arc<Link>,
+    folds: Mutex<HashMap<String, Arc<Mutex<GpuFold>>>>,
+    publisher: Mutex<Publisher<MemoryPart>>,
+}
+
+type Fold = Arc<Mutex<GpuFold>>;
+
+impl MemoryLane {
+    pub(super) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
+        Self { settings, snapshot, faults, link, folds: Mutex::default(), publisher: Mutex::default() }
+    }
+
+    /// Before the first thread of a session starts: takes up what is known of its GPUs.
+    pub(super) fn resume(&self, session: &Session) {
+        for gpu in session.driver.gpus() {
+            lock(&self.fold(&gpu.uuid, gpu)).resume(gpu);
+        }
+    }
+
+    /// Samples until the session ends or the thread is superseded.
+    pub(super) fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(&gpu.uuid, gpu)).collect();
+        let mut calm_since = Instant::now();
+        let mut ticker = Ticker::starting(self.settings.period, calm_since);
+        while !session.ending() {
+            let began = self.wait(&mut ticker, calm_since);
+            let mut moved = 0;
+            for (position, fold) in folds.iter().enumerate() {
+                if self.sample(session, watch, position, fold)? {
+                    moved |= Bell::bit(position);
+                }
+            }
+            if moved != 0 {
+                calm_since = began;
+                self.link.moved.ring(moved);
+            }
+            session.set_lost(folds.iter().any(|fold| lock(fold).shown.state == GpuState::Unreadable));
+            self.publish(&folds);
+            self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Waits for the next tick and says when it came.
+    fn wait(&self, ticker: &mut Ticker, calm_since: Instant) -> Instant {
+        let processes = self.link.processes.load(Ordering::Relaxed) > 0;
+        let idle = !processes && calm_since.elapsed() > CALM;
+        ticker.set_period(if idle { self.settings.idle_period } else { self.settings.period }, Instant::now());
+        loop {
+            self.snapshot.vitals.beat(Lane::Memory);
+            if idle {
+                if self.link.awake.wait_until(ticker.next()) != 0 {
+                    ticker.hurry(Instant::now());
+                }
+            } else {
+                std::thread::sleep(ticker.next().saturating_duration_since(Instant::now()));
+            }
+            let now = Instant::now();
+            if let Some(missed) = ticker.take(now) {
+                self.snapshot.vitals.add_missed(Lane::Memory, missed);
+                return now;
+            }
+        }
+    }
+
+    /// Reads one GPU and its MIG devices; says whether memory moved.
+    fn sample(&self, session: &Session, watch: &Watch, position: usize, fold: &Fold) -> Result<bool, Superseded> {
+        if session.stalled(position) {
+            lock(fold).lose(GpuState::Stalled);
+            return Ok(false);
+        }
+        if lock(fold).retry_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(false);
+        }
+        let Some(device) = session.driver.device(position) else {
+            let mut fold = lock(fold);
+            fold.lose(GpuState::Unreadable);
+            fold.retry_at = Some(Instant::now() + RETRY);
+            return Ok(false);
+        };
+        let reading = watch.call(position, || device.memory())?;
+        let at = Instant::now();
+        let mut moved = match reading {
+            Ok(reading) => lock(fold).sample(reading, at, self.settings.stale_after),
+            Err(error) => {
+                self.failed(session, fold, &error);
+                false
+            }
+        };
+        for (index, slice) in session.driver.mig_devices(position).enumerate() {
+            match watch.call(position, || slice.memory())? {
+                Ok(reading) => moved |= lock(fold).sample_mig(index, reading, Instant::now()),
+                Err(error) => self.failed(session, fold, &error),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn failed(&self, session: &Session, fold: &Fold, error: &nvml::Error) {
+        let mut fold = lock(fold);
+        let gpu = Some(fold.shown.gpu.index);
+        match error.severity() {
+            // A part that shares the system's memory answers, and has no figures: said and counted once.
+            Severity::Absent if error.reason() != Reason::NoPermission => {
+                if fold.shown.at.is_none() {
+                    self.faults.report(Source::Memory, error.reason(), gpu, error);
+                }
+                fold.answered(Instant::now());
+                return;
+            }
+            Severity::Absent | Severity::Gpu => {
+                fold.lose(GpuState::Unreadable);
+                fold.retry_at = Some(Instant::now() + RETRY);
+            }
+            // Nothing is known from this sample; the last good one stands until it is stale.
+            Severity::Passing => {
+                let stale = fold.shown.at.is_none_or(|at| at.elapsed() > self.settings.stale_after);
+                if stale {
+                    fold.lose(GpuState::Unreadable);
+                    fold.retry_at = Some(Instant::now() + RETRY);
+                }
+            }
+            Severity::Driver => session.end(crate::faults::chain(error)),
+        }
+        drop(fold);
+        self.faults.report(Source::Memory, error.reason(), gpu, error);
+    }
+
+    fn publish(&self, folds: &[Fold]) {
+        let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
+        publisher.publish(&self.snapshot.memory, |part| {
+            part.gpus.truncate(folds.len());
+            for (position, fold) in folds.iter().enumerate() {
+                let fold = lock(fold);
+                match part.gpus.get_mut(position) {
+                    Some(shown) => copy(&fold.shown, shown),
+                    None => part.gpus.push(fold.shown.clone()),
+                }
+            }
+        });
+    }
+
+    fn fold(&self, uuid: &str, gpu: &Arc<crate::snapshot::Gpu>) -> Fold {
+        // A GPU that could never be opened has no UUID: its index stands for it.
+        let key = if uuid.is_empty() { format!("index {}", gpu.index) } else { uuid.to_owned() };
+        let mut folds = self.folds.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Mutex::new(GpuFold::new(gpu.clone(), self.settings.peak_window)));
+        folds.entry(key).or_insert_with(new).clone()
+    }
+}
+
+/// Copies without allocating, where the MIG layout is the same.
+fn copy(from: &GpuMemory, to: &mut GpuMemory) {
+    let mut mig = std::mem::take(&mut to.mig);
+    mig.clone_from(&from.mig);
+    let GpuMemory { ref gpu, state, at, figures, pressure_seconds, grown, shrunk, mig: _ } = *from;
+    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, pressure_seconds, grown, shrunk, mig };
+}
+
+fn lock(fold: &Fold) -> std::sync::MutexGuard<'_, GpuFold> {
+    fold.lock().unwrap_or_else(PoisonError::into_inner)
+}

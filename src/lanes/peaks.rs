@@ -1,0 +1,148 @@
+//! The highest value: since the start, and within a sliding window.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Into how many slots a window is divided. More slots cost memory (16 bytes each at the worst) and shorten how long a
+/// peak stays beyond its window (one slot).
+const SLOTS: u32 = 100;
+
+/// The highest value within the last window, and ever.
+///
+/// A value stays for at least one window and at most one hundredth of a window longer, whatever the sampling rate.
+/// Memory is bounded by the number of slots.
+#[derive(Debug, Clone)]
+pub(super) struct Peaks {
+    slot: Duration,
+    window: Duration,
+    origin: Option<Instant>,
+    /// Slot number and the highest value in it; slots rise, values fall.
+    slots: VecDeque<(u64, u64)>,
+    highest: u64,
+}
+
+impl Peaks {
+    /// Nothing seen yet.
+    pub(super) fn new(window: Duration) -> Self {
+        Self {
+            slot: (window / SLOTS).max(Duration::from_nanos(1)),
+            window,
+            origin: None,
+            slots: VecDeque::new(),
+            highest: 0,
+        }
+    }
+
+    /// Sees a value. `now` never goes back.
+    pub(super) fn see(&mut self, value: u64, now: Instant) {
+        self.highest = self.highest.max(value);
+        let slot = self.slot_of(now);
+        self.expire(now);
+        while self.slots.back().is_some_and(|&(_, lower)| lower <= value) {
+            self.slots.pop_back();
+        }
+        // A higher value of the same slot stands for this one too: both leave the window together.
+        if self.slots.back().is_none_or(|&(last, _)| last < slot) {
+            self.slots.push_back((slot, value));
+        }
+    }
+
+    /// Raises the highest value ever, for a maximum that was not sampled but is known (the driver's accounting).
+    pub(super) fn raise(&mut self, value: u64) {
+        self.highest = self.highest.max(value);
+    }
+
+    /// The highest value within the window that ends now; `None` where none was seen in it.
+    pub(super) fn within_window(&mut self, now: Instant) -> Option<u64> {
+        self.expire(now);
+        self.slots.front().map(|&(_, value)| value)
+    }
+
+    /// The highest value ever; 0 before the first.
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    fn slot_of(&mut self, now: Instant) -> u64 {
+        let origin = *self.origin.get_or_insert(now);
+        (now.saturating_duration_since(origin).as_nanos() / self.slot.as_nanos()).try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Forgets the slots that lie wholly before the window.
+    fn expire(&mut self, now: Instant) {
+        let Some(origin) = self.origin else { return };
+        let elapsed = now.saturating_duration_since(origin).as_nanos();
+        let Some(begin) = elapsed.checked_sub(self.window.as_nanos()) else { return };
+        let first_kept = (begin / self.slot.as_nanos()).try_into().unwrap_or(u64::MAX);
+        while self.slots.front().is_some_and(|&(slot, _)| slot < first_kept) {
+            self.slots.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    fn at(start: Instant, millis: u64) -> Instant {
+        start + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_peak_stays_for_the_window_and_no_longer_than_one_slot_more() {
+        let start = Instant::now();
+        let mut peaks = Peaks::new(WINDOW);
+        peaks.see(7, at(start, 0));
+        peaks.see(100, at(start, 250));
+        peaks.see(5, at(start, 260));
+        assert_eq!(peaks.within_window(at(start, 60_250)), Some(100));
+        for tick in 1..=61 {
+            peaks.see(5, at(start, tick * 1000));
+        }
+        assert_eq!(peaks.within_window(at(start, 61_000)), Some(5));
+        assert_eq!(peaks.highest(), 100);
+    }
+
+    #[test]
+    fn an_empty_window_holds_nothing() {
+        let start = Instant::now();
+        let mut peaks = Peaks::new(WINDOW);
+        assert_eq!(peaks.within_window(start), None);
+        peaks.see(3, start);
+        assert_eq!(peaks.within_window(at(start, 130_000)), None);
+    }
+
+    #[test]
+    fn the_window_agrees_with_a_search_through_every_sample() {
+        let start = Instant::now();
+        let mut peaks = Peaks::new(WINDOW);
+        let mut samples = Vec::new();
+        // A fixed linear congruential sequence: saw teeth, plateaus and falls at an uneven rhythm.
+        let (mut random, mut now) = (1u64, 0u64);
+        for _ in 0..40_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            now += (random >> 33) % 20;
+            let value = (random >> 40) % 1000;
+            peaks.see(value, at(start, now));
+            samples.push((now, value));
+            if samples.len() % 97 == 0 {
+                let shown = peaks.within_window(at(start, now)).unwrap();
+                let within = |span: u64| samples.iter().filter(|s| s.0 + span >= now).map(|s| s.1).max().unwrap();
+                assert!(shown >= within(60_000), "a peak within the window was lost");
+                assert!(shown <= within(60_600), "a peak stayed for more than a slot too long");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_even_when_every_value_is_lower_than_the_last() {
+        let start = Instant::now();
+        let mut peaks = Peaks::new(WINDOW);
+        for tick in 0..200_000 {
+            peaks.see(1_000_000 - tick, at(start, tick));
+        }
+        assert!(peaks.slots.len() <= SLOTS as usize + 2, "{}", peaks.slots.len());
+    }
+}

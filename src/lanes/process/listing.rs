@@ -1,0 +1,164 @@
+//! One GPU's processes at one moment: the driver's three lists merged, beside the memory in use at that moment.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::lanes::watch::{Superseded, Watch};
+use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severity};
+use crate::snapshot::ProcessKind;
+
+/// How often the lists are read again because memory moved while they were read.
+const ATTEMPTS: usize = 3;
+
+/// A process as the driver lists it, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) pid: u32,
+    pub(super) kind: ProcessKind,
+    /// Bytes; `None` where the driver does not tell.
+    pub(super) used: Option<u64>,
+    /// GPU instance and compute instance under MIG.
+    pub(super) instance: Option<(u32, u32)>,
+}
+
+/// All of a GPU's processes.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) entries: Vec<Listed>,
+    /// Bytes in use on the GPU when the lists were read, reserved memory left out; `None` when memory moved meanwhile,
+    /// or where the driver does not tell reserved memory apart.
+    pub(super) used: Option<u64>,
+    pub(super) at: Instant,
+}
+
+/// The lists as they were last read. A list that was empty at the last whole pass is not read again before the next:
+/// the graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
+/// processes), and a new process is in the compute list first.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    compute: Vec<ListedProcess>,
+    graphics: Vec<ListedProcess>,
+    mps: Vec<ListedProcess>,
+}
+
+impl Lists {
+    /// Reads the lists and the memory in use around them.
+    pub(super) fn read(
+        &mut self,
+        device: Device<'_>,
+        watch: &Watch,
+        slot: usize,
+        buffer: &mut ProcessBuffer,
+        whole: bool,
+    ) -> Result<Result<Listing, Error>, Superseded> {
+        let used = |watch: &Watch| -> Result<Option<u64>, Superseded> {
+            let reading = watch.call(slot, || device.memory())?.ok();
+            Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
+        };
+        let mut before = used(watch)?;
+        let mut attempt = 0;
+        loop {
+            for kind in ListKind::ALL {
+                if whole || kind == ListKind::Compute || !self.list(kind).is_empty() {
+                    if let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+            let after = used(watch)?;
+            attempt += 1;
+            if before == after || attempt == ATTEMPTS {
+                let used = after.filter(|_| before == after);
+                return Ok(Ok(Listing { entries: self.merge(), used, at: Instant::now() }));
+            }
+            before = after;
+        }
+    }
+
+    fn reread(
+        &mut self,
+        device: Device<'_>,
+        watch: &Watch,
+        slot: usize,
+        kind: ListKind,
+        buffer: &mut ProcessBuffer,
+    ) -> Result<Result<(), Error>, Superseded> {
+        let list = self.list(kind);
+        let answer = watch.call(slot, || -> Result<(), Error> {
+            let entries = device.processes(kind, buffer)?;
+            list.clear();
+            list.extend(entries);
+            Ok(())
+        })?;
+        match answer {
+            // A part that knows no graphics or no MPS has none of their processes.
+            Err(error) if kind != ListKind::Compute && error.severity() == Severity::Absent => {
+                self.list(kind).clear();
+                Ok(Ok(()))
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn list(&mut self, kind: ListKind) -> &mut Vec<ListedProcess> {
+        match kind {
+            ListKind::Compute => &mut self.compute,
+            ListKind::Graphics => &mut self.graphics,
+            ListKind::Mps => &mut self.mps,
+        }
+    }
+
+    /// A process that stands in several lists is one process: the driver gives its whole memory in each.
+    fn merge(&self) -> Vec<Listed> {
+        let mut merged = BTreeMap::<(u32, Option<(u32, u32)>), Listed>::new();
+        let lists = [
+            (&self.mps, ProcessKind::Mps),
+            (&self.compute, ProcessKind::Compute),
+            (&self.graphics, ProcessKind::Graphics),
+        ];
+        for (list, kind) in lists {
+            for entry in list {
+                let ListedProcess { pid, used, instance } = *entry;
+                merged.entry((pid, instance)).and_modify(|known| known.used = known.used.max(used)).or_insert(Listed {
+                    pid,
+                    kind,
+                    used,
+                    instance,
+                });
+            }
+        }
+        merged.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(pid: u32, used: Option<u64>) -> ListedProcess {
+        ListedProcess { pid, used, instance: None }
+    }
+
+    #[test]
+    fn a_process_in_two_lists_is_one_process_with_its_memory_once() {
+        let lists = Lists {
+            compute: vec![listed(1, Some(10)), listed(2, None), listed(3, Some(5))],
+            graphics: vec![listed(1, Some(10)), listed(2, Some(7)), listed(4, Some(1))],
+            mps: vec![listed(3, Some(5))],
+        };
+        let merged = lists.merge();
+        let of = |pid| *merged.iter().find(|entry| entry.pid == pid).unwrap();
+        assert_eq!(merged.len(), 4);
+        assert_eq!((of(1).kind, of(1).used), (ProcessKind::Compute, Some(10)));
+        assert_eq!((of(2).kind, of(2).used), (ProcessKind::Compute, Some(7)));
+        assert_eq!((of(3).kind, of(3).used), (ProcessKind::Mps, Some(5)));
+        assert_eq!(of(4).kind, ProcessKind::Graphics);
+    }
+
+    #[test]
+    fn one_pid_on_two_mig_devices_stays_two_entries() {
+        let on = |instance| ListedProcess { pid: 1, used: Some(3), instance: Some(instance) };
+        let lists = Lists { compute: vec![on((1, 0)), on((2, 0))], ..Lists::default() };
+        assert_eq!(lists.merge().len(), 2);
+    }
+}

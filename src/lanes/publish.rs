@@ -1,0 +1,48 @@
+//! How a lane publishes: it fills a part aside and swaps it in whole.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+/// Keeps the part that was published before, so that in the steady state a publication allocates nothing.
+#[derive(Debug)]
+pub(super) struct Publisher<T> {
+    spare: Option<Arc<T>>,
+}
+
+impl<T> Default for Publisher<T> {
+    fn default() -> Self {
+        Self { spare: None }
+    }
+}
+
+impl<T: Default> Publisher<T> {
+    /// Fills a part, which may hold what was published earlier, and swaps it in. A part that a reader still holds is
+    /// left to the reader.
+    pub(super) fn publish(&mut self, slot: &ArcSwap<T>, fill: impl FnOnce(&mut T)) {
+        let mut next = self.spare.take().unwrap_or_default();
+        if Arc::get_mut(&mut next).is_none() {
+            next = Arc::default();
+        }
+        fill(Arc::get_mut(&mut next).expect("nobody else holds it: it was just made or just checked"));
+        self.spare = Some(slot.swap(next));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_keeps_what_it_took() {
+        let slot = ArcSwap::from_pointee(vec![0]);
+        let mut publisher = Publisher::default();
+        publisher.publish(&slot, |part: &mut Vec<i32>| *part = vec![1]);
+        let held = slot.load_full();
+        for value in 2..6 {
+            publisher.publish(&slot, |part| *part = vec![value]);
+        }
+        assert_eq!(*held, [1]);
+        assert_eq!(**slot.load(), [5]);
+    }
+}

@@ -1,0 +1,75 @@
+//! One opening of the driver, shared by the lanes while it lasts.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::nvml::Driver;
+
+/// The open driver and what the lanes know of it together.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The driver. It is closed when the last lane lets go of the session.
+    pub(super) driver: Driver,
+    /// For each GPU, and last for the driver itself: how many threads hang in a call to it.
+    stalled: Vec<AtomicU32>,
+    ending: AtomicBool,
+    lost: AtomicBool,
+    why: Mutex<Option<String>>,
+}
+
+impl Session {
+    pub(super) fn new(driver: Driver) -> Self {
+        let slots = driver.gpus().len() + 1;
+        Self {
+            driver,
+            stalled: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            ending: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            why: Mutex::new(None),
+        }
+    }
+
+    /// The slot of calls that belong to no GPU.
+    pub(super) fn whole(&self) -> usize {
+        self.stalled.len() - 1
+    }
+
+    /// Whether a thread hangs in a call to the slot: then nobody else may ask it.
+    pub(super) fn stalled(&self, slot: usize) -> bool {
+        self.stalled[slot].load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn stall(&self, slot: usize) {
+        self.stalled[slot].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The call has come back.
+    pub(super) fn recover(&self, slot: usize) {
+        self.stalled[slot].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Asks every lane to let go. The first reason stands.
+    pub(super) fn end(&self, why: impl Into<String>) {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.into());
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Why the session was ended.
+    pub(super) fn why(&self) -> Option<String> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A GPU is out of reach, which only another opening of the driver can mend.
+    pub(super) fn set_lost(&self, lost: bool) {
+        self.lost.store(lost, Ordering::Relaxed);
+    }
+
+    pub(super) fn lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,302 @@
+//! The telemetry readings: a queue of single driver calls that the process lane's thread works through between two
+//! process lists, so that a dear call never delays a list by more than itself.
+
+mod reading;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::schedule::Ticker;
+use super::session::Session;
+use super::watch::{Superseded, Watch};
+use crate::faults::{Faults, Source};
+use crate::nvml::{Error, Severity, UtilizationSample, XidEvents};
+use crate::snapshot::{Gpu, GpuTelemetry, Lane, Snapshot, TelemetryPart};
+use reading::Reading;
+
+/// Xids that are shown as 0 from the start, so that the first of them is a rise: those that NVIDIA's Xid catalogue
+/// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
+const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
+
+/// The most events taken at one poll: a storm must not hold the lane.
+const EVENTS_AT_ONCE: usize = 64;
+
+/// While a GPU does nothing, its processes' work is asked for at every so many quick readings only: the call holds the
+/// driver's lock for 1 to 2 ms, and the driver remembers the samples meanwhile.
+const IDLE_STRIDE: u32 = 5;
+
+/// What the readings are told.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) interval: Duration,
+    pub(super) slow_interval: Duration,
+    pub(super) energy: bool,
+}
+
+/// What the processes of a GPU did.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) samples: Vec<UtilizationSample>,
+    pub(super) asked_at: (Instant, SystemTime),
+}
+
+/// The readings of one session, driven by one thread.
+pub(super) struct Telemetry<'s> {
+    settings: Settings,
+    snapshot: &'s Snapshot,
+    faults: &'s Faults,
+    events: Option<XidEvents<'s>>,
+    gpus: Vec<GpuReadings>,
+    queue: VecDeque<Step>,
+    quick: Ticker,
+    slow: Ticker,
+    round: u32,
+    spent: Duration,
+}
+
+struct GpuReadings {
+    shown: GpuTelemetry,
+    /// Readings that this GPU does not give: not asked for again.
+    absent: Vec<Reading>,
+    /// Up to when the work of processes is known, in microseconds of unix time.
+    work_until: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Read(usize, Reading),
+    Work(usize),
+    QuickDone(usize),
+    SlowDone(usize),
+    Events,
+    Topology,
+    MigLayout(usize),
+}
+
+impl<'s> Telemetry<'s> {
+    /// Registers for Xid events; everything else waits for its time.
+    pub(super) fn start(
+        settings: &Settings,
+        snapshot: &'s Snapshot,
+        faults: &'s Faults,
+        session: &'s Session,
+        watch: &Watch,
+    ) -> Result<Self, Superseded> {
+        let driver = &session.driver;
+        let mut gpus: Vec<GpuReadings> = driver.gpus().cloned().map(GpuReadings::new).collect();
+        let mut events = None;
+        if !session.stalled(session.whole()) {
+            match watch.call(session.whole(), || XidEvents::register(driver))? {
+                Ok((set, reporting)) => {
+                    for (gpu, _) in gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
+                        gpu.shown.xid_errors = Some(KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect());
+                    }
+                    events = reporting.contains(&true).then_some(set);
+                }
+                Err(error) => faults.report(Source::Telemetry, error.reason(), None, &error),
+            }
+        }
+        let now = Instant::now();
+        Ok(Self {
+            settings: settings.clone(),
+            snapshot,
+            faults,
+            events,
+            gpus,
+            queue: VecDeque::new(),
+            quick: Ticker::starting(settings.interval, now),
+            slow: Ticker::starting(settings.slow_interval, now),
+            round: 0,
+            spent: Duration::ZERO,
+        })
+    }
+
+    /// When there is something to do: now, while the queue is not empty.
+    pub(super) fn next(&self) -> Instant {
+        if self.queue.is_empty() { self.quick.next().min(self.slow.next()) } else { Instant::now() }
+    }
+
+    /// Takes one reading, if one is due, and publishes after the last of a round. Gives back what processes did, when
+    /// that was the reading.
+    pub(super) fn step(&mut self, session: &Session, watch: &Watch) -> Result<Option<Work>, Superseded> {
+        let began = Instant::now();
+        self.fill(began);
+        let Some(step) = self.queue.pop_front() else { return Ok(None) };
+        let work = self.perform(step, session, watch)?;
+        self.spent += began.elapsed();
+        if self.queue.is_empty() {
+            let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
+            self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
+            self.snapshot.vitals.observe(Lane::Telemetry, std::mem::take(&mut self.spent));
+        }
+        Ok(work)
+    }
+
+    /// Queues the readings whose time has come. A round that is not done when the next is due is not doubled: the next
+    /// one is missed.
+    fn fill(&mut self, now: Instant) {
+        let busy = !self.queue.is_empty();
+        if let Some(missed) = self.quick.take(now) {
+            self.snapshot.vitals.add_missed(Lane::Telemetry, missed + u64::from(busy));
+            if !busy {
+                self.round = self.round.wrapping_add(1);
+                self.queue_quick();
+            }
+        }
+        if !busy && self.slow.take(now).is_some() {
+            self.queue_slow();
+        }
+    }
+
+    fn queue_quick(&mut self) {
+        for (position, gpu) in self.gpus.iter().enumerate() {
+            let wanted = Reading::QUICK.iter().filter(|reading| !gpu.absent.contains(reading));
+            self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
+            let idle = gpu.shown.quick.utilization == Some(0.0);
+            if !gpu.absent.contains(&Reading::Work) && (!idle || self.round % IDLE_STRIDE == 1) {
+                self.queue.push_back(Step::Work(position));
+            }
+            self.queue.push_back(Step::QuickDone(position));
+        }
+        if self.events.is_some() {
+            self.queue.push_back(Step::Events);
+        }
+    }
+
+    fn queue_slow(&mut self) {
+        self.queue.push_back(Step::Topology);
+        for (position, gpu) in self.gpus.iter().enumerate() {
+            if gpu.shown.gpu.mig_mode.is_some() {
+                self.queue.push_back(Step::MigLayout(position));
+            }
+            let wanted = Reading::SLOW.iter().filter(|reading| !gpu.absent.contains(reading));
+            let wanted = wanted.filter(|&&reading| reading != Reading::Energy || self.settings.energy);
+            self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
+            self.queue.push_back(Step::SlowDone(position));
+        }
+    }
+
+    fn perform(&mut self, step: Step, session: &Session, watch: &Watch) -> Result<Option<Work>, Superseded> {
+        match step {
+            Step::Read(position, reading) => self.read(position, reading, session, watch)?,
+            Step::Work(position) => return self.work(position, session, watch),
+            Step::QuickDone(position) => self.gpus[position].shown.quick_at = Some(Instant::now()),
+            Step::SlowDone(position) => self.gpus[position].shown.slow_at = Some(Instant::now()),
+            Step::Events => self.events(session, watch)?,
+            Step::Topology => self.topology(session, watch)?,
+            Step::MigLayout(position) if session.stalled(position) => {}
+            Step::MigLayout(position) => {
+                if !watch.call(position, || session.driver.same_mig_layout(position))? {
+                    session.end("the MIG layout changed");
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&mut self, position: usize, reading: Reading, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let shown = &mut self.gpus[position].shown;
+        let device = session.driver.device(position).filter(|_| !session.stalled(position));
+        let Some(device) = device else {
+            reading.clear(shown);
+            return Ok(());
+        };
+        // The call writes only when it is good; a thread that is superseded must not touch what it shared.
+        if let Err(error) = watch.call(position, || reading.take(device, shown))? {
+            reading.clear(&mut self.gpus[position].shown);
+            self.failed(position, reading, &error, session);
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, position: usize, session: &Session, watch: &Watch) -> Result<Option<Work>, Superseded> {
+        let Some(device) = session.driver.device(position).filter(|_| !session.stalled(position)) else {
+            return Ok(None);
+        };
+        let gpu = &mut self.gpus[position];
+        let asked_at = (Instant::now(), SystemTime::now());
+        match watch.call(position, || device.process_utilization(gpu.work_until))? {
+            Ok(samples) => {
+                gpu.work_until = samples.iter().map(|sample| sample.timestamp).fold(gpu.work_until, u64::max);
+                Ok(Some(Work { gpu: gpu.shown.gpu.clone(), samples, asked_at }))
+            }
+            Err(error) => {
+                self.failed(position, Reading::Work, &error, session);
+                Ok(None)
+            }
+        }
+    }
+
+    fn events(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let Some(events) = &self.events else { return Ok(()) };
+        if session.stalled(session.whole()) {
+            return Ok(());
+        }
+        for _ in 0..EVENTS_AT_ONCE {
+            match watch.call(session.whole(), || events.poll(&session.driver))? {
+                Ok(Some(event)) => {
+                    let Some(gpu) = event.gpu.and_then(|position| self.gpus.get_mut(position)) else { continue };
+                    let counts = gpu.shown.xid_errors.get_or_insert_with(BTreeMap::new);
+                    *counts.entry(event.xid).or_default() += 1;
+                    tracing::warn!(gpu = gpu.shown.gpu.index, uuid = gpu.shown.gpu.uuid, xid = event.xid, "Xid error");
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.faults.report(Source::Telemetry, error.reason(), None, &error);
+                    if error.severity() == Severity::Absent {
+                        self.events = None;
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn topology(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        if session.stalled(session.whole()) {
+            return Ok(());
+        }
+        match watch.call(session.whole(), || session.driver.count())? {
+            Ok(count) if count as usize != self.gpus.len() => {
+                session.end(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if error.severity() == Severity::Driver {
+                    session.end(crate::faults::chain(&error));
+                }
+                self.faults.report(Source::Topology, error.reason(), None, &error);
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, position: usize, reading: Reading, error: &Error, session: &Session) {
+        let gpu = &mut self.gpus[position];
+        match error.severity() {
+            // Nothing is wrong: this GPU does not give it. An invalid argument is how older drivers say so.
+            Severity::Absent => {
+                gpu.absent.push(reading);
+                tracing::debug!(gpu = gpu.shown.gpu.index, call = error.call, "not given by this GPU");
+                return;
+            }
+            Severity::Driver => session.end(crate::faults::chain(error)),
+            Severity::Gpu | Severity::Passing => {}
+        }
+        self.faults.report(Source::Telemetry, error.reason(), Some(gpu.shown.gpu.index), error);
+    }
+}
+
+impl GpuReadings {
+    fn new(gpu: Arc<Gpu>) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            shown: GpuTelemetry::unread(gpu),
+            absent: Vec::new(),
+            work_until: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
