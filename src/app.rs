@@ -1,1 +1,185 @@
-//! .
+//! Makes every part, ties them together and ends them: the one file that knows them all.
+
+mod logging;
+
+use std::future::Future;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::attribution::{self, Attribution};
+use crate::config::Config;
+use crate::demo::SimulatedMachine;
+use crate::faults::Faults;
+use crate::http::{self, HttpState};
+use crate::lanes::{self, Lanes};
+use crate::metrics::{self, Metrics};
+use crate::nvml::Library;
+use crate::snapshot::Snapshot;
+
+/// Threads of the web server. Scrapes are short; the lanes have threads of their own.
+const WEB_THREADS: usize = 2;
+/// How long `--once` waits for a first reading of everything.
+const ONCE: Duration = Duration::from_secs(10);
+/// How long the end waits for scrapes that are under way.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The exporter without its web server.
+struct Exporter {
+    config: Config,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    metrics: Arc<Metrics>,
+    lanes: Lanes,
+    /// Holds the simulated `/proc` while the exporter runs.
+    _machine: Option<SimulatedMachine>,
+}
+
+impl Exporter {
+    fn start(mut config: Config) -> Result<Self> {
+        let machine = config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
+        let library = match (&machine, &config.nvml.library) {
+            (Some(machine), _) => machine.library(),
+            (None, Some(path)) => Library::At(path.clone()),
+            (None, None) => Library::Search,
+        };
+        if let Some(machine) = &machine {
+            config = machine.adapt(config);
+        }
+        let snapshot = Snapshot::new();
+        let faults = Arc::new(Faults::default());
+        let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config)));
+        let attribution = Attribution::new(
+            attribution::Settings {
+                procfs: config.path.procfs.clone(),
+                passwd: config.path.passwd.clone(),
+                command_line: config.process.command_line,
+            },
+            faults.clone(),
+        );
+        let settings = lanes::Settings::new(&config, library);
+        let lanes = Lanes::start(settings, attribution, snapshot.clone(), faults.clone())
+            .context("the lanes could not be started")?;
+        Ok(Self { config, snapshot, faults, metrics, lanes, _machine: machine })
+    }
+}
+
+fn metrics_settings(config: &Config) -> metrics::Settings {
+    metrics::Settings {
+        stale_after: config.memory.stale_after,
+        process_interval: config.process.interval,
+        telemetry_interval: config.telemetry.interval,
+        telemetry_slow_interval: config.telemetry.slow_interval,
+        peak_window: config.memory.peak_window,
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When an address cannot be listened on, or the demo has no simulator.
+pub fn serve(config: Config) -> Result<()> {
+    logging::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WEB_THREADS)
+        .thread_name("web")
+        .enable_all()
+        .build()
+        .context("the web server's threads could not be started")?;
+    runtime.block_on(async {
+        // Bound before anything is opened, so that a wrong address costs nothing.
+        let listeners = listen(&config.web.listen_addresses).await?;
+        let stop = stop_signal()?;
+        let exporter = Exporter::start(config)?;
+        let state = HttpState::new(
+            exporter.config.web.clone(),
+            exporter.metrics.clone(),
+            exporter.snapshot.clone(),
+            exporter.faults.clone(),
+        );
+        serve_until(listeners, http::router(state), stop).await;
+        tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
+    })
+}
+
+/// Reads everything once, writes the exposition and ends.
+///
+/// # Errors
+/// When the exposition cannot be built or written, or the demo has no simulator.
+pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
+    logging::start(&config.log)?;
+    let exporter = Exporter::start(config)?;
+    let deadline = Instant::now() + ONCE;
+    while !has_read_all(&exporter.snapshot) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let exposition = exporter.metrics.encode().context("the exposition could not be built");
+    exporter.lanes.stop();
+    out.write_all(&exposition?).context("the exposition could not be written")
+}
+
+/// Whether every lane has read every GPU that answers, or the driver cannot be opened.
+fn has_read_all(snapshot: &Snapshot) -> bool {
+    let driver = snapshot.driver.load();
+    let memory = snapshot.memory.load();
+    let read = |index: usize| {
+        let unreadable = memory.gpus[index].at.is_none() && http::is_sampled(&memory.gpus[index]);
+        let processes = snapshot.processes.load().gpus.get(index).is_some_and(|gpu| gpu.at.is_some());
+        let telemetry = snapshot.telemetry.load();
+        let telemetry = telemetry.gpus.get(index).is_some_and(|gpu| gpu.quick_at.is_some() && gpu.slow_at.is_some());
+        unreadable || (memory.gpus[index].at.is_some() && processes && telemetry)
+    };
+    let all = driver.up && memory.gpus.len() == driver.gpus.len() && (0..memory.gpus.len()).all(read);
+    all || driver.problem.is_some()
+}
+
+async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| {
+            format!("cannot listen on {address}; another address is chosen with --web.listen-address")
+        })?;
+        tracing::info!(address = %listener.local_addr()?, "listening");
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Serves every listener until `stop`, then lets scrapes that are under way finish.
+async fn serve_until(listeners: Vec<TcpListener>, router: axum::Router, stop: impl Future<Output = ()>) {
+    let (ending, _) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    for listener in listeners {
+        let mut told = ending.subscribe();
+        let end = async move {
+            // An error means that the sender is gone: that is an end too.
+            let _ = told.wait_for(|ending| *ending).await;
+        };
+        servers.spawn(http::serve(listener, router.clone(), end));
+    }
+    stop.await;
+    ending.send_replace(true);
+    if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!("a connection did not end in time and is cut");
+    }
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be listened to")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be listened to")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "ending"),
+            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "ending"),
+        }
+    })
+}

@@ -196,9 +196,9 @@ impl Faults {
 
     /// Every pair of the closed set with its count.
     pub fn counts(&self) -> impl Iterator<Item = (Source, Reason, u64)> + '_ {
-        Source::ALL.iter().flat_map(move |&source| {
-            source.reasons().map(move |reason| (source, reason, self.count(source, reason)))
-        })
+        Source::ALL
+            .iter()
+            .flat_map(move |&source| source.reasons().map(move |reason| (source, reason, self.count(source, reason))))
     }
 
     fn cell(&self, source: Source, reason: Reason) -> &AtomicU64 {

@@ -2,8 +2,8 @@
 //!
 //! Atomics rather than a published part, because they move at every tick and nobody needs them consistent with one another.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The lanes.

@@ -1,0 +1,105 @@
+//! Imports go one way. This test reads the source and refuses an arrow that the house does not have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("main", &["app", "config"]),
+    ("app", &["attribution", "config", "demo", "faults", "http", "lanes", "metrics", "nvml", "snapshot"]),
+    ("demo", &["config", "nvml"]),
+    ("http", &["config", "faults", "metrics", "snapshot"]),
+    ("metrics", &["faults", "snapshot"]),
+    ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
+    ("nvml", &["faults", "snapshot"]),
+    ("attribution", &["faults", "snapshot"]),
+    ("snapshot", &[]),
+    ("config", &[]),
+    ("faults", &[]),
+];
+
+#[test]
+fn imports_go_one_way() {
+    let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
+    let mut seen = BTreeSet::new();
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let room = room_of(&file);
+        if room == "lib" {
+            continue;
+        }
+        let may = allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room {room} is not on the plan"));
+        for other in imports(&fs::read_to_string(&file).unwrap()) {
+            let known = allowed.contains_key(other.as_str());
+            assert!(known, "{} names crate::{other}, which is no room", file.display());
+            let legal = other == room || may.contains(&other.as_str());
+            assert!(legal, "{} (room {room}) must not import {other}", file.display());
+            seen.insert((room.clone(), other));
+        }
+    }
+    // The check itself must be able to see: these arrows exist.
+    for arrow in [("http", "metrics"), ("metrics", "snapshot"), ("lanes", "nvml"), ("lanes", "attribution")] {
+        assert!(seen.contains(&(arrow.0.to_owned(), arrow.1.to_owned())), "no import seen for {arrow:?}");
+    }
+}
+
+#[test]
+fn unsafe_code_stands_in_one_file() {
+    let allowing: Vec<_> = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+        .into_iter()
+        .filter(|file| fs::read_to_string(file).unwrap().contains("allow(unsafe_code"))
+        .collect();
+    assert_eq!(allowing.len(), 1, "{allowing:?}");
+    assert!(allowing[0].ends_with("nvml/raw.rs"));
+}
+
+#[test]
+fn nvml_wrapper_types_stay_in_their_room() {
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(room_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
+    }
+}
+
+/// The first part of a file's path under `src`.
+fn room_of(file: &Path) -> String {
+    let inside = file.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The rooms named by `crate::room` anywhere, by `crate::{room, …}`, and by `vram_exporter::room` in the binary.
+fn imports(text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut rooms = BTreeSet::new();
+    for root in ["crate::", "vram_exporter::"] {
+        for (at, _) in code.match_indices(root) {
+            let rest = &code[at + root.len()..];
+            if let Some(list) = rest.strip_prefix('{') {
+                let list = &list[..list.find('}').unwrap_or(list.len())];
+                rooms.extend(list.split(',').map(first_word).filter(|word| !word.is_empty()));
+            } else {
+                rooms.insert(first_word(rest));
+            }
+        }
+    }
+    rooms.retain(|room| !room.is_empty());
+    rooms
+}
+
+fn first_word(text: &str) -> String {
+    text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
