@@ -53,11 +53,13 @@ pub(super) fn read(
 }
 
 fn unknown(name: &str) -> Problem {
-    let names = KEYS.iter().map(|key| key.variable()).chain([CONFIG_FILE.to_owned()]);
+    // Compared without the prefix, which all have in common.
+    let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
+    let names = KEYS.iter().map(|key| bare(&key.variable())).chain([bare(CONFIG_FILE)]);
     Problem::Unknown {
         origin: "environment".to_owned(),
         what: "variable",
-        nearest: nearest(name, names),
+        nearest: nearest(&bare(name), names).map(|near| format!("{PREFIX}{near}")),
         name: preview(name),
     }
 }
