@@ -1,0 +1,102 @@
+"""Starts and ends the CUDA processes and programs under test; each is ended by its own pid."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class ChildFailed(Exception):
+    pass
+
+
+class Child:
+    """A cuda_child.py process that speaks JSON lines."""
+
+    def __init__(self, mode, *args):
+        self.mode = mode
+        self.buffer = b""
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "cuda_child.py"), mode, *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.pid = self.process.pid
+
+    def hear(self, timeout=120.0):
+        """The next message; ChildFailed when the child ends or stays silent for `timeout` s."""
+        deadline = time.monotonic() + timeout
+        stdout = self.process.stdout.fileno()
+        while b"\n" not in self.buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([stdout], [], [], left)[0]:
+                raise ChildFailed(f"the {self.mode} child {self.pid} said nothing for {timeout:.0f} s")
+            piece = os.read(stdout, 65536)
+            if not piece:
+                raise ChildFailed(f"the {self.mode} child {self.pid} ended with status {self.process.wait()}")
+            self.buffer += piece
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def tell(self, **order):
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Ask for the end by closing stdin; kill when that is not enough."""
+        end_process(self.process)
+
+
+def end_process(process, grace=5.0):
+    """End one process that was started here, by its own handle."""
+    if process.stdin:
+        try:
+            process.stdin.close()
+        except OSError:
+            pass  # it is gone already
+    else:
+        process.terminate()
+    try:
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+class Crowd:
+    """`count` children of one mode, all ready inside the `with` block, all gone after it."""
+
+    def __init__(self, count, mode, *args):
+        self.children = []
+        self.plan = (count, mode, args)
+
+    def __enter__(self):
+        count, mode, args = self.plan
+        try:
+            for _ in range(count):
+                self.children.append(Child(mode, *args))
+            for child in self.children:
+                child.hear()
+        except BaseException:
+            self.end()
+            raise
+        return self.children
+
+    def __exit__(self, *_):
+        self.end()
+
+    def end(self):
+        # All are told first, so that they leave together.
+        for child in self.children:
+            try:
+                child.process.stdin.close()
+            except OSError:
+                pass
+        for child in self.children:
+            child.end()

@@ -1,0 +1,498 @@
+"""The worker of record.py: makes every NVML call of the list once for its code and value, then
+again for its latency, and prints one JSON line for each. Run by record.py, not by hand."""
+
+import ctypes
+import json
+import os
+import sys
+import time
+from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
+
+import nvml_abi as abi
+
+CHEAP = 200
+DEAR = 10
+ROOM = 1024
+
+
+class Out:
+    """An argument that NVML fills: a fresh `kind` for each call, prepared by `setup`."""
+
+    def __init__(self, kind, **setup):
+        self.kind = kind
+        self.setup = setup
+
+
+class Text:
+    """A char buffer and, unless `bare`, its length."""
+
+    def __init__(self, length=96, bare=False, secret=None):
+        self.length, self.bare, self.secret = length, bare, secret
+
+
+class Rows:
+    """An in/out count and an array of `kind`: the form of NVML's lists. `room` 0 asks for
+    the needed count with a NULL array."""
+
+    def __init__(self, kind, room=ROOM):
+        self.kind, self.room = kind, room
+
+
+class Fresh:
+    """The arguments of one call, with what resets them and what reads them."""
+
+    def __init__(self, specs):
+        self.args, self.reads, self.counts = [], [], []
+        for spec in specs:
+            if isinstance(spec, Out):
+                cell = spec.kind(**spec.setup)
+                self.args.append(byref(cell))
+                self.reads.append(lambda cell=cell: plain(cell))
+            elif isinstance(spec, Text):
+                cell = ctypes.create_string_buffer(spec.length)
+                self.args.append(cell)
+                if not spec.bare:
+                    self.args.append(c_uint(spec.length))
+                self.reads.append(lambda c=cell, s=spec.secret: s or c.value.decode("utf-8", "replace"))
+            elif isinstance(spec, Rows):
+                count = c_uint(spec.room)
+                rows = (spec.kind * spec.room)() if spec.room else None
+                self.args += [byref(count), rows]
+                self.counts.append((count, spec.room))
+                self.reads.append(lambda c=count, r=rows: {"count": c.value, "rows": listed(r, c.value)})
+            else:
+                self.args.append(spec)
+
+    def reset(self):
+        for count, room in self.counts:
+            count.value = room
+
+    def needed(self):
+        """What INSUFFICIENT_SIZE tells: the count that would do; None for a call without one."""
+        return {"count": self.counts[0][0].value} if self.counts else None
+
+    def value(self):
+        values = [read() for read in self.reads]
+        return values[0] if len(values) == 1 else values or None
+
+
+def plain(cell):
+    if isinstance(cell, ctypes.Structure):
+        shown = abi.fields(cell)
+        shown.pop("version", None)
+        return shown
+    if isinstance(cell, ctypes.Array):
+        return list(cell)
+    if isinstance(cell, c_void_p):
+        return "<handle>" if cell.value else None
+    return cell.value
+
+
+def listed(rows, count):
+    if rows is None:
+        return None
+    return [abi.fields(row) if isinstance(row, ctypes.Structure) else row for row in rows[: min(count, 64)]]
+
+
+def percentiles(samples):
+    """p50 and p99 in microseconds of samples in nanoseconds."""
+    ordered = sorted(samples)
+    return [round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1000, 2) for share in (0.5, 0.99)]
+
+
+class Recorder:
+    def __init__(self, order):
+        self.lib, self.place = abi.open_library(order["nvml"])
+        self.children = {pid: f"child {n}" for n, pid in enumerate(order["pids"])}
+        self.skip = set(order["skip"])
+
+    @staticmethod
+    def say(**message):
+        print(json.dumps(message), flush=True)
+
+    def owner(self, pid):
+        """A pid as the recording shows it: which child of this recording it is."""
+        return "self" if pid == os.getpid() else self.children.get(pid, "other")
+
+    def veiled(self, value):
+        """The value without anything that names this machine."""
+        if isinstance(value, dict):
+            return {key: self.veiled_field(key, item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.veiled(item) for item in value]
+        return value
+
+    def veiled_field(self, key, item):
+        if key == "pid":
+            return self.owner(item)
+        if key in ("busId", "busIdLegacy", "bus", "domain", "device"):
+            return f"<{key}>"
+        return self.veiled(item)
+
+    def call(self, name, *specs, repeat=CHEAP, symbol=None):
+        """Record one call. `name` is the symbol, or `symbol/variant` for other arguments."""
+        if name in self.skip:
+            return
+        self.say(begin=name)
+        function = getattr(self.lib, symbol or name.split("/")[0], None)
+        if function is None:
+            self.say(name=name, code="SYMBOL_NOT_FOUND")
+            return
+        function.restype = c_int
+        fresh = Fresh(specs)
+        code = function(*fresh.args)
+        value = self.veiled(fresh.value()) if code == 0 else fresh.needed() if code == 7 else None
+        samples = []
+        for _ in range(repeat):
+            fresh.reset()
+            begun = time.perf_counter_ns()
+            function(*fresh.args)
+            samples.append(time.perf_counter_ns() - begun)
+        self.say(name=name, code=abi.return_name(code), value=value, latency_us=percentiles(samples) if samples else None)
+
+    def section(self, name, work):
+        """Record a part of its own shape; its failure is its value."""
+        if name in self.skip:
+            return
+        self.say(begin=name)
+        try:
+            value = work()
+        except Exception as error:  # whatever it was, the rest must be recorded
+            value = {"problem": repr(error)}
+        self.say(name=name, section=name, value=value)
+
+
+def start(recorder):
+    """The calls before nvmlInit, the cold init, and the device handle."""
+    lib = recorder.lib
+    recorder.call("nvmlDeviceGetCount_v2/before-init", Out(c_uint), repeat=0)
+    begun = time.perf_counter_ns()
+    code = lib.nvmlInit_v2()
+    cold_us = (time.perf_counter_ns() - begun) / 1000
+    recorder.say(name="cold-init", section="cold_init_us", value=round(cold_us, 1))
+    abi.Gpu.check("nvmlInit_v2", code)
+    device = c_void_p()
+    abi.Gpu.check("nvmlDeviceGetHandleByIndex_v2", lib.nvmlDeviceGetHandleByIndex_v2(c_uint(0), byref(device)))
+    name = ctypes.create_string_buffer(96)
+    driver = ctypes.create_string_buffer(96)
+    lib.nvmlDeviceGetName(device, name, c_uint(96))
+    lib.nvmlSystemGetDriverVersion(driver, c_uint(96))
+    recorder.say(name="facts", facts={"gpu": name.value.decode(), "driver": driver.value.decode()})
+    return device
+
+
+def library_calls(r, device):
+    lib = r.lib
+    uuid = ctypes.create_string_buffer(96)
+    lib.nvmlDeviceGetUUID(device, uuid, c_uint(96))
+    pci = abi.PciInfo()
+    lib.nvmlDeviceGetPciInfo_v3(device, byref(pci))
+
+    lib.nvmlErrorString.restype = ctypes.c_char_p
+    words = {abi.return_name(code): (lib.nvmlErrorString(c_int(code)) or b"").decode() for code in abi.RETURN_NAMES}
+    r.section("error_strings", lambda: words)
+
+    def overhead():
+        samples = []
+        for _ in range(CHEAP):
+            begun = time.perf_counter_ns()
+            lib.nvmlErrorString(c_int(0))
+            samples.append(time.perf_counter_ns() - begun)
+        return percentiles(samples)
+
+    r.section("call_overhead_us", overhead)
+    r.call("nvmlInit_v2", repeat=DEAR)
+    r.call("nvmlInitWithFlags", c_uint(0), repeat=DEAR)
+    r.call("nvmlInit", repeat=DEAR)
+    # Init and shutdown are counted by NVML: each shutdown of the next call has its own init.
+    for _ in range(DEAR + 1):
+        lib.nvmlInit_v2()
+    r.call("nvmlShutdown", repeat=DEAR)
+    r.call("nvmlSystemGetDriverVersion", Text())
+    r.call("nvmlSystemGetNVMLVersion", Text())
+    r.call("nvmlSystemGetCudaDriverVersion", Out(c_int))
+    r.call("nvmlSystemGetCudaDriverVersion_v2", Out(c_int))
+    r.call("nvmlSystemGetProcessName", c_uint(os.getpid()), Text(256, secret="<process name>"))
+    r.call("nvmlSystemGetProcessName/absent", c_uint(0x7FFFFFF0), Text(256))
+    for child in list(r.children)[:1]:
+        r.call("nvmlSystemGetProcessName/child", c_uint(child), Text(256, secret="<process name>"))
+    r.call("nvmlDeviceGetCount", Out(c_uint))
+    r.call("nvmlDeviceGetCount_v2", Out(c_uint))
+    r.call("nvmlDeviceGetHandleByIndex", c_uint(0), Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByIndex_v2", c_uint(0), Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByIndex_v2/index-99", c_uint(99), Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByUUID", uuid, Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByUUID/absent", b"GPU-00000000-0000-0000-0000-000000000000", Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByPciBusId_v2", pci.busId, Out(c_void_p))
+    r.call("nvmlDeviceGetHandleByPciBusId_v2/absent", b"FFFFFFFF:7F:00.0", Out(c_void_p))
+
+
+def identity_calls(r, device):
+    d = device
+    r.call("nvmlDeviceGetIndex", d, Out(c_uint))
+    r.call("nvmlDeviceGetName", d, Text())
+    r.call("nvmlDeviceGetName/short-buffer", d, Text(4))
+    r.call("nvmlDeviceGetUUID", d, Text(secret="<uuid>"))
+    r.call("nvmlDeviceGetSerial", d, Text(secret="<serial>"))
+    r.call("nvmlDeviceGetBoardPartNumber", d, Text(secret="<board part number>"))
+    r.call("nvmlDeviceGetBoardId", d, Out(c_uint))
+    r.call("nvmlDeviceGetVbiosVersion", d, Text())
+    r.call("nvmlDeviceGetInforomImageVersion", d, Text())
+    r.call("nvmlDeviceGetPciInfo", d, Out(abi.PciInfo))
+    r.call("nvmlDeviceGetPciInfo_v2", d, Out(abi.PciInfo))
+    r.call("nvmlDeviceGetPciInfo_v3", d, Out(abi.PciInfo))
+    r.call("nvmlDeviceGetPciInfoExt", d, Out(abi.PciInfoExt, version=abi.struct_version(abi.PciInfoExt, 1)))
+    r.call("nvmlDeviceGetCudaComputeCapability", d, Out(c_int), Out(c_int))
+    r.call("nvmlDeviceGetAttributes_v2", d, Out(abi.DeviceAttributes))
+    for name in (
+        "MinorNumber", "Architecture", "Brand", "NumGpuCores", "MemoryBusWidth", "BusType", "MultiGpuBoard",
+        "ModuleId", "NumaNodeId", "PersistenceMode", "ComputeMode", "DisplayActive", "DisplayMode",
+        "VirtualizationMode", "HostVgpuMode", "PowerSource",
+    ):  # fmt: skip
+        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint))
+    r.call("nvmlDeviceGetGpuOperationMode", d, Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetDriverModel", d, Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetDriverModel_v2", d, Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetGspFirmwareVersion", d, Text(bare=True))
+    r.call("nvmlDeviceGetGspFirmwareMode", d, Out(c_uint), Out(c_uint))
+    mode = Out(abi.AddressingMode, version=abi.struct_version(abi.AddressingMode, 1))
+    r.call("nvmlDeviceGetAddressingMode", d, mode)
+
+
+def memory_calls(r, device):
+    d = device
+    r.call("nvmlDeviceGetMemoryInfo", d, Out(abi.Memory))
+    r.call("nvmlDeviceGetMemoryInfo_v2", d, Out(abi.MemoryV2, version=abi.struct_version(abi.MemoryV2, 2)))
+    r.call("nvmlDeviceGetMemoryInfo_v2/version-1", d, Out(abi.MemoryV2, version=abi.struct_version(abi.MemoryV2, 1)))
+    r.call("nvmlDeviceGetMemoryInfo_v2/version-0", d, Out(abi.MemoryV2))
+    r.call("nvmlDeviceGetMemoryInfo_v2/null", d, c_void_p())
+    r.call("nvmlDeviceGetMemoryInfo/null", d, c_void_p())
+    r.call("nvmlDeviceGetBAR1MemoryInfo", d, Out(abi.Bar1Memory))
+    r.call("nvmlDeviceGetConfComputeMemSizeInfo", d, Out(abi.ConfComputeMemSizeInfo))
+
+
+def process_calls(r, device):
+    d = device
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        stem = f"nvmlDeviceGet{kind}RunningProcesses"
+        r.call(stem, d, Rows(abi.ProcessInfoV1), repeat=50)
+        r.call(f"{stem}_v2", d, Rows(abi.ProcessInfo), repeat=50)
+        r.call(f"{stem}_v3", d, Rows(abi.ProcessInfo), repeat=CHEAP)
+        r.call(f"{stem}_v3/count-only", d, Rows(abi.ProcessInfo, 0), repeat=50)
+        r.call(f"{stem}_v3/room-1", d, Rows(abi.ProcessInfo, 1), repeat=50)
+
+    def details():
+        found = {}
+        function = getattr(r.lib, "nvmlDeviceGetRunningProcessDetailList", None)
+        if function is None:
+            return "SYMBOL_NOT_FOUND"
+        for mode, name in enumerate(("compute", "graphics", "mps")):
+            rows = (abi.ProcessDetail * ROOM)()
+            version = abi.struct_version(abi.ProcessDetailList, 1)
+            plist = abi.ProcessDetailList(version, mode, ROOM, rows)
+            code = function(d, byref(plist))
+            found[name] = {"code": abi.return_name(code)}
+            if code == 0:
+                found[name]["rows"] = r.veiled(listed(rows, plist.numProcArrayEntries))
+        return found
+
+    r.section("process_detail_list", details)
+    r.call("nvmlDeviceGetAccountingMode", d, Out(c_uint))
+    r.call("nvmlDeviceGetAccountingBufferSize", d, Out(c_uint))
+    r.call("nvmlDeviceGetAccountingPids", d, Rows(c_uint, 4096), repeat=50)
+    r.call("nvmlDeviceGetAccountingPids/count-only", d, Rows(c_uint, 0), repeat=50)
+    pid = next(iter(r.children), os.getpid())
+    r.call("nvmlDeviceGetAccountingStats", d, c_uint(pid), Out(abi.AccountingStats), repeat=50)
+
+
+def process_utilization(r, device):
+    """The price of asking for all samples, then five rounds, a second apart, each from the
+    newest time stamp of the round before."""
+    function = r.lib.nvmlDeviceGetProcessUtilization
+    costs = []
+    for _ in range(DEAR):
+        rows = (abi.ProcessUtilizationSample * ROOM)()
+        count = c_uint(ROOM)
+        begun = time.perf_counter_ns()
+        function(device, rows, byref(count), c_ulonglong(0))
+        costs.append(time.perf_counter_ns() - begun)
+    last_seen = 0
+    rounds = []
+    for number in range(5):
+        needed = c_uint(0)
+        asked = function(device, None, byref(needed), c_ulonglong(last_seen))
+        rows = (abi.ProcessUtilizationSample * ROOM)()
+        count = c_uint(ROOM)
+        begun = time.perf_counter_ns()
+        code = function(device, rows, byref(count), c_ulonglong(last_seen))
+        took = time.perf_counter_ns() - begun
+        now_us = time.time_ns() // 1000
+        samples = [row for row in rows[: count.value] if row.pid] if code == 0 else []
+        stamps = [row.timeStamp for row in samples]
+        newest = max(stamps, default=0)
+        rounds.append(
+            {
+                "last_seen": "0" if not last_seen else "newest of the round before",
+                "count_only": abi.return_name(asked),
+                "count_only_needed": needed.value,
+                "code": abi.return_name(code),
+                "count": count.value,
+                "samples_with_pid": len(samples),
+                "pids": len({row.pid for row in samples}),
+                "not_newer_than_last_seen": sum(stamp <= last_seen for stamp in stamps),
+                "newest_age_ms": round((now_us - newest) / 1000, 1) if newest else None,
+                "oldest_age_ms": round((now_us - min(stamps)) / 1000, 1) if stamps else None,
+                "sm_util": [row.smUtil for row in samples[:32]],
+                "mem_util": [row.memUtil for row in samples[:32]],
+                "first_rows": [
+                    {"pid": r.owner(row.pid), "age_ms": round((now_us - row.timeStamp) / 1000, 1), "smUtil": row.smUtil}
+                    for row in samples[:4]
+                ],
+                "call_us": round(took / 1000, 1),
+            }
+        )
+        last_seen = newest or last_seen
+        if number < 4:
+            time.sleep(1)
+    return {"latency_us": percentiles(costs), "rounds": rounds}
+
+
+def telemetry_calls(r, device):
+    d = device
+    r.call("nvmlDeviceGetUtilizationRates", d, Out(abi.Utilization))
+    r.call("nvmlDeviceGetProcessUtilization", d, c_void_p(), Out(c_uint), c_ulonglong(0), repeat=DEAR)
+    for name in ("Encoder", "Decoder", "Jpg", "Ofa"):
+        r.call(f"nvmlDeviceGet{name}Utilization", d, Out(c_uint), Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetTemperature", d, c_uint(0), Out(c_uint))
+    version = abi.struct_version(abi.TemperatureV1, 1)
+    r.call("nvmlDeviceGetTemperatureV", d, Out(abi.TemperatureV1, version=version))
+    for number, name in enumerate(("shutdown", "slowdown", "memory-max", "gpu-max")):
+        suffix = "" if number == 0 else f"/{name}"
+        r.call(f"nvmlDeviceGetTemperatureThreshold{suffix}", d, c_uint(number), Out(c_uint))
+    for name in (
+        "PowerUsage", "EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit",
+        "PowerManagementMode", "PerformanceState", "PowerState", "NumFans", "FanSpeed",
+    ):  # fmt: skip
+        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint))
+    r.call("nvmlDeviceGetPowerManagementLimitConstraints", d, Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetFanSpeed_v2", d, c_uint(0), Out(c_uint))
+    r.call("nvmlDeviceGetTotalEnergyConsumption", d, Out(c_ulonglong), repeat=DEAR)
+    for number, name in enumerate(("graphics", "sm", "memory", "video")):
+        suffix = "" if number == 0 else f"/{name}"
+        r.call(f"nvmlDeviceGetClockInfo{suffix}", d, c_uint(number), Out(c_uint))
+        r.call(f"nvmlDeviceGetMaxClockInfo{suffix}", d, c_uint(number), Out(c_uint))
+        r.call(f"nvmlDeviceGetClock{suffix}", d, c_uint(number), c_uint(0), Out(c_uint))
+    r.call("nvmlDeviceGetApplicationsClock", d, c_uint(0), Out(c_uint))
+    r.call("nvmlDeviceGetMaxCustomerBoostClock", d, c_uint(0), Out(c_uint))
+    for name in (
+        "CurrentClocksThrottleReasons", "CurrentClocksEventReasons", "SupportedClocksThrottleReasons",
+        "SupportedClocksEventReasons", "SupportedEventTypes",
+    ):  # fmt: skip
+        r.call(f"nvmlDeviceGet{name}", d, Out(c_ulonglong))
+    r.call("nvmlDeviceGetViolationStatus", d, c_uint(0), Out(abi.ViolationTime), repeat=DEAR)
+
+
+def link_and_error_calls(r, device):
+    d = device
+    for name in (
+        "PcieReplayCounter", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration",
+        "MaxPcieLinkWidth", "GpuMaxPcieLinkGeneration", "PcieSpeed", "PcieLinkMaxSpeed",
+    ):  # fmt: skip
+        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint), repeat=DEAR)
+    r.call("nvmlDeviceGetPcieThroughput", d, c_uint(0), Out(c_uint), repeat=DEAR)
+    r.call("nvmlDeviceGetPcieThroughput/receive", d, c_uint(1), Out(c_uint), repeat=DEAR)
+    r.call("nvmlDeviceGetNvLinkState", d, c_uint(0), Out(c_uint), repeat=DEAR)
+    r.call("nvmlDeviceGetEccMode", d, Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetDefaultEccMode", d, Out(c_uint))
+    for error, word in enumerate(("corrected", "uncorrected")):
+        for counter, span in enumerate(("volatile", "aggregate")):
+            suffix = "" if (error, counter) == (0, 0) else f"/{word}-{span}"
+            r.call(f"nvmlDeviceGetTotalEccErrors{suffix}", d, c_uint(error), c_uint(counter), Out(c_ulonglong))
+            r.call(f"nvmlDeviceGetDetailedEccErrors{suffix}", d, c_uint(error), c_uint(counter), Out(abi.EccErrorCounts), repeat=DEAR)
+    for number, place in enumerate(("l1", "l2", "device-memory", "register-file", "texture", "shared", "cbu", "sram")):
+        suffix = "" if place == "device-memory" else f"/{place}"
+        r.call(f"nvmlDeviceGetMemoryErrorCounter{suffix}", d, c_uint(1), c_uint(0), c_uint(number), Out(c_ulonglong), repeat=DEAR)
+    r.call("nvmlDeviceGetRemappedRows", d, Out(c_uint), Out(c_uint), Out(c_uint), Out(c_uint))
+    r.call("nvmlDeviceGetRowRemapperHistogram", d, Out(abi.RowRemapperHistogram), repeat=DEAR)
+    r.call("nvmlDeviceGetRetiredPages", d, c_uint(0), Rows(c_ulonglong, 256), repeat=50)
+    r.call("nvmlDeviceGetRetiredPages_v2", d, c_uint(0), Out(c_uint, value=256), Out(c_ulonglong * 256), Out(c_ulonglong * 256), repeat=50)
+    r.call("nvmlDeviceGetRetiredPagesPendingStatus", d, Out(c_uint))
+
+
+FIELDS = {
+    "ecc_current": 1, "ecc_sbe_volatile_total": 3, "ecc_dbe_volatile_total": 4, "ecc_sbe_aggregate_total": 5,
+    "ecc_dbe_aggregate_total": 6, "retired_sbe": 29, "retired_dbe": 30, "retired_pending": 31,
+    "memory_temperature": 82, "total_energy_consumption": 83, "pcie_replay_counter": 94,
+    "pcie_replay_rollover_counter": 95, "remapped_correctable": 142, "remapped_uncorrectable": 143,
+    "remapped_pending": 144, "remapped_failure": 145, "power_average": 185, "power_instant": 186,
+    "power_current_limit": 190, "temperature_shutdown_tlimit": 193, "temperature_slowdown_tlimit": 194,
+    "temperature_memory_max_tlimit": 195, "temperature_gpu_max_tlimit": 196, "no_such_field": 65000,
+}  # fmt: skip
+DEAR_FIELDS = ("total_energy_consumption", "pcie_replay_counter", "pcie_replay_rollover_counter")
+
+
+def field_values(r, device):
+    """Each field alone, and the four that belong to a telemetry reading together."""
+    function = r.lib.nvmlDeviceGetFieldValues
+    found = {}
+    for name, number in FIELDS.items():
+        value = abi.FieldValue(fieldId=number)
+        code = function(device, c_int(1), byref(value))
+        repeat = DEAR if name in DEAR_FIELDS else 100
+        samples = []
+        for _ in range(repeat):
+            begun = time.perf_counter_ns()
+            function(device, c_int(1), byref(value))
+            samples.append(time.perf_counter_ns() - begun)
+        found[name] = {
+            "field": number,
+            "code": abi.return_name(code),
+            "field_code": abi.return_name(value.nvmlReturn),
+            "value_type": value.valueType,
+            "value": value.number() if value.nvmlReturn == 0 else None,
+            "latency_us": percentiles(samples),
+        }
+    return found
+
+
+def mig_calls(r, device):
+    d = device
+    r.call("nvmlDeviceGetMigMode", d, Out(c_uint), Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetMaxMigDeviceCount", d, Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetMigDeviceHandleByIndex", d, c_uint(0), Out(c_void_p), repeat=50)
+    r.call("nvmlDeviceIsMigDeviceHandle", d, Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", d, Out(c_void_p), repeat=50)
+    r.call("nvmlDeviceGetGpuInstanceId", d, Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetComputeInstanceId", d, Out(c_uint), repeat=50)
+    r.call("nvmlDeviceGetGpuInstanceProfileInfo", d, c_uint(0), Out(abi.GpuInstanceProfileInfo), repeat=DEAR)
+    version = abi.struct_version(abi.GpuInstanceProfileInfoV2, 2)
+    r.call("nvmlDeviceGetGpuInstanceProfileInfoV", d, c_uint(0), Out(abi.GpuInstanceProfileInfoV2, version=version), repeat=DEAR)
+
+
+def event_calls(r, device):
+    """Xid and ECC events: registration and the price of asking without waiting."""
+    r.call("nvmlEventSetCreate", Out(c_void_p), repeat=0)
+    events = c_void_p()
+    if r.lib.nvmlEventSetCreate(byref(events)) != 0:
+        return
+    xid = c_ulonglong(0x8)
+    r.call("nvmlDeviceRegisterEvents", device, xid, events, repeat=0)
+    r.call("nvmlDeviceRegisterEvents/all-bits", device, c_ulonglong(0xFFFFFFFFFFFFFFFF), events, repeat=0)
+    r.call("nvmlEventSetWait", events, Out(abi.EventData), c_uint(0))
+    r.call("nvmlEventSetWait_v2", events, Out(abi.EventData), c_uint(0))
+    r.call("nvmlEventSetWait_v2/10ms", events, Out(abi.EventData), c_uint(10), repeat=DEAR)
+    r.call("nvmlEventSetFree", events, repeat=0)
+
+
+def main():
+    recorder = Recorder(json.loads(sys.argv[1]))
+    device = start(recorder)
+    for part in (library_calls, identity_calls, memory_calls, process_calls, telemetry_calls, link_and_error_calls, mig_calls, event_calls):
+        part(recorder, device)
+    recorder.section("process_utilization", lambda: process_utilization(recorder, device))
+    recorder.section("field_values", lambda: field_values(recorder, device))
+    abi.Gpu.check("nvmlShutdown", recorder.lib.nvmlShutdown())
+
+
+if __name__ == "__main__":
+    main()
