@@ -1,0 +1,92 @@
+//! The lines of `/proc` that attribution reads, parsed from bytes.
+//!
+//! A process may put any byte into its name, so nothing is read as UTF-8 and the name ends at the last parenthesis.
+
+/// What `/proc/<pid>/stat` tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// The kernel's name of the process, at most 15 bytes.
+    pub(super) comm: Vec<u8>,
+    /// When it started, in clock ticks since boot.
+    pub(super) start: u64,
+}
+
+/// Which field of `stat` holds the start, counted from the state behind the name.
+const START: usize = 19;
+
+impl Stat {
+    /// `None` where the line is cut short or a number is none.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let open = line.iter().position(|&b| b == b'(')?;
+        let close = line.iter().rposition(|&b| b == b')')?;
+        let comm = line.get(open + 1..close)?.to_vec();
+        let fields = std::str::from_utf8(&line[close + 1..]).ok()?;
+        // A line that ends in the middle of the number would give another number: a field must follow.
+        let mut fields = fields.split_ascii_whitespace().skip(START);
+        let start = fields.next()?.parse().ok()?;
+        fields.next()?;
+        Some(Self { comm, start })
+    }
+}
+
+/// The effective user id in `/proc/<pid>/status`; `None` where the line is missing or cut short.
+pub(super) fn effective_uid(status: &[u8]) -> Option<u32> {
+    let line = complete_lines(status).find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Seconds since the epoch at which the machine started, from `/proc/stat`.
+pub(super) fn boot_seconds(stat: &[u8]) -> Option<u64> {
+    let line = complete_lines(stat).find_map(|line| line.strip_prefix(b"btime "))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+fn complete_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|&b| b == b'\n').filter_map(|line| line.strip_suffix(b"\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAIL: &str = "S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 987654 10000 5";
+
+    #[test]
+    fn the_name_may_hold_anything() {
+        for comm in ["python3", "a) R 1 2 (b", "", " ", "\n)(", "((("] {
+            let stat = Stat::parse(format!("42 ({comm}) {TAIL}").as_bytes());
+            assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654 }), "{comm:?}");
+        }
+        let line = [b"42 (\xff\xfe) ", TAIL.as_bytes()].concat();
+        assert_eq!(Stat::parse(&line).map(|stat| stat.comm), Some(b"\xff\xfe".to_vec()));
+    }
+
+    #[test]
+    fn a_cut_stat_is_refused_wherever_it_is_cut() {
+        let line = format!("42 (x) {TAIL}");
+        let last_needed = line.find("987654").expect("in the line") + "987654 1".len();
+        for end in 0..last_needed {
+            assert_eq!(Stat::parse(&line.as_bytes()[..end]), None, "{}", &line[..end]);
+        }
+        assert!(Stat::parse(&line.as_bytes()[..last_needed]).is_some());
+        assert_eq!(Stat::parse(b")("), None);
+        assert_eq!(Stat::parse(line.replace("987654", "-1").as_bytes()), None);
+        assert_eq!(Stat::parse(line.replace("987654", "99999999999999999999").as_bytes()), None);
+    }
+
+    #[test]
+    fn the_effective_uid_is_the_second() {
+        let status = b"Name:\tx\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t5\t5\t5\n";
+        assert_eq!(effective_uid(status), Some(1001));
+        assert_eq!(effective_uid(b"Name:\tx\nUid:\t1000\t10"), None);
+        assert_eq!(effective_uid(b"Name:\tx\nUid:\tmany\tmore\n"), None);
+        assert_eq!(effective_uid(b"Uid:\t0\t4294967296\t0\t0\n"), None);
+    }
+
+    #[test]
+    fn the_boot_is_found_behind_other_lines() {
+        assert_eq!(boot_seconds(b"cpu  1 2\nintr 5 6\nbtime 1700000000\nprocesses 9\n"), Some(1_700_000_000));
+        assert_eq!(boot_seconds(b"cpu  1 2\nbtime 170000"), None);
+        assert_eq!(boot_seconds(b"btime soon\n"), None);
+    }
+}
