@@ -1,0 +1,66 @@
+//! The driver, which GPUs there are, and whether they answer.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::GpuView;
+use crate::snapshot::Driver;
+
+static UP: Family = Family::gauge(
+    "gpu_up",
+    Unit::Number,
+    When::MemoryLane,
+    &["gpu", "uuid"],
+    "1 while the GPU answers and its last good sample is recent; 0 where it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
+);
+static GPU_INFO: Family = Family::gauge(
+    "gpu_info",
+    Unit::Info,
+    When::Opening,
+    &["gpu", "uuid", "name", "pci_bus_id", "architecture", "vbios", "compute_capability", "mig_mode", "simulated"],
+    "Always 1; the labels identify the GPU. simulated=\"true\": the GPU is invented and no number of it is a measurement.",
+);
+static DRIVER_INFO: Family = Family::gauge(
+    "nvidia_driver_info",
+    Unit::Info,
+    When::Opening,
+    &["driver_version", "cuda_version", "nvml_version", "simulated"],
+    "Always 1 while the driver is open; cuda_version is the highest that the driver supports.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "The driver and its GPUs",
+    intro: "`gpu_up` and `gpu_info` stay while a GPU does not answer.",
+    families: &[&UP, &GPU_INFO, &DRIVER_INFO],
+};
+
+pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition) {
+    let simulated = driver.simulated.then_some("true");
+    out.add(&UP, gpus.iter().map(|gpu| (gpu.labels.clone(), f64::from(gpu.up))));
+    out.add(
+        &GPU_INFO,
+        gpus.iter().map(|view| {
+            let gpu = view.gpu;
+            let labels = view
+                .labels
+                .with_room(7)
+                .and_known("name", gpu.name.as_deref())
+                .and_known("pci_bus_id", gpu.pci_bus_id.as_deref())
+                .and_known("architecture", gpu.architecture.as_deref())
+                .and_known("vbios", gpu.vbios.as_deref())
+                .and_known("compute_capability", gpu.compute_capability.as_deref())
+                .and_known("mig_mode", gpu.mig_mode.map(|on| if on { "enabled" } else { "disabled" }))
+                .and_known("simulated", simulated);
+            (labels, 1.0)
+        }),
+    );
+    // The versions of a driver that is no longer open may be those of one that was replaced.
+    if driver.up {
+        let labels = Labels::default()
+            .and_known("driver_version", driver.driver_version.as_deref())
+            .and_known("cuda_version", driver.cuda_version.as_deref())
+            .and_known("nvml_version", driver.nvml_version.as_deref())
+            .and_known("simulated", simulated);
+        out.add(&DRIVER_INFO, [(labels, 1.0)]);
+    }
+}

@@ -1,0 +1,134 @@
+//! The exporter about its own work: its lanes, its faults and what it left out.
+
+use super::Settings;
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::GpuView;
+use crate::faults::Faults;
+use crate::snapshot::{DURATION_BUCKETS, Lane, Vitals};
+
+static BUILD_INFO: Family = Family::gauge(
+    "vram_exporter_build_info",
+    Unit::Info,
+    When::Scrape,
+    &["version"],
+    "Always 1; the label is the exporter's version.",
+);
+static NVML_UP: Family =
+    Family::gauge("vram_exporter_nvml_up", Unit::Number, When::Scrape, &[], "1 while NVML is open, else 0.");
+static SAMPLE_AGE: Family = Family::gauge(
+    "vram_exporter_sample_age_seconds",
+    Unit::Seconds,
+    When::Scrape,
+    &["gpu", "uuid", "lane"],
+    "Seconds since the lane's last good reading of the GPU. Absent before the first one. Stays while the GPU does not answer.",
+);
+static LANE_DURATION: Family = Family::histogram(
+    "vram_exporter_lane_duration_seconds",
+    Unit::Seconds,
+    When::Scrape,
+    &["lane"],
+    "How long the passes of the lane took in seconds, over all GPUs.",
+);
+static MISSED_TICKS: Family = Family::counter(
+    "vram_exporter_missed_ticks_total",
+    Unit::Number,
+    When::Scrape,
+    &["lane"],
+    "Ticks that the lane could not keep; they are skipped and never caught up.",
+);
+static FAULTS: Family = Family::counter(
+    "vram_exporter_faults_total",
+    Unit::Number,
+    When::Scrape,
+    &["source", "reason"],
+    "Faults by the part that met them and the reason. Every pair exists from the start at 0.",
+);
+static PEAK_WINDOW: Family = Family::gauge(
+    "vram_exporter_peak_window_seconds",
+    Unit::Seconds,
+    When::Scrape,
+    &[],
+    "Length of the sliding window of all window peaks in seconds. No peak is lost while it is at least the scrape interval.",
+);
+static DROPPED: Family = Family::gauge(
+    "vram_exporter_process_series_dropped",
+    Unit::Number,
+    When::ProcessLane,
+    &["gpu", "uuid"],
+    "Process entries that the limit on series leaves out at present; the memory of those that live is in process=\"other\".",
+);
+static SCRAPES: Family = Family::counter(
+    "vram_exporter_scrapes_total",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Scrapes that were answered, this one included.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "The exporter itself",
+    intro: "`lane` is `memory`, `process` or `telemetry`.",
+    families: &[
+        &BUILD_INFO,
+        &NVML_UP,
+        &SAMPLE_AGE,
+        &LANE_DURATION,
+        &MISSED_TICKS,
+        &FAULTS,
+        &PEAK_WINDOW,
+        &DROPPED,
+        &SCRAPES,
+    ],
+};
+
+/// What the exporter knows of itself outside the snapshot's parts.
+pub(super) struct Itself<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) vitals: &'a Vitals,
+    pub(super) faults: &'a Faults,
+    pub(super) nvml_up: bool,
+    pub(super) scrapes: u64,
+}
+
+pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition) {
+    out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+    out.add_one(&NVML_UP, f64::from(itself.nvml_up));
+    out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
+    out.add_one(&SCRAPES, itself.scrapes as f64);
+    out.add(
+        &FAULTS,
+        itself.faults.counts().map(|(source, reason, count)| {
+            (Labels::default().and("source", source.label()).and("reason", reason.label()), count as f64)
+        }),
+    );
+    lanes(itself.vitals, out);
+    out.add(
+        &SAMPLE_AGE,
+        gpus.iter().flat_map(|gpu| {
+            Lane::ALL
+                .iter()
+                .zip(gpu.ages)
+                .filter_map(|(lane, age)| Some((gpu.labels.with_room(1).and("lane", lane.label()), age?.as_secs_f64())))
+        }),
+    );
+    out.add(
+        &DROPPED,
+        gpus.iter().map(|gpu| {
+            let other = gpu.processes.and_then(|part| part.other);
+            (gpu.labels.clone(), other.map_or(0.0, |other| other.processes as f64))
+        }),
+    );
+}
+
+fn lanes(vitals: &Vitals, out: &mut Exposition) {
+    let named = |lane: Lane| Labels::default().and("lane", lane.label());
+    out.add(&MISSED_TICKS, Lane::ALL.map(|lane| (named(lane), vitals.missed(lane) as f64)));
+    let durations = Lane::ALL.map(|lane| (lane, vitals.durations(lane)));
+    out.add_histogram(
+        &LANE_DURATION,
+        &DURATION_BUCKETS,
+        durations.iter().map(|(lane, took)| (named(*lane), &took.buckets[..], took.sum)),
+    );
+}

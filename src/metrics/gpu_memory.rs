@@ -1,0 +1,154 @@
+//! The memory of whole GPUs: figures, peaks, pressure, churn, what nobody owns, and BAR1.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::view::GpuView;
+use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, Slow};
+
+const GPU: &[&str] = &["gpu", "uuid"];
+
+static TOTAL: Family = Family::gauge(
+    "gpu_memory_total_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "All device memory of the GPU in bytes.",
+);
+static RESERVED: Family = Family::gauge(
+    "gpu_memory_reserved_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Device memory kept by driver and firmware in bytes; nobody can allocate it. Absent where the driver does not tell it: used contains it there.",
+);
+static USED: Family = Family::gauge(
+    "gpu_memory_used_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Allocated device memory in bytes. Reserved memory is left out, but is contained where gpu_memory_reserved_bytes is absent.",
+);
+static FREE: Family = Family::gauge(
+    "gpu_memory_free_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Device memory that is free to be allocated in bytes.",
+);
+static WINDOW_PEAK: Family = Family::gauge(
+    "gpu_memory_window_peak_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Highest used memory in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Contains reserved memory where gpu_memory_reserved_bytes is absent.",
+);
+static PEAK: Family = Family::gauge(
+    "gpu_memory_peak_bytes",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Highest used memory in bytes since the exporter started. Contains reserved memory where gpu_memory_reserved_bytes is absent.",
+);
+static PRESSURE: Family = Family::counter(
+    "gpu_memory_pressure_seconds_total",
+    Unit::Seconds,
+    When::MemoryLane,
+    &["gpu", "uuid", "ratio"],
+    "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved counts as used.",
+);
+static GROWN: Family = Family::counter(
+    "gpu_memory_grown_bytes_total",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Sum of all rises of used memory between samples in bytes. A rise and fall between two samples is not seen.",
+);
+static SHRUNK: Family = Family::counter(
+    "gpu_memory_shrunk_bytes_total",
+    Unit::Bytes,
+    When::MemoryLane,
+    GPU,
+    "Sum of all falls of used memory between samples in bytes. A rise and fall between two samples is not seen.",
+);
+static UNATTRIBUTED: Family = Family::gauge(
+    "gpu_memory_unattributed_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    GPU,
+    "Used memory in bytes that no visible process holds, at least 0. Absent while the memory of any process on the GPU is unknown.",
+);
+static BAR1_TOTAL: Family = Family::gauge(
+    "gpu_bar1_memory_total_bytes",
+    Unit::Bytes,
+    When::Slow,
+    GPU,
+    "Size of the BAR1 aperture, through which the host reaches device memory, in bytes. It is address space and no part of device memory.",
+);
+static BAR1_USED: Family = Family::gauge(
+    "gpu_bar1_memory_used_bytes",
+    Unit::Bytes,
+    When::Slow,
+    GPU,
+    "Mapped part of the BAR1 aperture in bytes. It is address space and no part of device memory.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "GPU memory",
+    intro: "One series for each GPU. total = reserved + used + free where the driver tells reserved memory.",
+    families: &[
+        &TOTAL,
+        &RESERVED,
+        &USED,
+        &FREE,
+        &WINDOW_PEAK,
+        &PEAK,
+        &PRESSURE,
+        &GROWN,
+        &SHRUNK,
+        &UNATTRIBUTED,
+        &BAR1_TOTAL,
+        &BAR1_USED,
+    ],
+};
+
+/// A family and where its value stands.
+type Reading<T> = (&'static Family, fn(&T) -> Option<u64>);
+
+static FIGURES: [Reading<MemoryFigures>; 6] = [
+    (&TOTAL, |m| Some(m.total)),
+    (&RESERVED, |m| m.reserved),
+    (&USED, |m| Some(m.used)),
+    (&FREE, |m| Some(m.free)),
+    (&WINDOW_PEAK, |m| Some(m.window_peak)),
+    (&PEAK, |m| Some(m.peak)),
+];
+static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.grown)), (&SHRUNK, |m| Some(m.shrunk))];
+static BAR1: [Reading<Slow>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
+
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+    // A part that shares the system's memory has no figures, and then nothing that was folded from them either.
+    let measured: Vec<_> =
+        gpus.iter().filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (gpu, m, f)))).collect();
+    for (family, read) in &FIGURES {
+        out.add(family, measured.iter().filter_map(|(gpu, _, f)| Some((gpu.labels.clone(), read(f)? as f64))));
+    }
+    for (family, read) in &CHURN {
+        out.add(family, measured.iter().filter_map(|(gpu, m, _)| Some((gpu.labels.clone(), read(m)? as f64))));
+    }
+    out.add(
+        &PRESSURE,
+        measured.iter().flat_map(|(gpu, m, _)| {
+            PRESSURE_RATIOS
+                .iter()
+                .zip(m.pressure_seconds)
+                .map(|(ratio, seconds)| (gpu.labels.with_room(1).and("ratio", &ratio.to_string()), seconds))
+        }),
+    );
+    out.add(
+        &UNATTRIBUTED,
+        gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), gpu.processes?.unattributed? as f64))),
+    );
+    for (family, read) in &BAR1 {
+        out.add(family, gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), read(gpu.slow?)? as f64))));
+    }
+}

@@ -1,0 +1,93 @@
+//! The exporter's own process, as every Prometheus client shows it.
+//!
+//! Always read from the real `/proc`, wherever the configuration looks for other processes. What cannot be read is absent.
+
+use procfs::process::{LimitValue, Process};
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+
+static CPU: Family = Family::counter(
+    "process_cpu_seconds_total",
+    Unit::Seconds,
+    When::Scrape,
+    &[],
+    "User and system CPU time of the exporter in seconds.",
+);
+static RESIDENT: Family = Family::gauge(
+    "process_resident_memory_bytes",
+    Unit::Bytes,
+    When::Scrape,
+    &[],
+    "Resident memory of the exporter in bytes.",
+);
+static VIRTUAL: Family = Family::gauge(
+    "process_virtual_memory_bytes",
+    Unit::Bytes,
+    When::Scrape,
+    &[],
+    "Virtual memory of the exporter in bytes.",
+);
+static OPEN_FDS: Family =
+    Family::gauge("process_open_fds", Unit::Number, When::Scrape, &[], "Open file descriptors of the exporter.");
+static MAX_FDS: Family = Family::gauge(
+    "process_max_fds",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Most file descriptors that the exporter may open. Absent where there is no limit.",
+);
+static START_TIME: Family = Family::gauge(
+    "process_start_time_seconds",
+    Unit::Seconds,
+    When::Scrape,
+    &[],
+    "When the exporter started, in seconds since the Unix epoch.",
+);
+static THREADS: Family = Family::gauge("process_threads", Unit::Number, When::Scrape, &[], "Threads of the exporter.");
+
+pub(super) static SECTION: Section = Section {
+    title: "The exporter's own process",
+    intro: "The standard families of every Prometheus client.",
+    families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
+};
+
+/// What does not change while the exporter runs.
+#[derive(Debug)]
+pub(super) struct OwnProcess {
+    boot: Option<u64>,
+    ticks: f64,
+    page: u64,
+}
+
+impl OwnProcess {
+    /// Reads the boot time once: `/proc/stat` is long on a machine with many cores.
+    pub(super) fn new() -> Self {
+        Self {
+            boot: procfs::boot_time_secs().ok(),
+            ticks: procfs::ticks_per_second() as f64,
+            page: procfs::page_size(),
+        }
+    }
+
+    pub(super) fn collect(&self, out: &mut Exposition) {
+        let Ok(process) = Process::myself() else { return };
+        if let Ok(stat) = process.stat() {
+            out.add_one(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
+            out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
+            out.add_one(&VIRTUAL, stat.vsize as f64);
+            out.add_one(&THREADS, stat.num_threads as f64);
+            if let Some(boot) = self.boot {
+                out.add_one(&START_TIME, boot as f64 + stat.starttime as f64 / self.ticks);
+            }
+        }
+        if let Ok(open) = process.fd_count() {
+            out.add_one(&OPEN_FDS, open as f64);
+        }
+        if let Ok(limits) = process.limits()
+            && let LimitValue::Value(most) = limits.max_open_files.soft_limit
+        {
+            out.add_one(&MAX_FDS, most as f64);
+        }
+    }
+}

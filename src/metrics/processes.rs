@@ -1,0 +1,168 @@
+//! The processes on the GPUs: their memory, their peaks, what they do and who they are.
+//!
+//! Invariant: no two series of a family bear the same labels, even if the list holds entries that cannot be told
+//! apart: of those the living one is shown, else the one with the larger peak.
+
+use std::cmp::Reverse;
+use std::time::{Instant, UNIX_EPOCH};
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::GpuView;
+use crate::snapshot::Process;
+
+const PROCESS: &[&str] = &["gpu", "uuid", "mig_uuid", "pid", "process", "type"];
+
+static USED: Family = Family::gauge(
+    "gpu_process_memory_used_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    PROCESS,
+    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond the limit on series. Absent where the driver does not tell it, and after the end.",
+);
+static WINDOW_PEAK: Family = Family::gauge(
+    "gpu_process_memory_window_peak_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    PROCESS,
+    "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for a while after the process ended.",
+);
+static PEAK: Family = Family::gauge(
+    "gpu_process_memory_peak_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    PROCESS,
+    "Highest memory of the process in bytes since it was first seen, or the driver's own maximum where accounting mode is on. Stays for a while after the process ended.",
+);
+static START_TIME: Family = Family::gauge(
+    "gpu_process_start_time_seconds",
+    Unit::Seconds,
+    When::ProcessLane,
+    PROCESS,
+    "When the process started, in seconds since the Unix epoch. Absent after the end.",
+);
+static SM_UTILIZATION: Family = Family::gauge(
+    "gpu_process_sm_utilization_ratio",
+    Unit::Ratio,
+    When::ProcessLane,
+    PROCESS,
+    "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the end.",
+);
+static IDLE: Family = Family::gauge(
+    "gpu_process_idle_seconds",
+    Unit::Seconds,
+    When::ProcessLane,
+    PROCESS,
+    "Seconds since the process last did work on the GPU, counted from its first sight at the earliest. Absent where the driver cannot tell, and after the end.",
+);
+static INFO: Family = Family::gauge(
+    "gpu_process_info",
+    Unit::Info,
+    When::ProcessLane,
+    &["gpu", "uuid", "mig_uuid", "pid", "process", "user", "uid", "command"],
+    "Always 1; the labels say whose process it is. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "Processes",
+    intro: "One series for each process on each GPU or MIG device, `mig_uuid` under MIG only. A process is a pid with a start \
+            time: a pid that is used again starts anew. `type` is `compute`, `graphics` or `mps`. `process` is the \
+            executable's name, or the script's for an interpreter.",
+    families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
+};
+
+/// A process and the labels of its series.
+struct Entry<'a> {
+    base: &'a Labels,
+    labels: Labels,
+    process: &'a Process,
+}
+
+/// A family and where its value stands.
+type Reading = (&'static Family, fn(&Process, Instant) -> Option<f64>);
+
+static READINGS: [Reading; 5] = [
+    (&WINDOW_PEAK, |p, _| Some(p.window_peak? as f64)),
+    (&PEAK, |p, _| Some(p.peak? as f64)),
+    (&START_TIME, |p, _| Some(living(p)?.owner.start?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())),
+    (&SM_UTILIZATION, |p, _| living(p)?.sm_utilization),
+    (&IDLE, |p, now| Some(now.saturating_duration_since(living(p)?.last_active?).as_secs_f64())),
+];
+
+pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, out: &mut Exposition) {
+    let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
+    let used = entries.iter().filter_map(|e| Some((e.labels.clone(), living(e.process)?.used? as f64)));
+    let other = gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64)));
+    out.add(&USED, used.chain(other));
+    for (family, read) in &READINGS {
+        out.add(family, entries.iter().filter_map(|e| Some((e.labels.clone(), read(e.process, now)?))));
+    }
+    out.add(&INFO, info(&entries));
+}
+
+fn living(process: &Process) -> Option<&Process> {
+    process.alive.then_some(process)
+}
+
+/// The GPU's processes in the registry's order, each set of labels once.
+fn entries<'a>(gpu: &'a GpuView<'_>) -> Vec<Entry<'a>> {
+    let processes = gpu.processes.map_or(&[][..], |part| &part.processes);
+    let mut entries: Vec<_> = processes
+        .iter()
+        .map(|process| {
+            let labels = identity(&gpu.labels, process).and("type", process.kind.label());
+            Entry { base: &gpu.labels, labels, process }
+        })
+        .collect();
+    entries.sort_by(|a, b| {
+        a.labels.registry_order(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)))
+    });
+    entries.dedup_by(|later, first| later.labels == first.labels);
+    entries
+}
+
+/// The smallest is the one to show.
+fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
+    Reverse((process.alive, process.peak))
+}
+
+fn identity(base: &Labels, process: &Process) -> Labels {
+    base.with_room(5)
+        .and_known("mig_uuid", process.mig.as_ref().map(|mig| mig.uuid.as_str()))
+        .and_number("pid", process.pid)
+        .and_known("process", process.owner.name.as_deref())
+}
+
+/// One series for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
+fn info(entries: &[Entry<'_>]) -> Vec<(Labels, f64)> {
+    let mut known: Vec<&Entry<'_>> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        // `type` is the last label and the order is total: entries that differ in it alone are neighbours.
+        match known.last_mut() {
+            Some(last) if same_process(last, entry) => {
+                if preference(entry.process) < preference(last.process) {
+                    *last = entry;
+                }
+            }
+            _ => known.push(entry),
+        }
+    }
+    known.into_iter().map(|entry| (describe(entry), 1.0)).collect()
+}
+
+fn same_process(a: &Entry<'_>, b: &Entry<'_>) -> bool {
+    a.labels.len() == b.labels.len() && a.labels.share(&b.labels, a.labels.len() - 1)
+}
+
+fn describe(entry: &Entry<'_>) -> Labels {
+    let owner = &entry.process.owner;
+    let labels = identity(entry.base, entry.process).and_known("user", owner.user.as_deref());
+    let labels = match owner.uid {
+        Some(uid) => labels.and_number("uid", uid),
+        None => labels,
+    };
+    labels.and_known("command", owner.command.as_deref())
+}

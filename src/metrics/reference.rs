@@ -1,0 +1,47 @@
+//! The reference of all families as a document, made from the table.
+
+use std::fmt::Write as _;
+
+use super::family::{Family, SECTIONS, Unit};
+
+const INTRO: &str = "\
+# Metrics
+
+This page is generated from the table that the exporter itself takes HELP and TYPE from.
+
+- **Unknown is absent.** What the driver does not give has no series: never 0, never the last good value.
+- **Old is absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`, `gpu_info` and its
+  sample ages, and loses everything else. A list of processes and a telemetry reading vanish when three of their
+  intervals (and at least the memory lane's limit) went by without a new one.
+- **A scrape changes nothing.** Any number of servers may scrape, each at its own rate, and all see the same peaks.
+- **A family holds one level only:** the GPU, the MIG device or the process.
+- A label with an empty or unknown value is left out. A label value is cut at 128 characters.
+";
+
+/// The whole document in Markdown.
+pub fn reference() -> String {
+    let mut page = INTRO.to_owned();
+    for section in SECTIONS {
+        let _ = write!(page, "\n## {}\n\n{}\n\n", section.title, section.intro);
+        page.push_str("| family | type | labels | meaning | measured |\n|---|---|---|---|---|\n");
+        for family in section.families {
+            page.push_str(&row(family));
+        }
+    }
+    page
+}
+
+fn row(family: &Family) -> String {
+    let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+    let kind = match family.unit {
+        Unit::Info => "info (gauge)",
+        _ => family.kind.word(),
+    };
+    format!(
+        "| `{}` | {kind} | {} | {} | {} |\n",
+        family.name,
+        labels.join(" "),
+        family.meaning().replace('|', "\\|"),
+        family.when.sentence()
+    )
+}

@@ -1,0 +1,222 @@
+//! The GPU otherwise: utilization, temperature, power, clocks, throttling and errors.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::GpuView;
+use crate::snapshot::{ClockDomain, Quick, Slow, THROTTLE_REASONS};
+
+const GPU: &[&str] = &["gpu", "uuid"];
+
+static UTILIZATION: Family = Family::gauge(
+    "gpu_utilization_ratio",
+    Unit::Ratio,
+    When::Quick,
+    GPU,
+    "Share of time in which at least one kernel ran, 0 to 1, over the driver's own sample period.",
+);
+static BANDWIDTH: Family = Family::gauge(
+    "gpu_memory_bandwidth_utilization_ratio",
+    Unit::Ratio,
+    When::Quick,
+    GPU,
+    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It says nothing about how much is allocated.",
+);
+static ENCODER: Family = Family::gauge(
+    "gpu_encoder_utilization_ratio",
+    Unit::Ratio,
+    When::Quick,
+    GPU,
+    "Utilization of the video encoder, 0 to 1, over the driver's own sample period.",
+);
+static DECODER: Family = Family::gauge(
+    "gpu_decoder_utilization_ratio",
+    Unit::Ratio,
+    When::Quick,
+    GPU,
+    "Utilization of the video decoder, 0 to 1, over the driver's own sample period.",
+);
+static TEMPERATURE: Family = Family::gauge(
+    "gpu_temperature_celsius",
+    Unit::Celsius,
+    When::Quick,
+    GPU,
+    "Temperature of the GPU die in degrees Celsius.",
+);
+static MEMORY_TEMPERATURE: Family = Family::gauge(
+    "gpu_memory_temperature_celsius",
+    Unit::Celsius,
+    When::Quick,
+    GPU,
+    "Temperature of the device memory in degrees Celsius.",
+);
+static POWER: Family =
+    Family::gauge("gpu_power_watts", Unit::Watts, When::Quick, GPU, "Power draw in watts, as the driver averages it.");
+static POWER_LIMIT: Family =
+    Family::gauge("gpu_power_limit_watts", Unit::Watts, When::Quick, GPU, "Power limit in force in watts.");
+static ENERGY: Family = Family::counter(
+    "gpu_energy_joules_total",
+    Unit::Joules,
+    When::Slow,
+    GPU,
+    "Energy used since the driver was loaded in joules. Only where the configuration asks for it: the call holds the driver's lock.",
+);
+static CLOCK: Family = Family::gauge(
+    "gpu_clock_hertz",
+    Unit::Hertz,
+    When::Quick,
+    &["gpu", "uuid", "clock"],
+    "Present frequency of the clock in hertz.",
+);
+static THROTTLE: Family = Family::gauge(
+    "gpu_throttle_active",
+    Unit::Number,
+    When::Quick,
+    &["gpu", "uuid", "reason"],
+    "1 while the reason holds the clocks down, else 0.",
+);
+static PCIE_REPLAYS: Family = Family::counter(
+    "gpu_pcie_replays_total",
+    Unit::Number,
+    When::Slow,
+    GPU,
+    "PCIe packets sent again, as the GPU counts them.",
+);
+static ECC: Family = Family::counter(
+    "gpu_ecc_errors_total",
+    Unit::Number,
+    When::Quick,
+    &["gpu", "uuid", "type"],
+    "ECC memory errors since the driver was loaded.",
+);
+static REMAPPED: Family = Family::gauge(
+    "gpu_remapped_rows",
+    Unit::Number,
+    When::Quick,
+    &["gpu", "uuid", "cause"],
+    "Memory rows that were replaced by spare ones, in the life of the GPU.",
+);
+static REMAP_PENDING: Family = Family::gauge(
+    "gpu_row_remap_pending",
+    Unit::Number,
+    When::Quick,
+    GPU,
+    "1 while a row remapping waits for a reset of the GPU, else 0.",
+);
+static REMAP_FAILED: Family =
+    Family::gauge("gpu_row_remap_failed", Unit::Number, When::Quick, GPU, "1 if a row remapping failed, else 0.");
+static RETIRED: Family = Family::gauge(
+    "gpu_retired_pages",
+    Unit::Number,
+    When::Slow,
+    &["gpu", "uuid", "cause"],
+    "Memory pages taken out of use, in the life of the GPU.",
+);
+static XID: Family = Family::counter(
+    "gpu_xid_errors_total",
+    Unit::Number,
+    When::Event,
+    &["gpu", "uuid", "xid"],
+    "Critical errors by Xid code since the exporter opened the driver. Well-known codes are there from the start at 0, another one from its first error.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "The GPU otherwise",
+    intro: "One series for each GPU, or for each value of the family's own label. `clock` is `graphics`, `sm`, `memory` or \
+            `video`; `type` of an ECC error is `corrected` or `uncorrected`.",
+    families: &[
+        &UTILIZATION,
+        &BANDWIDTH,
+        &ENCODER,
+        &DECODER,
+        &TEMPERATURE,
+        &MEMORY_TEMPERATURE,
+        &POWER,
+        &POWER_LIMIT,
+        &ENERGY,
+        &CLOCK,
+        &THROTTLE,
+        &PCIE_REPLAYS,
+        &ECC,
+        &REMAPPED,
+        &REMAP_PENDING,
+        &REMAP_FAILED,
+        &RETIRED,
+        &XID,
+    ],
+};
+
+/// A family and where its value stands.
+type Reading<T> = (&'static Family, fn(&T) -> Option<f64>);
+/// A family, the name of its own label, and where the value for each of the label's values stands.
+type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
+
+static QUICK: [Reading<Quick>; 10] = [
+    (&UTILIZATION, |q| q.utilization),
+    (&BANDWIDTH, |q| q.memory_bandwidth_utilization),
+    (&ENCODER, |q| q.encoder_utilization),
+    (&DECODER, |q| q.decoder_utilization),
+    (&TEMPERATURE, |q| q.temperature),
+    (&MEMORY_TEMPERATURE, |q| q.memory_temperature),
+    (&POWER, |q| q.power),
+    (&POWER_LIMIT, |q| q.power_limit),
+    (&REMAP_PENDING, |q| q.remap_pending.map(f64::from)),
+    (&REMAP_FAILED, |q| q.remap_failed.map(f64::from)),
+];
+static SLOW: [Reading<Slow>; 2] = [(&PCIE_REPLAYS, |s| s.pcie_replays.map(|n| n as f64)), (&ENERGY, |s| s.energy)];
+static QUICK_SPLIT: [Split<Quick>; 2] = [
+    (&ECC, "type", [("corrected", |q| q.ecc_corrected), ("uncorrected", |q| q.ecc_uncorrected)]),
+    (
+        &REMAPPED,
+        "cause",
+        [("correctable", |q| q.remapped_correctable), ("uncorrectable", |q| q.remapped_uncorrectable)],
+    ),
+];
+static SLOW_SPLIT: [Split<Slow>; 1] = [(
+    &RETIRED,
+    "cause",
+    [("multiple_single_bit", |s| s.retired_single_bit), ("double_bit", |s| s.retired_double_bit)],
+)];
+
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+    let quick: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.quick?))).collect();
+    let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
+    plain(&QUICK, &quick, out);
+    plain(&SLOW, &slow, out);
+    split(&QUICK_SPLIT, &quick, out);
+    split(&SLOW_SPLIT, &slow, out);
+    let clocks = quick.iter().flat_map(|(labels, quick)| {
+        let domains = ClockDomain::ALL.iter().zip(quick.clocks);
+        domains.filter_map(|(domain, hertz)| Some((labels.with_room(1).and("clock", domain.label()), hertz?)))
+    });
+    out.add(&CLOCK, clocks);
+    let throttle =
+        quick.iter().filter_map(|(labels, quick)| Some((labels, quick.throttle?))).flat_map(|(labels, bits)| {
+            THROTTLE_REASONS
+                .iter()
+                .map(move |(reason, bit)| (labels.with_room(1).and("reason", reason), f64::from(bits & bit != 0)))
+        });
+    out.add(&THROTTLE, throttle);
+    let xid = gpus.iter().flat_map(|gpu| {
+        let errors = gpu.xid_errors.into_iter().flatten();
+        errors.map(|(xid, count)| (gpu.labels.with_room(1).and("xid", &xid.to_string()), *count as f64))
+    });
+    out.add(&XID, xid);
+}
+
+fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition) {
+    for (family, read) in readings {
+        out.add(family, gpus.iter().filter_map(|(labels, part)| Some(((*labels).clone(), read(part)?))));
+    }
+}
+
+fn split<T>(readings: &[Split<T>], gpus: &[(&Labels, &T)], out: &mut Exposition) {
+    for (family, name, values) in readings {
+        let series = gpus.iter().flat_map(|(labels, part)| {
+            values
+                .iter()
+                .filter_map(move |(value, read)| Some((labels.with_room(1).and(name, value), read(part)? as f64)))
+        });
+        out.add(family, series);
+    }
+}

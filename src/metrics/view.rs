@@ -1,0 +1,116 @@
+//! What of the snapshot may be shown at this moment.
+//!
+//! Invariant: whoever reads a [`GpuView`] sees no value that is too old: a GPU that does not answer has none at all,
+//! and each part of the others is there only within its own limit. All rules of absence are here and nowhere else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use super::label::Labels;
+use crate::snapshot::{
+    Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, ProcessPart, Quick, Slow, Snapshot,
+    TelemetryPart,
+};
+
+/// The parts of the snapshot as they were at one moment.
+#[derive(Debug)]
+pub struct Parts {
+    /// When they were taken.
+    pub now: Instant,
+    /// The driver, or why there is none.
+    pub driver: Arc<Driver>,
+    memory: Arc<MemoryPart>,
+    processes: Arc<ProcessPart>,
+    telemetry: Arc<TelemetryPart>,
+}
+
+/// One GPU, without what is unknown or too old.
+#[derive(Debug)]
+pub struct GpuView<'a> {
+    /// Which GPU.
+    pub gpu: &'a Gpu,
+    /// Whether it answers, and did so lately.
+    pub up: bool,
+    /// What the memory lane last saw; `Unsampled` where it saw nothing.
+    pub state: GpuState,
+    /// Its memory. `None` where the GPU is not up.
+    pub memory: Option<&'a GpuMemory>,
+    /// Its processes. `None` where the GPU is not up or the list is too old.
+    pub processes: Option<&'a GpuProcesses>,
+    /// Quick telemetry. `None` where the GPU is not up or the readings are too old.
+    pub quick: Option<&'a Quick>,
+    /// Slow telemetry. `None` where the GPU is not up or the readings are too old.
+    pub slow: Option<&'a Slow>,
+    /// Xid errors. `None` where the GPU is not up or does not report them.
+    pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
+    /// How old each lane's last good reading is, in the order of [`Lane::ALL`]; `None` where there was none.
+    pub ages: [Option<Duration>; Lane::ALL.len()],
+    /// `gpu` and `uuid`.
+    pub(super) labels: Labels,
+    stale_after: Duration,
+    now: Instant,
+}
+
+impl Parts {
+    /// Takes the present parts. Waits for nobody.
+    pub fn load(snapshot: &Snapshot) -> Self {
+        let driver = snapshot.driver.load_full();
+        let memory = snapshot.memory.load_full();
+        let processes = snapshot.processes.load_full();
+        let telemetry = snapshot.telemetry.load_full();
+        Self { now: Instant::now(), driver, memory, processes, telemetry }
+    }
+
+    /// The driver's GPUs, each with what may be shown of it.
+    pub fn gpus(&self, settings: &Settings) -> Vec<GpuView<'_>> {
+        self.driver.gpus.iter().map(|gpu| self.view(gpu, settings)).collect()
+    }
+
+    fn view<'a>(&'a self, gpu: &'a Gpu, settings: &Settings) -> GpuView<'a> {
+        let same = |other: &Gpu| other.index == gpu.index && other.uuid == gpu.uuid;
+        let memory = self.memory.gpus.iter().find(|m| same(&m.gpu));
+        let processes = self.processes.gpus.iter().find(|p| same(&p.gpu));
+        let telemetry = self.telemetry.gpus.iter().find(|t| same(&t.gpu));
+
+        let age = |at: Option<Instant>| at.map(|at| self.now.saturating_duration_since(at));
+        let fresh = |at, interval: Duration| {
+            age(at).is_some_and(|age| age <= settings.stale_after.max(interval.saturating_mul(3)))
+        };
+        let state = memory.map_or(GpuState::Unsampled, |m| m.state);
+        let up = self.driver.up
+            && state == GpuState::Up
+            && memory.and_then(|m| age(m.at)).is_some_and(|age| age <= settings.stale_after);
+
+        let telemetry_up = telemetry.filter(|_| up);
+        GpuView {
+            gpu,
+            up,
+            state,
+            memory: memory.filter(|_| up),
+            processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
+            quick: telemetry_up.filter(|t| fresh(t.quick_at, settings.telemetry_interval)).map(|t| &t.quick),
+            slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
+            xid_errors: telemetry_up.and_then(|t| t.xid_errors.as_ref()),
+            ages: [
+                age(memory.and_then(|m| m.at)),
+                age(processes.and_then(|p| p.at)),
+                age(telemetry.and_then(|t| t.quick_at)),
+            ],
+            labels: Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid),
+            stale_after: settings.stale_after,
+            now: self.now,
+        }
+    }
+}
+
+impl GpuView<'_> {
+    /// The MIG devices that answered lately.
+    pub(super) fn mig(&self) -> impl Iterator<Item = &MigMemory> {
+        let devices = self.memory.map_or(&[][..], |m| &m.mig);
+        devices
+            .iter()
+            .filter(|device| device.at.is_some_and(|at| self.now.saturating_duration_since(at) <= self.stale_after))
+    }
+}

@@ -1,0 +1,791 @@
+//! The contract of the metrics, held against hand-made snapshots: names, types, what is absent and when, unique series.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::metrics::{Kind, Metrics, Settings, Unit, families, reference};
+use vram_exporter::snapshot::*;
+
+const SETTINGS: Settings = Settings {
+    peak_window: Duration::from_secs(60),
+    stale_after: Duration::from_secs(2),
+    process_interval: Duration::from_secs(1),
+    telemetry_interval: Duration::from_secs(1),
+    telemetry_slow_interval: Duration::from_secs(15),
+};
+const GIB: u64 = 1 << 30;
+
+// ---- snapshots -------------------------------------------------------------------------------------------------------
+
+fn ago(seconds: f64) -> Option<Instant> {
+    Some(Instant::now().checked_sub(Duration::from_secs_f64(seconds)).unwrap())
+}
+
+fn gpu(index: u32) -> Arc<Gpu> {
+    Arc::new(Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() })
+}
+
+fn figures(used: u64) -> MemoryFigures {
+    MemoryFigures {
+        total: 80 * GIB,
+        reserved: Some(GIB),
+        used,
+        free: 79 * GIB - used,
+        window_peak: used + 1,
+        peak: used + 2,
+    }
+}
+
+fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
+    GpuMemory { state: GpuState::Up, at: ago(0.0), figures: Some(figures(GIB)), ..GpuMemory::unsampled(gpu.clone()) }
+}
+
+fn process(pid: u32, name: &str) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        mig: None,
+        owner: Arc::new(Owner {
+            name: Some(name.to_owned()),
+            uid: Some(1000),
+            user: Some("ada".to_owned()),
+            start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+            command: None,
+        }),
+        alive: true,
+        used: Some(GIB),
+        window_peak: Some(2 * GIB),
+        peak: Some(3 * GIB),
+        sm_utilization: Some(0.25),
+        last_active: ago(7.0),
+    }
+}
+
+fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
+    GpuProcesses { gpu: gpu.clone(), at: ago(0.0), processes, other: None, unattributed: Some(8 << 20) }
+}
+
+fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
+    let quick = Quick {
+        utilization: Some(0.5),
+        memory_bandwidth_utilization: Some(0.25),
+        encoder_utilization: Some(0.0),
+        decoder_utilization: Some(0.0),
+        memory_temperature: Some(52.0),
+        temperature: Some(41.0),
+        power: Some(77.5),
+        power_limit: Some(700.0),
+        clocks: [Some(345e6), Some(345e6), Some(3.201e9), None],
+        throttle: Some(0x1 | 0x40),
+        ecc_corrected: Some(3),
+        ecc_uncorrected: Some(0),
+        remapped_correctable: Some(1),
+        remapped_uncorrectable: Some(2),
+        remap_pending: Some(true),
+        remap_failed: Some(false),
+    };
+    let slow = Slow {
+        bar1_total: Some(256 * GIB),
+        bar1_used: Some(4 << 20),
+        pcie_replays: Some(9),
+        energy: Some(1234.5),
+        retired_single_bit: Some(4),
+        retired_double_bit: Some(5),
+    };
+    let xid_errors = Some(BTreeMap::from([(31, 2), (79, 1)]));
+    GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow, xid_errors }
+}
+
+/// One machine under test.
+struct Machine {
+    driver: Driver,
+    memory: Vec<GpuMemory>,
+    processes: Vec<GpuProcesses>,
+    telemetry: Vec<GpuTelemetry>,
+    faults: Arc<Faults>,
+}
+
+impl Machine {
+    fn of(gpus: &[Arc<Gpu>]) -> Self {
+        Self {
+            driver: Driver { up: true, gpus: gpus.to_vec(), ..Driver::default() },
+            memory: gpus.iter().map(memory).collect(),
+            processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
+            telemetry: gpus.iter().map(telemetry).collect(),
+            faults: Arc::default(),
+        }
+    }
+
+    fn one() -> Self {
+        Self::of(&[gpu(0)])
+    }
+
+    fn metrics(self) -> Metrics {
+        let snapshot = Snapshot::new();
+        snapshot.driver.store(Arc::new(self.driver));
+        snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
+        snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes }));
+        snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
+        snapshot.vitals.add_missed(Lane::Process, 5);
+        Metrics::new(snapshot, self.faults, SETTINGS).unwrap()
+    }
+
+    fn text(self) -> String {
+        String::from_utf8(self.metrics().encode().unwrap()).unwrap()
+    }
+
+    fn scrape(self) -> Scrape {
+        Scrape::parse(&self.text())
+    }
+}
+
+/// A machine that has everything: MIG, an owner with a command, a cap, all versions.
+fn everything() -> Machine {
+    let mig = Arc::new(MigDevice {
+        index: 0,
+        uuid: "MIG-a".to_owned(),
+        gpu_instance: 7,
+        compute_instance: 0,
+        profile: Some("1g.10gb".to_owned()),
+    });
+    let sliced = Arc::new(Gpu {
+        index: 1,
+        uuid: "GPU-1".to_owned(),
+        name: Some("NVIDIA H200".to_owned()),
+        pci_bus_id: Some("00000000:1B:00.0".to_owned()),
+        architecture: Some("Hopper".to_owned()),
+        vbios: Some("96.00".to_owned()),
+        compute_capability: Some("9.0".to_owned()),
+        mig_mode: Some(true),
+        mig: vec![mig.clone()],
+    });
+    let mut machine = Machine::of(&[gpu(0), sliced]);
+    machine.driver.driver_version = Some("580.159.04".to_owned());
+    machine.driver.cuda_version = Some("13.0".to_owned());
+    machine.driver.nvml_version = Some("13.580.159.04".to_owned());
+    machine.driver.simulated = true;
+    machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    let mut inside = process(300, "vllm");
+    inside.mig = Some(mig);
+    let owner = Owner { command: Some("vllm serve".to_owned()), ..(*inside.owner).clone() };
+    inside.owner = Arc::new(owner);
+    machine.processes[1].processes.push(inside);
+    machine.processes[0].other = Some(Other { processes: 12, used: Some(13 * GIB) });
+    machine
+}
+
+// ---- a strict reader of the text format ------------------------------------------------------------------------------
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Debug)]
+struct Series {
+    family: String,
+    name: String,
+    labels: Labels,
+    value: String,
+}
+
+#[derive(Debug)]
+struct Scrape {
+    types: BTreeMap<String, String>,
+    helps: BTreeMap<String, String>,
+    series: Vec<Series>,
+}
+
+impl Scrape {
+    /// Refuses whatever the format or the contract forbids: HELP or TYPE given twice, a series before its TYPE or among
+    /// another family's, a series given twice, an empty label, a value that is no number.
+    fn parse(text: &str) -> Self {
+        assert!(text.ends_with('\n'));
+        let mut scrape = Self { types: BTreeMap::new(), helps: BTreeMap::new(), series: Vec::new() };
+        let mut current = String::new();
+        let mut seen = HashSet::new();
+        for line in text.strip_suffix('\n').unwrap().split('\n') {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "HELP twice: {name}");
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(scrape.types.insert(name.to_owned(), kind.to_owned()).is_none(), "TYPE twice: {name}");
+                current = name.to_owned();
+            } else {
+                let series = parse_series(line, &current);
+                let histogram = scrape.types[&current] == "histogram";
+                let parts = ["_bucket", "_sum", "_count"].map(|part| current.clone() + part);
+                assert!(series.name == current || histogram && parts.contains(&series.name), "stray series {line}");
+                assert!(seen.insert((series.name.clone(), series.labels.clone())), "series twice: {line}");
+                scrape.series.push(series);
+            }
+        }
+        scrape
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
+        self.series.iter().filter(move |series| series.name == name)
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.of(name).count()
+    }
+
+    /// The value of the one series of that name which bears these labels.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> &str {
+        let found: Vec<_> = self
+            .series
+            .iter()
+            .filter(|series| series.name == name)
+            .filter(|series| labels.iter().all(|(k, v)| series.labels.get(*k).is_some_and(|have| have == v)))
+            .collect();
+        assert_eq!(found.len(), 1, "{name}{labels:?}: {found:?}");
+        &found[0].value
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.series.iter().map(|series| series.family.as_str()).collect()
+    }
+
+    fn starting(&self, prefix: &str) -> Vec<&str> {
+        self.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
+    }
+}
+
+fn parse_series(line: &str, family: &str) -> Series {
+    let end = line.find(['{', ' ']).unwrap();
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Labels::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        while !rest.starts_with('}') {
+            let (key, after) = rest.split_once("=\"").unwrap();
+            let (value, after) = unquote(after);
+            assert!(!value.is_empty(), "empty label {key} in {line}");
+            assert!(labels.insert(key.to_owned(), value).is_none(), "label {key} twice in {line}");
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').unwrap().to_owned();
+    assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "no number: {line}");
+    Series { family: family.to_owned(), name: name.to_owned(), labels, value }
+}
+
+/// The value up to the closing quote, and what follows it.
+fn unquote(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    loop {
+        match chars.next().unwrap() {
+            (at, '"') => return (value, &text[at + 1..]),
+            (_, '\\') => value.push(match chars.next().unwrap().1 {
+                'n' => '\n',
+                c @ ('\\' | '"') => c,
+                c => panic!("unknown escape {c:?}"),
+            }),
+            (_, c) => value.push(c),
+        }
+    }
+}
+
+// ---- the table -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn every_family_of_the_table_is_emitted_and_nothing_else() {
+    let scrape = everything().scrape();
+    let table: BTreeSet<_> = families().map(|family| family.name).collect();
+    let without_limit = scrape.names().contains("process_max_fds");
+    let expected: BTreeSet<_> = table.into_iter().filter(|name| without_limit || *name != "process_max_fds").collect();
+    assert_eq!(scrape.names(), expected);
+}
+
+#[test]
+fn type_help_and_labels_are_those_of_the_table() {
+    let scrape = everything().scrape();
+    for family in families().filter(|family| scrape.types.contains_key(family.name)) {
+        assert_eq!(scrape.types[family.name], family.kind.word(), "{}", family.name);
+        assert_eq!(scrape.helps[family.name], family.help().replace('\\', "\\\\").replace('\n', "\\n"));
+        let emitted: BTreeSet<_> = scrape
+            .series
+            .iter()
+            .filter(|series| series.family == family.name)
+            .flat_map(|series| series.labels.keys().map(String::as_str))
+            .filter(|label| !(family.kind == Kind::Histogram && *label == "le"))
+            .collect();
+        assert_eq!(emitted, family.labels.iter().copied().collect(), "labels of {}", family.name);
+    }
+}
+
+#[test]
+fn names_follow_the_rules() {
+    let mut seen = HashSet::new();
+    for family in families() {
+        let name = family.name;
+        assert!(seen.insert(name), "{name} stands twice in the table");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
+        let stem = name.strip_suffix("_total");
+        assert_eq!(stem.is_some(), family.kind == Kind::Counter, "{name}");
+        assert!(stem.unwrap_or(name).ends_with(family.unit.suffix()), "{name} must end in {}", family.unit.suffix());
+        let unit_words = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz", "_info"];
+        if family.unit == Unit::Number {
+            assert!(!unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)), "{name} bears a unit");
+        }
+        assert!(family.meaning().ends_with('.'), "the help of {name} is no sentence");
+        if family.labels.contains(&"gpu") {
+            assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_document_is_fresh() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, reference()).unwrap();
+    }
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(committed == reference(), "docs/metrics.md is stale: run this test with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn promtool_has_nothing_to_say() {
+    let required = std::env::var("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_ok_and(|v| v == "1");
+    let mut hostile = everything();
+    hostile.processes[0].processes.push(process(5, HOSTILE));
+    for text in [everything().text(), hostile.text(), Machine::of(&[]).text()] {
+        let started = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut promtool = match started {
+            Ok(promtool) => promtool,
+            Err(error) => {
+                assert!(!required, "promtool is required: {error}");
+                eprintln!("SKIPPED: promtool is not installed ({error})");
+                return;
+            }
+        };
+        promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+}
+
+// ---- what is absent, and when ----------------------------------------------------------------------------------------
+
+#[test]
+fn without_a_driver_the_exporter_still_speaks_of_itself() {
+    let mut machine = Machine::of(&[]);
+    machine.driver = Driver { problem: Some("no library".to_owned()), ..Driver::default() };
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), "0");
+    assert_eq!(scrape.starting("gpu_"), [""; 0]);
+    assert_eq!(scrape.starting("nvidia_"), [""; 0]);
+    assert_eq!(
+        scrape.value("vram_exporter_faults_total", &[("source", "library"), ("reason", "library_not_found")]),
+        "0"
+    );
+}
+
+#[test]
+fn what_the_driver_does_not_give_has_no_series() {
+    let mut machine = Machine::one();
+    let figures = machine.memory[0].figures.as_mut().unwrap();
+    figures.reserved = None;
+    machine.processes[0].unattributed = None;
+    let unknown = Process {
+        owner: Arc::default(),
+        used: None,
+        window_peak: None,
+        peak: None,
+        sm_utilization: None,
+        last_active: None,
+        ..process(7, "")
+    };
+    machine.processes[0].processes = vec![unknown];
+    machine.telemetry[0].quick = Quick { utilization: Some(f64::NAN), ..Quick::default() };
+    machine.telemetry[0].slow = Slow::default();
+    machine.telemetry[0].xid_errors = None;
+    let scrape = machine.scrape();
+    let expected = [
+        "gpu_info",
+        "gpu_memory_free_bytes",
+        "gpu_memory_grown_bytes_total",
+        "gpu_memory_peak_bytes",
+        "gpu_memory_pressure_seconds_total",
+        "gpu_memory_shrunk_bytes_total",
+        "gpu_memory_total_bytes",
+        "gpu_memory_used_bytes",
+        "gpu_memory_window_peak_bytes",
+        "gpu_process_info",
+        "gpu_up",
+    ];
+    assert_eq!(scrape.starting("gpu_"), expected);
+    let info = scrape.of("gpu_process_info").next().unwrap();
+    assert_eq!(info.labels.keys().collect::<Vec<_>>(), ["gpu", "pid", "uuid"]);
+    assert_eq!(scrape.of("gpu_info").next().unwrap().labels.len(), 2);
+}
+
+#[test]
+fn a_part_that_shares_system_memory_is_up_without_memory() {
+    let mut machine = Machine::one();
+    machine.memory[0].figures = None;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_up", &[]), "1");
+    assert_eq!(
+        scrape.starting("gpu_memory_"),
+        ["gpu_memory_bandwidth_utilization_ratio", "gpu_memory_temperature_celsius", "gpu_memory_unattributed_bytes"]
+    );
+    assert_eq!(scrape.count("gpu_process_memory_used_bytes"), 1);
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_keeps_only_its_name() {
+    type Harm = fn(&mut Machine);
+    let harms: [(&str, Harm); 6] = [
+        ("stale", |m| m.memory[0].at = ago(2.5)),
+        ("never good", |m| m.memory[0].at = None),
+        ("stalled", |m| m.memory[0].state = GpuState::Stalled),
+        ("unreadable", |m| m.memory[0].state = GpuState::Unreadable),
+        ("unsampled", |m| m.memory[0].state = GpuState::Unsampled),
+        ("unknown to the lane", |m| drop(m.memory.remove(0))),
+    ];
+    for (name, harm) in harms {
+        let mut machine = everything();
+        harm(&mut machine);
+        let scrape = machine.scrape();
+        assert_eq!(scrape.value("gpu_up", &[("gpu", "0")]), "0", "{name}");
+        assert_eq!(scrape.value("gpu_up", &[("gpu", "1")]), "1", "{name}");
+        let left: BTreeSet<_> = scrape
+            .series
+            .iter()
+            .filter(|series| series.labels.get("gpu").is_some_and(|gpu| gpu == "0"))
+            .map(|series| series.name.as_str())
+            .collect();
+        let kept = ["gpu_info", "gpu_up", "vram_exporter_process_series_dropped", "vram_exporter_sample_age_seconds"];
+        assert_eq!(left, BTreeSet::from(kept), "{name}");
+        assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not hurt: {name}");
+    }
+}
+
+#[test]
+fn a_gpu_within_its_limit_is_up_and_its_ages_are_told() {
+    let mut machine = Machine::one();
+    machine.memory[0].at = ago(1.5);
+    machine.processes[0].at = ago(2.5);
+    machine.telemetry[0].quick_at = None;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_up", &[]), "1");
+    let age = |lane: &str| scrape.value("vram_exporter_sample_age_seconds", &[("lane", lane)]).parse::<f64>().unwrap();
+    assert!((1.5..2.0).contains(&age("memory")));
+    assert!((2.5..3.0).contains(&age("process")));
+    assert_eq!(scrape.count("vram_exporter_sample_age_seconds"), 2);
+}
+
+#[test]
+fn a_driver_that_went_away_takes_all_values_with_it() {
+    let mut machine = everything();
+    machine.driver.up = false;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.starting("gpu_"), ["gpu_info", "gpu_up"]);
+    assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
+    assert_eq!(scrape.count("nvidia_driver_info"), 0);
+}
+
+#[test]
+fn each_part_grows_old_by_its_own_limit() {
+    let processes = |age| {
+        let mut machine = Machine::one();
+        machine.processes[0].at = ago(age);
+        machine.scrape()
+    };
+    assert_eq!(processes(2.8).count("gpu_process_info"), 1);
+    let old = processes(3.2);
+    assert_eq!((old.starting("gpu_process_"), old.count("gpu_memory_unattributed_bytes")), (vec![], 0));
+    assert_eq!(old.count("gpu_memory_used_bytes"), 1);
+
+    let telemetry = |quick, slow| {
+        let mut machine = Machine::one();
+        machine.telemetry[0].quick_at = ago(quick);
+        machine.telemetry[0].slow_at = ago(slow);
+        let scrape = machine.scrape();
+        (scrape.count("gpu_power_watts"), scrape.count("gpu_bar1_memory_used_bytes"))
+    };
+    assert_eq!(telemetry(2.8, 44.0), (1, 1));
+    assert_eq!(telemetry(3.2, 44.0), (0, 1));
+    assert_eq!(telemetry(0.0, 46.0), (1, 0));
+}
+
+// ---- processes -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn after_its_end_a_process_keeps_its_peaks_and_its_name() {
+    let mut machine = Machine::one();
+    let ended = Process { alive: false, ..process(8, "gone") };
+    machine.processes[0].processes = vec![ended, process(9, "here")];
+    let scrape = machine.scrape();
+    let of = |pid: &str| -> BTreeSet<&str> {
+        let mine = scrape.series.iter().filter(|series| series.labels.get("pid").is_some_and(|p| p == pid));
+        mine.map(|series| series.name.as_str()).collect()
+    };
+    let peaks = ["gpu_process_info", "gpu_process_memory_peak_bytes", "gpu_process_memory_window_peak_bytes"];
+    assert_eq!(of("8"), BTreeSet::from(peaks));
+    assert_eq!(of("9").len(), 7);
+    assert_eq!(scrape.value("gpu_process_start_time_seconds", &[("pid", "9")]), "1700000000.5");
+    assert_eq!(scrape.value("gpu_process_sm_utilization_ratio", &[("pid", "9")]), "0.25");
+    let idle: f64 = scrape.value("gpu_process_idle_seconds", &[("pid", "9")]).parse().unwrap();
+    assert!((7.0..8.0).contains(&idle));
+}
+
+#[test]
+fn what_the_cap_leaves_out_is_summed_and_counted() {
+    let mut machine = everything();
+    machine.processes[1].processes.push(process(1, "other"));
+    let scrape = machine.scrape();
+    let sum: Vec<_> = scrape
+        .series
+        .iter()
+        .filter(|s| s.labels.get("process").is_some_and(|p| p == "other") && !s.labels.contains_key("pid"))
+        .collect();
+    assert_eq!(sum.len(), 1);
+    assert_eq!((sum[0].name.as_str(), sum[0].value.as_str()), ("gpu_process_memory_used_bytes", "13958643712"));
+    assert_eq!(sum[0].labels.keys().collect::<Vec<_>>(), ["gpu", "process", "uuid"]);
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "12");
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "1"), ("uuid", "GPU-1")]), "0");
+
+    let mut machine = everything();
+    machine.processes[0].other = Some(Other { processes: 2, used: None });
+    let scrape = machine.scrape();
+    assert!(scrape.of("gpu_process_memory_used_bytes").all(|series| series.labels.contains_key("pid")));
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "2");
+}
+
+#[test]
+fn of_entries_that_cannot_be_told_apart_the_living_then_the_larger_is_shown() {
+    let long = "x".repeat(128);
+    let with = |name: &str, alive, peak| Process { alive, peak: Some(peak), ..process(5, name) };
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![
+        with("same", false, 900),
+        with("same", true, 10),
+        with("same", true, 20),
+        with("same", false, 800),
+        with("ended", false, 30),
+        with("ended", false, 40),
+        with("ended", false, 35),
+        // The same once they are cut.
+        with(&(long.clone() + "a"), true, 50),
+        with(&(long.clone() + "b"), true, 60),
+        // Different types are different series, but one process.
+        Process { kind: ProcessKind::Graphics, ..with("same", true, 70) },
+        Process { kind: ProcessKind::Mps, owner: Arc::default(), ..with("", true, 80) },
+        Process { owner: Arc::default(), ..with("", true, 90) },
+    ];
+    // The reader refuses a series that is given twice.
+    let scrape = machine.scrape();
+    let peak =
+        |name: &str, kind: &str| scrape.value("gpu_process_memory_peak_bytes", &[("process", name), ("type", kind)]);
+    assert_eq!(peak("same", "compute"), "20");
+    assert_eq!(peak("ended", "compute"), "40");
+    assert_eq!(peak(&long, "compute"), "60");
+    assert_eq!(peak("same", "graphics"), "70");
+    assert_eq!(scrape.count("gpu_process_memory_peak_bytes"), 6);
+    assert_eq!(scrape.count("gpu_process_info"), 4);
+    assert!(scrape.of("gpu_process_info").all(|series| !series.labels.contains_key("type")));
+}
+
+#[test]
+fn the_information_is_that_of_the_living_whatever_the_type() {
+    let owner =
+        |user: &str| Arc::new(Owner { name: Some("p".to_owned()), user: Some(user.to_owned()), ..Owner::default() });
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![
+        Process { alive: false, owner: owner("before"), ..process(5, "p") },
+        Process { kind: ProcessKind::Graphics, owner: owner("now"), ..process(5, "p") },
+    ];
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_process_info", &[("user", "now")]), "1");
+    assert_eq!(scrape.count("gpu_process_info"), 1);
+}
+
+/// What a process may choose as its name to break a scraper.
+const HOSTILE: &str = "a\"} 1\n# TYPE x counter\nx{y=\"\\\\n\r\t\u{1b}[31m\0\u{2028}é,=}";
+
+#[test]
+fn hostile_names_survive_the_way_there_and_back() {
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![process(1, HOSTILE), process(2, &"é\"".repeat(5_000))];
+    let scrape = machine.scrape();
+    let name = |pid: &str| {
+        let series = scrape.of("gpu_process_memory_used_bytes").find(|series| series.labels["pid"] == pid);
+        series.unwrap().labels["process"].clone()
+    };
+    assert_eq!(name("1"), HOSTILE.replace('\0', "\u{FFFD}"));
+    assert_eq!(name("2"), "é\"".repeat(64));
+    assert!(!scrape.types.contains_key("x"));
+}
+
+// ---- values ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn bytes_are_exact_and_print_as_integers() {
+    let mut machine = Machine::one();
+    let exact = (1_u64 << 53) - 1;
+    machine.memory[0].figures = Some(MemoryFigures {
+        total: exact,
+        reserved: Some(644_939_776),
+        used: 0,
+        free: 1,
+        window_peak: 2,
+        peak: 150_754_820_096,
+    });
+    machine.memory[0].grown = 1 << 53;
+    machine.memory[0].pressure_seconds = [9.5, 8.0, 7.0, 6.0, 5.0, 4.0, 0.125];
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_memory_total_bytes", &[("gpu", "0"), ("uuid", "GPU-0")]), "9007199254740991");
+    assert_eq!(scrape.value("gpu_memory_reserved_bytes", &[]), "644939776");
+    assert_eq!(scrape.value("gpu_memory_used_bytes", &[]), "0");
+    assert_eq!(scrape.value("gpu_memory_peak_bytes", &[]), "150754820096");
+    assert_eq!(scrape.value("gpu_memory_grown_bytes_total", &[]), "9007199254740992");
+    assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.98")]), "0.125");
+    assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.5")]), "9.5");
+    assert_eq!(scrape.count("gpu_memory_pressure_seconds_total"), 7);
+}
+
+#[test]
+fn labels_of_identity_and_of_mig() {
+    let scrape = everything().scrape();
+    let info = [
+        ("gpu", "1"),
+        ("name", "NVIDIA H200"),
+        ("pci_bus_id", "00000000:1B:00.0"),
+        ("architecture", "Hopper"),
+        ("vbios", "96.00"),
+        ("compute_capability", "9.0"),
+        ("mig_mode", "enabled"),
+        ("simulated", "true"),
+    ];
+    assert_eq!(scrape.value("gpu_info", &info), "1");
+    let mig = [
+        ("gpu", "1"),
+        ("uuid", "GPU-1"),
+        ("mig_uuid", "MIG-a"),
+        ("gpu_instance", "7"),
+        ("compute_instance", "0"),
+        ("profile", "1g.10gb"),
+    ];
+    assert_eq!(scrape.value("gpu_mig_memory_used_bytes", &mig), "5");
+    assert_eq!(scrape.value("gpu_mig_memory_peak_bytes", &mig), "7");
+    assert_eq!(
+        scrape.value("gpu_process_memory_used_bytes", &[("mig_uuid", "MIG-a"), ("process", "vllm")]),
+        "1073741824"
+    );
+    assert_eq!(scrape.value("gpu_process_info", &[("command", "vllm serve"), ("user", "ada"), ("uid", "1000")]), "1");
+
+    let mut real = Machine::one();
+    real.driver.driver_version = Some("580".to_owned());
+    let gpu = Gpu { mig_mode: Some(false), ..(*real.driver.gpus[0]).clone() };
+    real.driver.gpus[0] = Arc::new(gpu);
+    let scrape = real.scrape();
+    assert_eq!(scrape.value("gpu_info", &[("mig_mode", "disabled")]), "1");
+    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("simulated")));
+    assert_eq!(scrape.value("nvidia_driver_info", &[("driver_version", "580")]), "1");
+}
+
+#[test]
+fn a_mig_device_grows_old_alone() {
+    let mut machine = everything();
+    machine.memory[1].mig[0].at = ago(2.5);
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 0);
+    assert_eq!(scrape.value("gpu_memory_used_bytes", &[("gpu", "1")]), "1073741824");
+}
+
+#[test]
+fn telemetry_is_split_by_its_own_label() {
+    let scrape = Machine::one().scrape();
+    for (name, label, expected) in [
+        ("gpu_ecc_errors_total", "type", vec![("corrected", "3"), ("uncorrected", "0")]),
+        ("gpu_remapped_rows", "cause", vec![("correctable", "1"), ("uncorrectable", "2")]),
+        ("gpu_retired_pages", "cause", vec![("double_bit", "5"), ("multiple_single_bit", "4")]),
+        ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
+        ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
+    ] {
+        let found: Vec<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();
+        assert_eq!(found, expected, "{name}");
+    }
+    let active: BTreeSet<_> =
+        scrape.of("gpu_throttle_active").filter(|s| s.value == "1").map(|s| s.labels["reason"].as_str()).collect();
+    assert_eq!(active, BTreeSet::from(["gpu_idle", "hw_thermal_slowdown"]));
+    assert_eq!(scrape.count("gpu_throttle_active"), THROTTLE_REASONS.len());
+    assert_eq!((scrape.value("gpu_row_remap_pending", &[]), scrape.value("gpu_row_remap_failed", &[])), ("1", "0"));
+    assert_eq!(scrape.value("gpu_bar1_memory_total_bytes", &[]), "274877906944");
+    assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
+}
+
+// ---- the exporter itself ---------------------------------------------------------------------------------------------
+
+#[test]
+fn the_histogram_is_cumulative_and_ends_in_its_count() {
+    let scrape = Machine::one().scrape();
+    let name = "vram_exporter_lane_duration_seconds_bucket";
+    let at = |le: &str| scrape.value(name, &[("lane", "memory"), ("le", le)]);
+    assert_eq!((at("0.000005"), at("0.00001"), at("1"), at("+Inf")), ("0", "1", "1", "2"));
+    assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]), "2");
+    assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_sum", &[("lane", "memory")]), "9.000007");
+    assert_eq!(scrape.count("vram_exporter_lane_duration_seconds_count"), 3);
+    assert_eq!(scrape.value("vram_exporter_missed_ticks_total", &[("lane", "process")]), "5");
+}
+
+#[test]
+fn faults_are_there_from_the_start_and_rise() {
+    let machine = Machine::one();
+    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &std::io::Error::other("lost"));
+    let pairs = machine.faults.counts().count();
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("vram_exporter_faults_total"), pairs);
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory"), ("reason", "gpu_is_lost")]), "1");
+    assert_eq!(scrape.value("vram_exporter_peak_window_seconds", &[]), "60");
+}
+
+#[test]
+fn the_own_process_is_this_one() {
+    let scrape = Machine::one().scrape();
+    let value = |name: &str| scrape.value(name, &[]).parse::<f64>().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((now - value("process_start_time_seconds")).abs() < 3600.0);
+    assert!(value("process_resident_memory_bytes") > 1e5);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(value("process_open_fds") >= 3.0);
+    assert!(value("process_threads") >= 2.0);
+}
+
+#[test]
+fn a_scrape_changes_nothing_but_its_own_count() {
+    let metrics = everything().metrics();
+    let read = |text: Vec<u8>| {
+        let scrape = Scrape::parse(&String::from_utf8(text).unwrap());
+        let moves = |name: &str| {
+            name.starts_with("process_") || name.ends_with("_age_seconds") || name.ends_with("_idle_seconds")
+        };
+        let still = scrape.series.iter().filter(|s| !moves(&s.name) && s.name != "vram_exporter_scrapes_total");
+        let still: Vec<_> = still.map(|s| (s.name.clone(), s.labels.clone(), s.value.clone())).collect();
+        (scrape.value("vram_exporter_scrapes_total", &[]).to_owned(), still)
+    };
+    let first = read(metrics.scrape().unwrap());
+    let second = read(metrics.scrape().unwrap());
+    let third = read(metrics.encode().unwrap());
+    assert_eq!((first.0.as_str(), second.0.as_str(), third.0.as_str()), ("1", "2", "2"));
+    assert!(first.1.len() > 200);
+    assert_eq!(first.1, second.1);
+    assert_eq!(second.1, third.1);
+}
