@@ -1,1 +1,158 @@
-//! .
+//! The web server: `/metrics`, health, readiness and a page for people.
+//!
+//! Invariant: no request calls the driver or waits for a lane, and every request is answered, whatever state the
+//! driver is in.
+
+mod health;
+mod html;
+mod landing;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::ListenerExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
+
+use crate::faults::{Faults, Reason, Source};
+use crate::metrics::{self, Metrics, Parts};
+use crate::snapshot::Snapshot;
+
+/// How long a lane may be silent, unless said otherwise.
+pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// How long open connections may take to end after the shutdown began.
+const GRACE: Duration = Duration::from_secs(5);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
+const PAGE_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the answers are made from.
+#[derive(Debug, Clone)]
+pub struct HttpState {
+    /// The registry.
+    pub metrics: Arc<Metrics>,
+    /// The latest readings.
+    pub snapshot: Arc<Snapshot>,
+    /// Where a failed answer is counted.
+    pub faults: Arc<Faults>,
+    /// The path of the metrics: begins with `/` and is none of the exporter's other paths.
+    pub telemetry_path: String,
+    /// When the exporter started.
+    pub started: Instant,
+    /// How long a lane may be silent before the exporter counts as not alive.
+    pub alive_within: Duration,
+}
+
+impl HttpState {
+    /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
+    pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
+        let telemetry_path = telemetry_path.to_owned();
+        Self { metrics, snapshot, faults, telemetry_path, started: Instant::now(), alive_within: ALIVE_WITHIN }
+    }
+}
+
+/// All paths of the exporter, compressed when the client asks for it.
+pub fn router(state: HttpState) -> Router {
+    // Fastest, and small bodies too: a scraper's network is near, and the text shrinks tenfold at any level.
+    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
+    let telemetry_path = literal(&state.telemetry_path);
+    Router::new()
+        .without_v07_checks()
+        .route("/", get(page))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route(&telemetry_path, get(scrape))
+        .fallback(not_found)
+        .with_state(Arc::new(state))
+        .layer(compression)
+}
+
+/// Serves until `shutdown` is ready, then lets open connections end for a short while.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let (begun, begins) = oneshot::channel::<()>();
+    let listener = listener.tap_io(|stream| {
+        // Without it the last part of an answer may wait for the client's acknowledgement. A failure only costs time.
+        let _ = stream.set_nodelay(true);
+    });
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        shutdown.await;
+        let _ = begun.send(());
+    });
+    let patience = async {
+        // The sender goes only together with the server, which then ends the race itself.
+        if begins.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        ended = server => ended,
+        () = patience => Ok(()),
+    }
+}
+
+/// The path as a route that matches it alone, whatever braces it holds.
+fn literal(path: &str) -> String {
+    path.replace('{', "{{").replace('}', "}}")
+}
+
+async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
+    match state.metrics.scrape() {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            state.faults.report(Source::Http, Reason::Encoding, None, &error);
+            text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    }
+}
+
+async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
+    verdict(health::unhealthy(&state.snapshot.vitals, state.started.elapsed(), state.alive_within))
+}
+
+async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
+    let parts = Parts::load(&state.snapshot);
+    verdict(health::unready(&parts.driver, &parts.gpus(state.metrics.settings())))
+}
+
+async fn page(State(state): State<Arc<HttpState>>) -> Response {
+    let page = landing::page(&Parts::load(&state.snapshot), state.metrics.settings(), &state.telemetry_path);
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Html(page)).into_response()
+}
+
+async fn not_found(State(state): State<Arc<HttpState>>) -> Response {
+    text(StatusCode::NOT_FOUND, format!("nothing here; the metrics are at {}", state.telemetry_path))
+}
+
+fn verdict(problem: Option<String>) -> Response {
+    match problem {
+        None => text(StatusCode::OK, "ok".to_owned()),
+        Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+fn text(status: StatusCode, line: String) -> Response {
+    let headers: [(HeaderName, &str); 2] = [(header::CONTENT_TYPE, TEXT), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, line + "\n").into_response()
+}

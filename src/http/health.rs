@@ -1,0 +1,66 @@
+//! Whether the exporter lives and whether it has something to say.
+//!
+//! Invariant: health is about the exporter and its lanes, readiness about the driver and the first sample; neither
+//! asks the driver anything.
+
+use std::time::Duration;
+
+use crate::metrics::GpuView;
+use crate::snapshot::{Driver, GpuState, Lane, Vitals};
+
+/// Why the exporter is not alive; `None` while it is. `uptime` is its own age: lanes have as long as `limit` for their
+/// first beat.
+pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> Option<String> {
+    let beats = Lane::ALL.map(|lane| (lane, vitals.since_beat(lane)));
+    if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {
+        return Some(format!("no lane has begun within {limit:?} of the start"));
+    }
+    beats.into_iter().find_map(|(lane, beat)| {
+        let silent = beat.filter(|beat| *beat > limit)?;
+        Some(format!("the {} lane has not moved for {:.0} s (limit {limit:?})", lane.label(), silent.as_secs_f64()))
+    })
+}
+
+/// Why there is nothing to show yet; `None` once each GPU of an open driver was sampled or found unreadable.
+pub(super) fn unready(driver: &Driver, gpus: &[GpuView<'_>]) -> Option<String> {
+    if !driver.up {
+        return Some(driver.problem.clone().unwrap_or_else(|| "the driver has not been opened yet".to_owned()));
+    }
+    let waiting = gpus.iter().find(|gpu| gpu.state == GpuState::Unsampled)?;
+    Some(format!("GPU {} has not been sampled yet", waiting.gpu.index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn before_the_first_beat_only_time_decides() {
+        let vitals = Vitals::default();
+        assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
+        let reason = unhealthy(&vitals, LIMIT + Duration::from_millis(1), LIMIT);
+        assert!(reason.is_some_and(|r| r.contains("no lane has begun")));
+    }
+
+    #[test]
+    fn a_lane_that_stopped_is_named_and_one_that_never_began_is_not() {
+        let vitals = Vitals::default();
+        vitals.beat(Lane::Process);
+        assert_eq!(unhealthy(&vitals, 9 * LIMIT, LIMIT), None);
+        std::thread::sleep(Duration::from_millis(5));
+        let reason = unhealthy(&vitals, 9 * LIMIT, Duration::from_millis(2));
+        assert!(reason.is_some_and(|r| r.contains("process lane")));
+    }
+
+    #[test]
+    fn a_driver_that_is_down_says_why() {
+        let mut driver = Driver::default();
+        assert!(unready(&driver, &[]).is_some_and(|r| r.contains("not been opened")));
+        driver.problem = Some("libnvidia-ml.so.1 was not found".to_owned());
+        assert_eq!(unready(&driver, &[]).as_deref(), Some("libnvidia-ml.so.1 was not found"));
+        driver.up = true;
+        assert_eq!(unready(&driver, &[]), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! The page at `/`: the state of each GPU and the links that people look for. No script, nothing from elsewhere.
+//!
+//! Invariant: every value that did not come from this file goes through [`Escaped`] or is a number.
+
+use std::fmt::{self, Write as _};
+
+use super::html::{Bytes, Escaped};
+use crate::metrics::{GpuView, Parts, Settings};
+use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
+
+/// Seconds after which the page loads itself anew.
+const REFRESH: u32 = 5;
+/// How many processes a GPU's row shows.
+const TOP: usize = 3;
+const STYLE: &str = include_str!("landing.css");
+
+/// The whole page.
+pub(super) fn page(parts: &Parts, settings: &Settings, telemetry_path: &str) -> String {
+    let mut out = String::with_capacity(STYLE.len() + 4096);
+    // Writing into a String cannot fail.
+    let _ = write_page(&mut out, parts, settings, telemetry_path);
+    out
+}
+
+fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_path: &str) -> fmt::Result {
+    let driver = &parts.driver;
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n<title>vram-exporter</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    )?;
+    if driver.simulated {
+        out.push_str("<div class=\"banner\">SIMULATED GPUs: no number on this page is a measurement</div>\n");
+    }
+    write!(
+        out,
+        "<header><h1>vram-exporter</h1><span class=\"soft\">{}</span>\n\
+         <nav><a href=\"{}\">metrics</a><a href=\"/healthz\">healthz</a><a href=\"/readyz\">readyz</a></nav></header>\n<main>\n",
+        env!("CARGO_PKG_VERSION"),
+        Escaped(telemetry_path)
+    )?;
+    write_driver(out, driver)?;
+    let gpus = parts.gpus(settings);
+    if !gpus.is_empty() {
+        write_gpus(out, &gpus, settings)?;
+    } else if driver.up {
+        out.push_str("<p class=\"card note\">The driver shows no GPU.</p>\n");
+    }
+    out.push_str(
+        "</main>\n<footer class=\"soft\">Every metric is described in <code>docs/metrics.md</code>, \
+         the way to install and configure the exporter in <code>README.md</code>.</footer>\n</body>\n</html>\n",
+    );
+    Ok(())
+}
+
+fn write_driver(out: &mut String, driver: &Driver) -> fmt::Result {
+    if !driver.up {
+        let problem = driver.problem.as_deref().unwrap_or("The driver has not been opened yet.");
+        return writeln!(out, "<p class=\"card note problem\">No NVIDIA driver: {}</p>", Escaped(problem));
+    }
+    let known = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
+    writeln!(
+        out,
+        "<p class=\"soft\">Driver {}, CUDA {}</p><br>",
+        Escaped(&known(&driver.driver_version)),
+        Escaped(&known(&driver.cuda_version))
+    )
+}
+
+fn write_gpus(out: &mut String, gpus: &[GpuView<'_>], settings: &Settings) -> fmt::Result {
+    write!(
+        out,
+        "<div class=\"card\"><table>\n<thead><tr><th class=\"n\">GPU</th><th>name</th><th>used of total</th>\
+         <th class=\"n\">peak, last {} s</th><th class=\"n\">peak since start</th><th>largest processes</th><th>state</th></tr></thead>\n<tbody>\n",
+        settings.peak_window.as_secs()
+    )?;
+    for gpu in gpus {
+        write_gpu(out, gpu)?;
+    }
+    out.push_str("</tbody></table></div>\n");
+    Ok(())
+}
+
+fn write_gpu(out: &mut String, view: &GpuView<'_>) -> fmt::Result {
+    let name = view.gpu.name.as_deref().unwrap_or("unknown");
+    write!(out, "<tr><td class=\"n\">{}</td><td class=\"w\">{}</td>", view.gpu.index, Escaped(name))?;
+    match view.memory.and_then(|memory| memory.figures.as_ref()) {
+        Some(figures) => {
+            write!(out, "<td>{} of {}", Bytes(figures.used), Bytes(figures.total))?;
+            write_bar(out, figures)?;
+            let (window, ever) = (Bytes(figures.window_peak), Bytes(figures.peak));
+            write!(out, "</td><td class=\"n\">{window}</td><td class=\"n\">{ever}</td>")?;
+        }
+        None => out.push_str("<td class=\"soft\">unknown</td><td></td><td></td>"),
+    }
+    out.push_str("<td><ul>");
+    for process in largest(view) {
+        let name = process.owner.name.as_deref().unwrap_or("?");
+        let used = process.used.map_or_else(|| "unknown".to_owned(), |used| Bytes(used).to_string());
+        write!(out, "<li>{used} {} <span class=\"soft\">{}</span></li>", Escaped(name), process.pid)?;
+    }
+    let class = if view.up { "" } else { " class=\"problem\"" };
+    writeln!(out, "</ul></td><td{class}>{}</td></tr>", state(view))
+}
+
+/// Used memory as a bar, the window's peak as a mark on it.
+fn write_bar(out: &mut String, figures: &MemoryFigures) -> fmt::Result {
+    let share = |bytes: u64| 100.0 * (bytes as f64 / figures.total.max(1) as f64).min(1.0);
+    let (used, peak) = (share(figures.used), share(figures.window_peak));
+    write!(
+        out,
+        "<svg class=\"bar\" viewBox=\"0 0 100 4\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
+         <rect width=\"{used:.1}\" height=\"4\"/><line x1=\"{peak:.1}\" x2=\"{peak:.1}\" y1=\"0\" y2=\"4\" vector-effect=\"non-scaling-stroke\"/></svg>"
+    )
+}
+
+fn largest<'a>(view: &GpuView<'a>) -> Vec<&'a Process> {
+    let processes = view.processes.map_or(&[][..], |part| &part.processes);
+    let mut living: Vec<_> = processes.iter().filter(|process| process.alive).collect();
+    living.sort_by_key(|process| std::cmp::Reverse(process.used));
+    living.truncate(TOP);
+    living
+}
+
+fn state(view: &GpuView<'_>) -> &'static str {
+    match view.state {
+        _ if view.up => "up",
+        GpuState::Unsampled => "not sampled yet",
+        GpuState::Stalled => "stalled: a driver call does not return",
+        GpuState::Unreadable => "unreadable",
+        GpuState::Up => "stale: no recent sample",
+    }
+}
