@@ -23,7 +23,7 @@ use crate::http::{self, HttpState};
 use crate::lanes::{self, Lanes};
 use crate::metrics::{self, Metrics};
 use crate::nvml::Library;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{GpuState, Snapshot};
 
 /// Threads of the web server. Scrapes are short; the lanes have threads of their own.
 const WEB_THREADS: usize = 2;
@@ -56,7 +56,7 @@ impl Exporter {
         }
         let snapshot = Snapshot::new();
         let faults = Arc::new(Faults::default());
-        let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config)));
+        let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config))?);
         let attribution = Attribution::new(
             attribution::Settings {
                 procfs: config.path.procfs.clone(),
@@ -100,10 +100,10 @@ pub fn serve(config: Config) -> Result<()> {
         let stop = stop_signal()?;
         let exporter = Exporter::start(config)?;
         let state = HttpState::new(
-            exporter.config.web.clone(),
             exporter.metrics.clone(),
             exporter.snapshot.clone(),
             exporter.faults.clone(),
+            &exporter.config.web.telemetry_path,
         );
         serve_until(listeners, http::router(state), stop).await;
         tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
@@ -131,7 +131,7 @@ fn has_read_all(snapshot: &Snapshot) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();
     let read = |index: usize| {
-        let unreadable = memory.gpus[index].at.is_none() && http::is_sampled(&memory.gpus[index]);
+        let unreadable = memory.gpus[index].state == GpuState::Unreadable;
         let processes = snapshot.processes.load().gpus.get(index).is_some_and(|gpu| gpu.at.is_some());
         let telemetry = snapshot.telemetry.load();
         let telemetry = telemetry.gpus.get(index).is_some_and(|gpu| gpu.quick_at.is_some() && gpu.slow_at.is_some());

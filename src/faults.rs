@@ -4,8 +4,8 @@
 //! (source, reason) pairs is closed and every pair exists from the start at 0, so that an alert on a rise never
 //! waits for the first fault to create its series.
 //!
-//! A fault that repeats (a GPU that is lost fails a hundred times a second) is counted each time and written to the
-//! log once a minute.
+//! A fault that repeats (a library that is not there, a GPU that is lost) is counted each time and written to the log
+//! when it begins, then once an hour while it lasts.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a repeated fault of the same source, reason and GPU stays out of the log.
-const QUIET: Duration = Duration::from_secs(60);
+/// A fault that did not come for so long has ended: the next one is another.
+const ENDED_AFTER: Duration = Duration::from_secs(90);
+/// How often a fault that lasts is written to the log.
+const REMINDER: Duration = Duration::from_secs(3600);
 
 macro_rules! closed_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $label:literal,)+ }) => {
@@ -150,11 +152,29 @@ pub struct Faults {
     spoken: Mutex<HashMap<(Source, Reason, Option<u32>), Spoken>>,
 }
 
-/// When a repeating fault was last written to the log, and how often it came since.
+/// When a fault was last written to the log, when it last came, and how often it came in between.
 #[derive(Debug)]
 struct Spoken {
     at: Instant,
+    seen: Instant,
     held_back: u64,
+}
+
+impl Spoken {
+    fn now(now: Instant) -> Self {
+        Self { at: now, seen: now, held_back: 0 }
+    }
+
+    /// Sees the fault again. Says how many were held back, where it is to be written now.
+    fn again(&mut self, now: Instant) -> Option<u64> {
+        let lasts = now.saturating_duration_since(self.seen) < ENDED_AFTER;
+        if lasts && now.saturating_duration_since(self.at) < REMINDER {
+            self.seen = now;
+            self.held_back += 1;
+            return None;
+        }
+        Some(std::mem::replace(self, Self::now(now)).held_back)
+    }
 }
 
 impl Default for Faults {
@@ -165,24 +185,15 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Counts a fault and writes it to the log, with its whole chain of causes, unless the same one was written
-    /// within the last minute. `gpu` is the NVML index where the fault belongs to one GPU.
+    /// Counts a fault and writes it to the log, with its whole chain of causes, unless it only lasts. `gpu` is the NVML index where the fault belongs to one GPU.
     pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
         debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
-        let held_back = match spoken.get_mut(&(source, reason, gpu)) {
-            Some(last) if now.duration_since(last.at) < QUIET => {
-                last.held_back += 1;
-                return;
-            }
-            Some(last) => std::mem::replace(last, Spoken { at: now, held_back: 0 }).held_back,
-            None => {
-                spoken.insert((source, reason, gpu), Spoken { at: now, held_back: 0 });
-                0
-            }
-        };
+        let known = spoken.get_mut(&(source, reason, gpu));
+        let Some(held_back) = known.map_or(Some(0), |known| known.again(now)) else { return };
+        spoken.entry((source, reason, gpu)).or_insert_with(|| Spoken::now(now));
         drop(spoken);
         let error = chain(error);
         let (source, reason) = (source.label(), reason.label());
@@ -240,6 +251,16 @@ mod tests {
         }
         assert_eq!(faults.count(Source::Memory, Reason::GpuIsLost), 3);
         assert_eq!(faults.count(Source::Process, Reason::GpuIsLost), 0);
+    }
+
+    #[test]
+    fn a_lasting_fault_is_written_when_it_begins_and_once_an_hour() {
+        let begin = Instant::now();
+        let mut spoken = Spoken::now(begin);
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let written: Vec<_> = (1..=240).filter_map(|n| spoken.again(at(n * 30))).collect();
+        assert_eq!(written, [119, 119]);
+        assert_eq!(spoken.again(at(240 * 30 + 600)), Some(0), "after a pause it is another one");
     }
 
     #[test]

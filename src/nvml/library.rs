@@ -50,7 +50,7 @@ pub enum OpenError {
         looked.join(", ")
     )]
     NotFound {
-        /// Where it was looked for, each with the loader's answer.
+        /// Where it was looked for; with the loader's answer where a file is there and does not load.
         looked: Vec<String>,
     },
     /// The library is there, but it cannot reach a driver.
@@ -107,7 +107,10 @@ fn open_first(places: &[&Path]) -> Result<Driver, OpenError> {
     for place in places {
         match Nvml::builder().lib_path(OsStr::new(place)).init() {
             Ok(nvml) => return Ok(Driver::new(nvml, raw::is_simulator(place))),
-            Err(NvmlError::LibloadingError(error)) => looked.push(format!("{} ({error})", place.display())),
+            Err(NvmlError::LibloadingError(error)) => looked.push(match place.is_file() {
+                true => format!("{} ({error})", place.display()),
+                false => place.display().to_string(),
+            }),
             Err(error) => {
                 failed.get_or_insert_with(|| OpenError::Init {
                     library: place.display().to_string(),

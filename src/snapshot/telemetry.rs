@@ -91,6 +91,8 @@ pub struct Quick {
     pub decoder_utilization: Option<f64>,
     /// Degrees Celsius.
     pub temperature: Option<f64>,
+    /// Degrees Celsius.
+    pub memory_temperature: Option<f64>,
     /// Watts.
     pub power: Option<f64>,
     /// Watts: the limit in force.
@@ -120,8 +122,6 @@ pub struct Slow {
     pub bar1_total: Option<u64>,
     /// Bytes.
     pub bar1_used: Option<u64>,
-    /// Degrees Celsius.
-    pub memory_temperature: Option<f64>,
     /// PCIe replays.
     pub pcie_replays: Option<u64>,
     /// Joules since the driver was loaded; only where the configuration asks for it.

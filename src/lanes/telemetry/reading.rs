@@ -10,6 +10,7 @@ pub(super) enum Reading {
     Encoder,
     Decoder,
     Temperature,
+    MemoryTemperature,
     Power,
     PowerLimit,
     Clock(ClockDomain),
@@ -20,7 +21,6 @@ pub(super) enum Reading {
     /// What each process did; it has a step of its own.
     Work,
     Bar1,
-    MemoryTemperature,
     PcieReplays,
     Energy,
     RetiredSingleBit,
@@ -29,11 +29,12 @@ pub(super) enum Reading {
 
 impl Reading {
     /// Calls that cost next to nothing: the driver answers them from a cache.
-    pub(super) const QUICK: [Self; 14] = [
+    pub(super) const QUICK: [Self; 15] = [
         Self::Utilization,
         Self::Encoder,
         Self::Decoder,
         Self::Temperature,
+        Self::MemoryTemperature,
         Self::Power,
         Self::PowerLimit,
         Self::Clock(ClockDomain::Graphics),
@@ -47,9 +48,8 @@ impl Reading {
     ];
 
     /// Calls that hold the driver's lock for long.
-    pub(super) const SLOW: [Self; 6] = [
+    pub(super) const SLOW: [Self; 5] = [
         Self::Bar1,
-        Self::MemoryTemperature,
         Self::PcieReplays,
         Self::Energy,
         Self::RetiredSingleBit,
@@ -85,7 +85,7 @@ impl Reading {
                 let bar1 = device.bar1()?;
                 (slow.bar1_total, slow.bar1_used) = (Some(bar1.total), Some(bar1.used));
             }
-            Self::MemoryTemperature => slow.memory_temperature = Some(device.memory_temperature()?),
+            Self::MemoryTemperature => quick.memory_temperature = Some(device.memory_temperature()?),
             Self::PcieReplays => slow.pcie_replays = Some(device.pcie_replays()?),
             Self::Energy => slow.energy = Some(device.energy()?),
             Self::RetiredSingleBit => slow.retired_single_bit = Some(device.retired_pages(false)?),
@@ -114,7 +114,7 @@ impl Reading {
             }
             Self::Work => {}
             Self::Bar1 => (slow.bar1_total, slow.bar1_used) = (None, None),
-            Self::MemoryTemperature => slow.memory_temperature = None,
+            Self::MemoryTemperature => quick.memory_temperature = None,
             Self::PcieReplays => slow.pcie_replays = None,
             Self::Energy => slow.energy = None,
             Self::RetiredSingleBit => slow.retired_single_bit = None,
