@@ -62,7 +62,7 @@ fn write_driver(out: &mut String, driver: &Driver) -> fmt::Result {
     let known = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
     writeln!(
         out,
-        "<p class=\"soft\">Driver {}, CUDA {}</p><br>",
+        "<p class=\"soft\">Driver {}, CUDA {}</p>",
         Escaped(&known(&driver.driver_version)),
         Escaped(&known(&driver.cuda_version))
     )
@@ -100,8 +100,8 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>) -> fmt::Result {
         let used = process.used.map_or_else(|| "unknown".to_owned(), |used| Bytes(used).to_string());
         write!(out, "<li>{used} {} <span class=\"soft\">{}</span></li>", Escaped(name), process.pid)?;
     }
-    let class = if view.up { "" } else { " class=\"problem\"" };
-    writeln!(out, "</ul></td><td{class}>{}</td></tr>", state(view))
+    let class = if view.up { "" } else { " problem" };
+    writeln!(out, "</ul></td><td class=\"w{class}\">{}</td></tr>", state(view))
 }
 
 /// Used memory as a bar, the window's peak as a mark on it.
