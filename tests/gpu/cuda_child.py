@@ -1,6 +1,6 @@
 """One CUDA process for the scripts beside it; it does what its mode says until stdin closes.
 
-Modes: `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
+Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
 matrices without end, `spikes` allocates and frees on command, `training` trains a small
 transformer. Each prints one JSON line when it is ready. Only `busy` and `training` load
 PyTorch; the others call the driver directly, so that an allocation is the driver's own.
@@ -110,13 +110,30 @@ def training(options):
     train(options.steps, say, sys.stdin)
 
 
+def driver_load(options):
+    """Keep the driver's lock taken: the energy call holds it for milliseconds."""
+    import nvml_abi
+
+    gpu = nvml_abi.Gpu(path=options.nvml)
+    energy = ctypes.c_ulonglong()
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    say(ready=True)
+    while not closed.is_set():
+        gpu.check("nvmlDeviceGetTotalEnergyConsumption", gpu.lib.nvmlDeviceGetTotalEnergyConsumption(gpu.device, byref(energy)))
+
+
+MODES = {"context": hold_context, "spikes": spike, "busy": busy, "training": training, "driver-load": driver_load}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["context", "spikes", "busy", "training"])
+    parser.add_argument("mode", choices=list(MODES))
     parser.add_argument("--mib", type=int, default=0, help="device memory to hold")
     parser.add_argument("--steps", type=int, default=200, help="training steps")
+    parser.add_argument("--nvml", metavar="PATH", help="the NVML library of driver-load")
     options = parser.parse_args()
-    {"context": hold_context, "spikes": spike, "busy": busy, "training": training}[options.mode](options)
+    MODES[options.mode](options)
 
 
 if __name__ == "__main__":

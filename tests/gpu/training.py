@@ -1,0 +1,82 @@
+"""A small transformer that really trains, with PyTorch's own word for the memory it reserved.
+
+The parent measures the context between the warm-up and the training, when every kernel is
+loaded and nothing but the model is reserved.
+"""
+
+import json
+import time
+
+import torch
+from torch import nn
+
+WIDTH, HEADS, LAYERS, WORDS, LENGTH, BATCH = 1024, 16, 6, 8192, 256, 16
+PEAK_EXTRA_MIB = 1536
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.words(tokens)))
+
+
+def step(model, optimizer, extra_mib=0):
+    """Forward, backward, AdamW. `extra_mib` is held over the optimizer's step only."""
+    tokens = torch.randint(WORDS, (BATCH, LENGTH + 1), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    extra = torch.empty(extra_mib << 20, dtype=torch.uint8, device="cuda") if extra_mib else None
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    del extra
+    return loss.detach()
+
+
+def train(steps, say, orders):
+    torch.manual_seed(1)
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    for _ in range(3):
+        step(model, optimizer)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    warm_up_peak = torch.cuda.max_memory_reserved()
+    say(ready=True, reserved=torch.cuda.memory_reserved(), warm_up_peak=warm_up_peak)
+    json.loads(orders.readline())  # the parent has measured the context
+
+    begun = time.monotonic()
+    first = last = peak_ms = None
+    for number in range(steps):
+        peak = number == steps * 2 // 3
+        if peak:
+            torch.cuda.synchronize()
+            peak_begun = time.monotonic()
+        last = step(model, optimizer, PEAK_EXTRA_MIB if peak else 0)
+        if peak:
+            torch.cuda.synchronize()
+            peak_ms = (time.monotonic() - peak_begun) * 1000
+            torch.cuda.empty_cache()  # the peak is gone from the driver's view at once
+        if number == 0:
+            first = last.item()
+    torch.cuda.synchronize()
+    seconds = time.monotonic() - begun
+    highest = torch.cuda.max_memory_reserved()
+    torch.cuda.empty_cache()
+    say(
+        max_memory_reserved=highest,
+        max_memory_allocated=torch.cuda.max_memory_allocated(),
+        reserved=torch.cuda.memory_reserved(),
+        first_loss=first,
+        last_loss=last.item(),
+        seconds=seconds,
+        peak_step_ms=peak_ms,
+    )
+    orders.read()

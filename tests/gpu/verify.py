@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Holds the exporter against the truth on a real GPU: NVML, nvidia-smi and PyTorch.
+
+    verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
+
+Writes DIR/results.json and DIR/results.md; ends with 1 when a check fails. No setting of the
+GPU is changed, and every process started here is ended by its pid.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+
+import check_cost
+import check_memory
+import nvml_abi
+from results import Results
+
+CHECKS = {
+    "identity": check_memory.identity,
+    "spikes20": check_memory.spikes20,
+    "spikes2": check_memory.spikes2,
+    "training": check_memory.training,
+    "scrapers": check_memory.scrapers,
+    "cost": check_cost.cost,
+    "stall": check_cost.stall,
+}
+
+
+class Setup:
+    """What every check is given: the programs, the library and the folder for logs."""
+
+    def __init__(self, options):
+        self.exporter = os.path.abspath(options.exporter)
+        self.out = os.path.abspath(options.out)
+        self.library = nvml_abi.library_file(options.nvml)
+        self.nvitop = options.nvitop
+        self.cc = options.cc
+        os.makedirs(self.out, exist_ok=True)
+
+    def gpu(self):
+        return nvml_abi.Gpu(0, self.library)
+
+    def about(self):
+        version = subprocess.run([self.exporter, "--version"], capture_output=True, text=True, check=True, timeout=30)
+        gpu = self.gpu()
+        return {
+            "date": datetime.date.today().isoformat(),
+            "gpu": gpu.text("nvmlDeviceGetName"),
+            "driver": gpu.text("nvmlSystemGetDriverVersion", device=False),
+            "exporter": version.stdout.split("\n")[0].strip(),
+        }
+
+
+def names(text):
+    """The names of --only; every name must be a check."""
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in CHECKS]
+    if unknown or not chosen:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or 'nothing'}; there are {', '.join(CHECKS)}")
+    return chosen
+
+
+def run(setup, chosen, results):
+    """Run each check; one that breaks is a failure and stops nothing else."""
+    for name in chosen:
+        begun = time.monotonic()
+        print(f"== {name}", flush=True)
+        try:
+            CHECKS[name](setup, results)
+        except Exception as error:
+            traceback.print_exc()
+            results.check(name, f"{type(error).__name__}: {error}", "runs to its end", False)
+        print(f"   {time.monotonic() - begun:.1f} s", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", required=True, metavar="PATH")
+    parser.add_argument("--out", required=True, metavar="DIR")
+    parser.add_argument("--only", type=names, default=list(CHECKS), metavar="NAME,...", help=", ".join(CHECKS))
+    parser.add_argument("--nvml", metavar="PATH", help="the library, where the loader does not find it")
+    parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
+    parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c")
+    options = parser.parse_args()
+
+    setup = Setup(options)
+    about = setup.about()
+    print(json.dumps(about), flush=True)
+    results = Results()
+    begun = time.monotonic()
+    try:
+        run(setup, options.only, results)
+    finally:
+        results.write(setup.out, {**about, "seconds": round(time.monotonic() - begun)})
+    failed = results.failed()
+    print(f"{len(results.lines)} lines, {len(failed)} failed, {time.monotonic() - begun:.0f} s; see {setup.out}/results.md")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
