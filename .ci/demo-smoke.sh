@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Runs the README's demo command and looks at it as a visitor and as Prometheus would: it is ready within a minute, its
+# numbers move, its exposition is well-formed, it says that the GPUs are simulated, and it ends when asked to.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/.."
+work=$(mktemp -d)
+pid=
+finish() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+fail() {
+    echo "demo: $*" >&2
+    cat "$work/log" >&2
+    exit 1
+}
+
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
+# Cargo becomes the exporter, so the process that is started is the one to end.
+VRAM_EXPORTER_WEB_LISTEN_ADDRESS="127.0.0.1:$port" "${demo[@]}" >"$work/log" 2>&1 &
+pid=$!
+
+# wait_for WHAT COMMAND...: within a minute, while the exporter lives.
+wait_for() {
+    local what=$1 end=$((SECONDS + 60))
+    shift
+    until "$@"; do
+        kill -0 "$pid" 2>/dev/null || fail "it ended before $what"
+        [ "$SECONDS" -lt "$end" ] || fail "not within a minute: $what"
+        sleep 0.5
+    done
+}
+get() { curl --silent --fail --max-time 5 "http://127.0.0.1:$port$1"; }
+ready() { get /readyz >/dev/null; }
+used() { get /metrics | grep '^gpu_memory_used_bytes{'; }
+moved() {
+    local now
+    now=$(used) && [ "$now" != "$first" ]
+}
+
+wait_for "it was ready" ready
+first=$(used) || fail "no gpu_memory_used_bytes"
+wait_for "the numbers moved" moved
+
+get /metrics >"$work/metrics"
+grep -q '^gpu_info{.*simulated="true"' "$work/metrics" || fail "gpu_info does not say that the GPUs are simulated"
+said=$(promtool check metrics <"$work/metrics" 2>&1) || fail "promtool: $said"
+[ -z "$said" ] || fail "promtool: $said"
+python3 "$here/check_exposition.py" "$work/metrics" || fail "the exposition is not well-formed"
+get / | grep -qi simulated || fail "the page does not say that the GPUs are simulated"
+get /healthz >/dev/null || fail "not healthy"
+
+kill -TERM "$pid"
+status=0
+wait "$pid" || status=$?
+pid=
+[ "$status" -eq 0 ] || fail "exit code $status after SIGTERM"
+echo "demo: $(grep -vc '^#' "$work/metrics") series, $(printf '%s\n' "$first" | wc -l) GPUs"

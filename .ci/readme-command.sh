@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Prints the one command of the README that begins as given, so that what is tested is what is promised.
+set -euo pipefail
+
+start=${1:?usage: readme-command.sh START}
+readme=$(dirname "${BASH_SOURCE[0]}")/../README.md
+mapfile -t found < <(grep -- "^$start" "$readme")
+if [ "${#found[@]}" -ne 1 ]; then
+    echo "README.md has ${#found[@]} commands that begin with '$start', one is expected" >&2
+    exit 1
+fi
+echo "${found[0]}"

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs what .ci/run needs into the system (apt) and into the folder given. What is there already is left alone.
+set -euo pipefail
+
+tools=${1:?usage: tools.sh FOLDER}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$tools"
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+packages=()
+need() { # COMMAND PACKAGE
+    command -v "$1" >/dev/null || packages+=("$2")
+}
+need promtool prometheus
+need cc gcc
+need curl curl
+need make make
+need pkg-config pkg-config
+need python3 python3
+need protoc protobuf-compiler
+python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+[ -e /usr/include/libdrm/drm.h ] || packages+=(libdrm-dev)
+if [ "${#packages[@]}" -gt 0 ]; then
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+fi
+
+for component in rustfmt clippy; do
+    cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
+done
+
+# The folder is made anew when the list changed.
+if ! cmp -s "$here/requirements.txt" "$tools/venv/requirements.txt"; then
+    rm -rf "$tools/venv"
+    python3 -m venv "$tools/venv"
+    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+    cp "$here/requirements.txt" "$tools/venv/requirements.txt"
+fi
+header=$(find "$tools/venv" -name nvml.h -print -quit)
+[ -n "$header" ] || { echo "nvidia-nvml-dev brought no nvml.h" >&2; exit 1; }
+ln -sf "$header" "$tools/nvml.h"
+
+# A peer that reads the simulator through another NVML binding; minutes to build, so it is kept.
+if [ "$("$tools/bin/all-smi" --version 2>/dev/null)" != "all-smi 0.22.0" ]; then
+    # RUSTFLAGS and the like are for this project, not for a tool.
+    env -u RUSTFLAGS CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off \
+        cargo install --locked --quiet --root "$tools" all-smi@0.22.0
+    rm -rf "$tools/build"
+fi
