@@ -1,5 +1,6 @@
 //! The processes of one GPU over time: a process is (pid, start time), and it is remembered for a while after its end.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -58,6 +59,8 @@ impl Roster {
         mut identify: impl FnMut(u32) -> Identity,
     ) {
         let mut seen = HashSet::with_capacity(entries.len());
+        let before = self.tracks.len();
+        let mut ended = false;
         for entry in entries {
             let identity = identify(entry.pid);
             let index = self.track(entry, identity, gpu, now);
@@ -67,9 +70,14 @@ impl Roster {
         for (index, track) in self.tracks.iter_mut().enumerate() {
             if track.ended.is_none() && !seen.contains(&index) {
                 track.end(now);
+                ended = true;
             }
         }
-        self.forget(now);
+        if ended || self.tracks.len() > before {
+            self.make_room();
+        }
+        let stay = self.stay;
+        self.tracks.retain(|track| track.ended.is_none_or(|ended| now.saturating_duration_since(ended) <= stay));
     }
 
     /// Where the entry's process stands in the roster, newly entered if it must be.
@@ -118,33 +126,24 @@ impl Roster {
         self.tracks.len() - 1
     }
 
-    /// Forgets the ended ones that stayed long enough, those whose name and pid are taken by another, and, so that a
-    /// burst of short processes stays bounded, the earliest ended beyond the cap.
-    fn forget(&mut self, now: Instant) {
-        let stay = self.stay;
-        self.tracks.retain(|track| track.ended.is_none_or(|ended| now.saturating_duration_since(ended) <= stay));
-        let mut taken = HashSet::new();
+    /// Forgets the ended ones whose labels are taken by another and, so that a burst of short processes stays bounded,
+    /// the earliest ended beyond the cap.
+    fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
-        let mut newest: Vec<usize> = (0..self.tracks.len()).collect();
-        newest.sort_by_key(|&index| {
-            let track = &self.tracks[index];
-            (track.ended.is_some(), std::cmp::Reverse(track.ended.unwrap_or(track.first_seen)))
-        });
-        let mut kept = HashSet::new();
+        self.tracks.sort_by_key(|track| (track.ended.is_some(), Reverse(track.ended.unwrap_or(track.first_seen))));
+        let mut taken = HashSet::with_capacity(self.tracks.len());
         let mut ended = 0;
-        for index in newest {
-            let track = &self.tracks[index];
-            let labels = (track.pid, track.instance, track.kind, track.owner.name.clone());
-            ended += usize::from(track.ended.is_some());
-            if taken.insert(labels) && (track.ended.is_none() || ended <= self.limit) {
-                kept.insert(index);
-            }
-        }
-        let mut index = 0;
-        self.tracks.retain(|_| {
-            index += 1;
-            kept.contains(&(index - 1))
-        });
+        let kept: Vec<bool> = self
+            .tracks
+            .iter()
+            .map(|track| {
+                ended += usize::from(track.ended.is_some());
+                let labels = (track.pid, track.instance, track.kind, track.owner.name.as_deref());
+                taken.insert(labels) && (track.ended.is_none() || ended <= self.limit)
+            })
+            .collect();
+        let mut kept = kept.into_iter();
+        self.tracks.retain(|_| kept.next().unwrap_or(true));
     }
 
     /// Folds what the driver says of the work of each process since it was last asked.
@@ -185,9 +184,8 @@ impl Roster {
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<Process>, Option<Other>) {
-        self.tracks.sort_by_key(|track| {
-            std::cmp::Reverse((track.ended.is_none(), track.used.unwrap_or_else(|| track.peaks.highest())))
-        });
+        self.tracks
+            .sort_by_key(|track| Reverse((track.ended.is_none(), track.used.unwrap_or_else(|| track.peaks.highest()))));
         let shown = self.tracks.len().min(self.limit);
         let others = &self.tracks[shown..];
         let other = (!others.is_empty()).then(|| Other {
@@ -240,4 +238,144 @@ impl Track {
 fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
     let then = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
     instant.checked_sub(wall.duration_since(then).unwrap_or_default()).unwrap_or(instant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const WINDOW: Duration = Duration::from_secs(60);
+    const LINGER: Duration = Duration::from_secs(300);
+
+    fn roster(limit: usize) -> Roster {
+        Roster { tracks: Vec::new(), peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+    }
+
+    fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
+        Listed { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
+    }
+
+    fn named(start: u64, name: &str) -> Identity {
+        let owner = Arc::new(Owner { name: Some(name.into()), ..Owner::default() });
+        Identity { start: StartTime::Ticks(start), owner }
+    }
+
+    fn unseen() -> Identity {
+        Identity { start: StartTime::Unknown, owner: Arc::default() }
+    }
+
+    fn fold(roster: &mut Roster, entries: &[Listed], now: Instant, identity: &Identity) {
+        roster.fold(entries, &Gpu::default(), now, |_| identity.clone());
+    }
+
+    fn only(roster: &mut Roster, now: Instant) -> Process {
+        let (mut shown, other) = roster.show(now);
+        assert_eq!((shown.len(), other), (1, None));
+        shown.remove(0)
+    }
+
+    #[test]
+    fn a_reused_pid_starts_anew_and_the_old_one_keeps_its_peak() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+        let later = start + Duration::from_millis(10);
+        fold(&mut roster, &[listed(7, 5 * MIB)], later, &named(2, "serve.py"));
+        let (shown, _) = roster.show(later);
+        let of = |name: &str| shown.iter().find(|p| p.owner.name.as_deref() == Some(name)).unwrap();
+        assert_eq!((of("serve.py").used, of("serve.py").peak), (Some(5 * MIB), Some(5 * MIB)));
+        assert_eq!((of("train.py").used, of("train.py").peak), (None, Some(900 * MIB)));
+        assert!(!of("train.py").alive && of("serve.py").alive);
+    }
+
+    #[test]
+    fn a_pid_reused_under_the_same_name_leaves_one_entry() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+        fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &named(2, "train.py"));
+        assert_eq!(only(&mut roster, start + WINDOW).peak, Some(5 * MIB));
+    }
+
+    #[test]
+    fn a_process_whose_proc_is_gone_while_the_driver_still_lists_it_stays_itself() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+        fold(&mut roster, &[listed(7, 300 * MIB)], start, &unseen());
+        let shown = only(&mut roster, start);
+        assert_eq!((shown.owner.name.as_deref(), shown.used), (Some("train.py"), Some(300 * MIB)));
+    }
+
+    #[test]
+    fn a_process_seen_before_its_proc_could_be_read_gets_its_name() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+        fold(&mut roster, &[listed(7, 300 * MIB)], start, &named(1, "train.py"));
+        let shown = only(&mut roster, start);
+        assert_eq!((shown.owner.name.as_deref(), shown.peak), (Some("train.py"), Some(900 * MIB)));
+    }
+
+    #[test]
+    fn the_peaks_of_an_ended_process_stay_for_window_and_linger() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+        let end = start + Duration::from_secs(1);
+        fold(&mut roster, &[], end, &unseen());
+        let at_once = only(&mut roster, end);
+        assert_eq!((at_once.used, at_once.window_peak, at_once.peak), (None, Some(900 * MIB), Some(900 * MIB)));
+        let after_window = only(&mut roster, end + 2 * WINDOW);
+        assert_eq!((after_window.window_peak, after_window.peak), (Some(0), Some(900 * MIB)));
+        fold(&mut roster, &[], end + WINDOW + LINGER + Duration::from_secs(1), &unseen());
+        assert_eq!(roster.show(end + WINDOW + LINGER).0.len(), 0);
+    }
+
+    #[test]
+    fn unknown_memory_is_absent_and_makes_the_sum_unknown() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, None)], start, &named(1, "Xorg"));
+        let shown = only(&mut roster, start);
+        assert_eq!((shown.used, shown.window_peak, shown.peak), (None, None, None));
+        assert_eq!(roster.used(), None);
+        fold(&mut roster, &[listed(7, 3 * MIB)], start, &named(1, "Xorg"));
+        assert_eq!(roster.used(), Some(3 * MIB));
+    }
+
+    #[test]
+    fn the_cap_keeps_the_largest_and_sums_the_rest() {
+        let (start, mut roster) = (Instant::now(), roster(2));
+        let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
+        roster.fold(&entries, &Gpu::default(), start, |pid| named(u64::from(pid), "job"));
+        let (shown, other) = roster.show(start);
+        assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
+        assert_eq!(other, Some(Other { processes: 3, used: Some(6 * MIB) }));
+        assert_eq!(roster.used(), Some(15 * MIB));
+    }
+
+    #[test]
+    fn ten_thousand_short_processes_leave_no_more_than_the_cap() {
+        let (start, mut roster) = (Instant::now(), roster(256));
+        for round in 0..10_000_u32 {
+            let now = start + Duration::from_millis(360) * round;
+            roster.fold(&[listed(round, MIB)], &Gpu::default(), now, |pid| named(u64::from(pid), "short"));
+        }
+        assert!(roster.tracks.len() <= 257, "{}", roster.tracks.len());
+    }
+
+    #[test]
+    fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let sample = |timestamp, active| UtilizationSample { pid: 7, timestamp, sm: 0.5, active };
+        fold(&mut roster, &[listed(7, MIB)], start, &named(1, "train.py"));
+        // A sample from before the first sight does not make the process older than what is known of it.
+        roster.worked(&[sample(990_000_000, true)], (start, wall));
+        assert_eq!(only(&mut roster, start).last_active, Some(start));
+        let later = start + Duration::from_secs(10);
+        roster.worked(&[sample(1_009_500_000, true)], (later, wall + Duration::from_secs(10)));
+        let shown = only(&mut roster, later);
+        assert_eq!(shown.last_active, Some(later - Duration::from_millis(500)));
+        assert_eq!(shown.sm_utilization, Some(0.5));
+        roster.worked(&[], (later + WINDOW, wall + Duration::from_secs(70)));
+        let idle = only(&mut roster, later + WINDOW);
+        assert_eq!((idle.sm_utilization, idle.last_active), (None, Some(later - Duration::from_millis(500))));
+    }
 }
