@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from children import Child, Crowd, end_process
+from children import Crowd, end_process
 from exporter import Exporter, Server, cpu_seconds, free_port, resident_kib
 from results import percentile
 
@@ -63,8 +63,9 @@ def cpu_share(pid, seconds, each_second=None):
     return (cpu_seconds(pid) - before) / (time.monotonic() - begun)
 
 
-def nvitop_server(setup):
-    """nvitop-exporter as a server: the path given, or the module; None when there is none."""
+def nvitop_server(setup, results):
+    """nvitop-exporter, running: the path given, or what is installed. None, and a note, when
+    there is none or it does not start: it is a comparison and decides nothing."""
     port = free_port()
     environment = {}
     if setup.nvitop and os.path.isdir(setup.nvitop):
@@ -75,9 +76,16 @@ def nvitop_server(setup):
         command = [found] if found else [sys.executable, "-m", "nvitop_exporter"]
     version = subprocess.run([*command, "--version"], env={**os.environ, **environment}, capture_output=True, text=True)
     if version.returncode != 0:
-        return None, None
+        results.note("nvitop-exporter", "not on this machine")
+        return None
+    results.note("nvitop-exporter", version.stdout.strip())
     command += ["--bind-address", "127.0.0.1", "--port", str(port), "--interval", "1"]
-    return Server(command, port, os.path.join(setup.out, "nvitop.log"), environment), version.stdout.strip()
+    try:
+        return Server(command, port, os.path.join(setup.out, "nvitop.log"), environment).__enter__()
+    except RuntimeError as error:
+        print(f"     {error}", flush=True)
+        results.note("nvitop-exporter", "does not start, see nvitop.log")
+        return None
 
 
 def cost(setup, results):
@@ -88,15 +96,15 @@ def cost(setup, results):
         with Exporter(setup, "cost") as exporter:
             time.sleep(5)
             own_cost(exporter, bare, results)
-            nvitop, version = nvitop_server(setup)
-            if nvitop:
-                with nvitop:
+            nvitop = nvitop_server(setup, results)
+            try:
+                if nvitop:
                     time.sleep(5)
-                    nvitop_cost(nvitop, version, results)
-                    scrape_times(results, exporter, nvitop)
-            else:
-                results.note("nvitop-exporter", "not on this machine")
-                scrape_times(results, exporter, None)
+                    nvitop_cost(nvitop, results)
+                scrape_times(results, exporter, nvitop)
+            finally:
+                if nvitop:
+                    nvitop.__exit__()
             grown = resident_kib(exporter.pid) - bare.resident_kib()
             check_memory(results, "after 4000 scrapes", exporter, bare, grown)
         sampled = subprocess.run([program, setup.library, "sample", "100", "10"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60)
@@ -119,10 +127,10 @@ def own_cost(exporter, bare, results):
     results.note("series", str(sum(len(rows) for rows in exporter.scrape().samples.values())))
 
 
-def nvitop_cost(nvitop, version, results):
+def nvitop_cost(nvitop, results):
     share = cpu_share(nvitop.pid, 20, nvitop.timed_get)
     series = sum(len(rows) for rows in nvitop.scrape().samples.values())
-    results.note(version, f"{share * 100:.2f} % of a core over 20 s, one scrape a second, {resident_kib(nvitop.pid) / 1024:.1f} MiB, {series} series")
+    results.note("nvitop-exporter cost", f"{share * 100:.2f} % of a core over 20 s, one scrape a second, {resident_kib(nvitop.pid) / 1024:.1f} MiB, {series} series")
 
 
 def scrape_times(results, exporter, nvitop):
@@ -167,10 +175,8 @@ def stall(setup, results):
     """While other programs keep the driver's lock taken, a scrape returns at once."""
     gpu = setup.gpu()
     quiet = percentile(memory_call_us(gpu, 500), 0.5)
-    load = [Child("driver-load", "--nvml", setup.library) for _ in range(2)]
-    try:
-        for child in load:
-            child.hear()
+    # One CUDA process keeps the memory lane at its full rate, so that it is held up too.
+    with Crowd(1, "context"), Crowd(2, "driver-load", "--nvml", setup.library):
         with Exporter(setup, "stall") as exporter:
             time.sleep(1)
             held = percentile(memory_call_us(gpu, 200), 0.5)
@@ -178,9 +184,6 @@ def stall(setup, results):
             for _ in range(400):
                 taken.append(exporter.timed_get()[0])
                 time.sleep(0.005)
-    finally:
-        for child in load:
-            child.end()
     results.check("driver stall: memory info is held up", f"p50 {quiet:.1f} us quiet, {held:.1f} us held", "5 times as long", held >= 5 * quiet)
     p50, p99 = percentile(taken, 0.5), percentile(taken, 0.99)
     results.check("driver stall: scrape", f"p50 {p50:.3f} ms, p99 {p99:.3f} ms, max {max(taken):.3f} ms of {len(taken)}", "p99 <= 2 ms", p99 <= 2)

@@ -102,7 +102,7 @@ def spikes(setup, results, hold_ms, rate, goals):
         with Exporter(setup, f"spikes-{hold_ms}ms", *flags) as exporter:
             settle(gpu)
             for _ in range(20):
-                base, process_base = gpu.memory()["used"], gpu.processes()[child.pid]
+                base, process_base = gpu.memory()["used"], gpu.process_memory(child.pid)
                 fell = await_fall(exporter, base, child.pid, process_base)
                 alone += fell
                 time.sleep(chance.uniform(0.05, 0.25))  # any phase against the lane's clock
@@ -140,10 +140,10 @@ def training(setup, results):
         try:
             ready = child.hear(180)
             time.sleep(0.5)
-            context = gpu.processes()[child.pid] - ready["reserved"]
+            context = gpu.process_memory(child.pid) - ready["reserved"]
             child.tell(go=True)
             done = child.hear(180)
-            context_after = gpu.processes()[child.pid] - done["reserved"]
+            context_after = gpu.process_memory(child.pid) - done["reserved"]
             time.sleep(1.5)
             labels = {"gpu": 0, "pid": child.pid}
             peak = exporter.scrape().value("gpu_process_memory_peak_bytes", **labels)

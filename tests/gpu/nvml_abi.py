@@ -345,3 +345,10 @@ class Gpu:
         return {
             row.pid: None if row.usedGpuMemory == NOT_AVAILABLE else row.usedGpuMemory for row in rows[: count.value]
         }
+
+    def process_memory(self, pid):
+        """Bytes of one process; NvmlError when NVML does not show it or not its memory."""
+        used = self.processes().get(pid)
+        if used is None:
+            raise NvmlError(f"NVML shows no memory of process {pid}; is this another PID namespace?")
+        return used

@@ -88,6 +88,8 @@ def main():
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c")
     options = parser.parse_args()
+    if not os.access(options.exporter, os.X_OK):
+        parser.error(f"--exporter {options.exporter} is no program; build it with: cargo build --release")
 
     setup = Setup(options)
     about = setup.about()
