@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 WIDTH, HEADS, LAYERS, WORDS, LENGTH, BATCH = 1024, 16, 6, 8192, 256, 16
-PEAK_EXTRA_MIB = 1536
+PEAK_BATCH = 8 * BATCH
 
 
 class Model(nn.Module):
@@ -26,17 +26,15 @@ class Model(nn.Module):
         return self.head(self.layers(self.words(tokens)))
 
 
-def step(model, optimizer, extra_mib=0):
-    """Forward, backward, AdamW. `extra_mib` is held over the optimizer's step only."""
-    tokens = torch.randint(WORDS, (BATCH, LENGTH + 1), device="cuda")
+def step(model, optimizer, batch=BATCH):
+    """Forward, backward, AdamW."""
+    tokens = torch.randint(WORDS, (batch, LENGTH + 1), device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
         logits = model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
     loss.backward()
-    extra = torch.empty(extra_mib << 20, dtype=torch.uint8, device="cuda") if extra_mib else None
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    del extra
     return loss.detach()
 
 
@@ -59,7 +57,7 @@ def train(steps, say, orders):
         if peak:
             torch.cuda.synchronize()
             peak_begun = time.monotonic()
-        last = step(model, optimizer, PEAK_EXTRA_MIB if peak else 0)
+        last = step(model, optimizer, PEAK_BATCH if peak else BATCH)
         if peak:
             torch.cuda.synchronize()
             peak_ms = (time.monotonic() - peak_begun) * 1000
