@@ -111,6 +111,11 @@ class Recorder:
     def say(**message):
         print(json.dumps(message), flush=True)
 
+    def quiet(self, symbol, *args):
+        """Make a call that other calls build on; its return code, None for a missing symbol."""
+        function = getattr(self.lib, symbol, None)
+        return None if function is None else function(*args)
+
     def owner(self, pid):
         """A pid as the recording shows it: which child of this recording it is."""
         return "self" if pid == os.getpid() else self.children.get(pid, "other")
@@ -159,5 +164,5 @@ class Recorder:
         try:
             value = work()
         except Exception as error:  # whatever it was, the rest must be recorded
-            value = {"problem": repr(error)}
+            value = {"problem": type(error).__name__}
         self.say(name=name, section=name, value=value)

@@ -25,8 +25,8 @@ def start(recorder):
     abi.Gpu.check("nvmlDeviceGetHandleByIndex_v2", lib.nvmlDeviceGetHandleByIndex_v2(c_uint(0), byref(device)))
     name = ctypes.create_string_buffer(96)
     driver = ctypes.create_string_buffer(96)
-    lib.nvmlDeviceGetName(device, name, c_uint(96))
-    lib.nvmlSystemGetDriverVersion(driver, c_uint(96))
+    recorder.quiet("nvmlDeviceGetName", device, name, c_uint(96))
+    recorder.quiet("nvmlSystemGetDriverVersion", driver, c_uint(96))
     recorder.say(name="facts", facts={"gpu": name.value.decode(), "driver": driver.value.decode()})
     return device
 
@@ -34,13 +34,15 @@ def start(recorder):
 def library_calls(r, device):
     lib = r.lib
     uuid = ctypes.create_string_buffer(96)
-    lib.nvmlDeviceGetUUID(device, uuid, c_uint(96))
+    r.quiet("nvmlDeviceGetUUID", device, uuid, c_uint(96))
     pci = abi.PciInfo()
-    lib.nvmlDeviceGetPciInfo_v3(device, byref(pci))
+    r.quiet("nvmlDeviceGetPciInfo_v3", device, byref(pci))
 
-    lib.nvmlErrorString.restype = ctypes.c_char_p
-    words = {abi.return_name(code): (lib.nvmlErrorString(c_int(code)) or b"").decode() for code in abi.RETURN_NAMES}
-    r.section("error_strings", lambda: words)
+    def error_strings():
+        lib.nvmlErrorString.restype = ctypes.c_char_p
+        return {abi.return_name(code): (lib.nvmlErrorString(c_int(code)) or b"").decode() for code in abi.RETURN_NAMES}
+
+    r.section("error_strings", error_strings)
 
     def overhead():
         samples = []
@@ -56,7 +58,7 @@ def library_calls(r, device):
     r.call("nvmlInit", repeat=DEAR)
     # Init and shutdown are counted by NVML: each shutdown of the next call has its own init.
     for _ in range(DEAR + 1):
-        lib.nvmlInit_v2()
+        r.quiet("nvmlInit_v2")
     r.call("nvmlShutdown", repeat=DEAR)
     r.call("nvmlSystemGetDriverVersion", Text())
     r.call("nvmlSystemGetNVMLVersion", Text())
@@ -324,7 +326,7 @@ def event_calls(r, device):
     """Xid and ECC events: registration and the price of asking without waiting."""
     r.call("nvmlEventSetCreate", Out(c_void_p), repeat=0)
     events = c_void_p()
-    if r.lib.nvmlEventSetCreate(byref(events)) != 0:
+    if r.quiet("nvmlEventSetCreate", byref(events)) != 0:
         return
     xid = c_ulonglong(0x8)
     r.call("nvmlDeviceRegisterEvents", device, xid, events, repeat=0)
