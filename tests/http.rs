@@ -285,15 +285,15 @@ fn health_is_that_of_the_lanes() {
     assert_eq!(silent.status, 503);
     assert!(silent.text().contains("no lane has begun"));
 
-    Lane::ALL.iter().for_each(|&lane| server.snapshot.vitals.beat(lane));
+    Lane::ALL.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
     assert_eq!(server.get("/healthz").status, 200);
     std::thread::sleep(limit + Duration::from_millis(100));
-    server.snapshot.vitals.beat(Lane::Memory);
-    server.snapshot.vitals.beat(Lane::Telemetry);
+    server.snapshot.vitals.beat(Lane::Memory, Instant::now());
+    server.snapshot.vitals.beat(Lane::Telemetry, Instant::now());
     let stuck = server.get("/healthz");
     assert_eq!(stuck.status, 503);
     assert!(stuck.text().contains("process lane"), "{}", stuck.text());
-    server.snapshot.vitals.beat(Lane::Process);
+    server.snapshot.vitals.beat(Lane::Process, Instant::now());
     assert_eq!(server.get("/healthz").status, 200);
 }
 

@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_lane_that_stopped_is_named_and_one_that_never_began_is_not() {
         let vitals = Vitals::default();
-        vitals.beat(Lane::Process);
+        vitals.beat(Lane::Process, std::time::Instant::now());
         assert_eq!(unhealthy(&vitals, 9 * LIMIT, LIMIT), None);
         std::thread::sleep(Duration::from_millis(5));
         let reason = unhealthy(&vitals, 9 * LIMIT, Duration::from_millis(2));

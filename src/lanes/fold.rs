@@ -20,6 +20,17 @@ pub(super) struct GpuFold {
     pub(super) retry_at: Option<Instant>,
 }
 
+/// What a sample brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sampled {
+    /// Nothing new.
+    Same,
+    /// The GPU's state changed.
+    Changed,
+    /// `used` moved.
+    Moved,
+}
+
 /// The sample before.
 #[derive(Debug, Clone, Copy)]
 struct Last {
@@ -51,9 +62,9 @@ impl GpuFold {
         self.retry_at = None;
     }
 
-    /// Folds a good sample. Says whether `used` moved since the one before. `gap` is the longest time between two
-    /// samples over which anything may be said: pressure is not counted over a longer one.
-    pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> bool {
+    /// Folds a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
+    /// not counted over a longer one.
+    pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
         let MemoryReading { total, reserved, used, free } = reading;
         let usable = total.saturating_sub(reserved.unwrap_or(0)).max(1);
         let ratio = used as f64 / usable as f64;
@@ -72,8 +83,13 @@ impl GpuFold {
         let window_peak = self.peaks.within_window(at).unwrap_or(used);
         self.shown.figures =
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
+        let back = self.shown.state != GpuState::Up;
         self.answered(at);
-        moved
+        match (moved, back) {
+            (true, _) => Sampled::Moved,
+            (false, true) => Sampled::Changed,
+            (false, false) => Sampled::Same,
+        }
     }
 
     /// The GPU answered, be it only that it has no memory of its own.
@@ -84,8 +100,8 @@ impl GpuFold {
     }
 
     /// Folds a good sample of a MIG device.
-    pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> bool {
-        let Some(shown) = self.shown.mig.get_mut(position) else { return false };
+    pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> Sampled {
+        let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
         let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
         let index = known.unwrap_or_else(|| {
             self.mig.push((shown.device.uuid.clone(), Peaks::new(self.window)));
@@ -101,15 +117,17 @@ impl GpuFold {
             at: Some(at),
             figures: Some(MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }),
         };
-        moved
+        if moved { Sampled::Moved } else { Sampled::Same }
     }
 
     /// The GPU is out of reach: what was read of it is not true any longer.
-    pub(super) fn lose(&mut self, state: GpuState) {
+    pub(super) fn lose(&mut self, state: GpuState) -> Sampled {
+        let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
         self.shown.state = state;
         self.shown.figures = None;
         self.shown.mig.iter_mut().for_each(|device| device.figures = None);
         self.last = None;
+        sampled
     }
 }
 
@@ -161,7 +179,7 @@ mod tests {
         let mut fold = fold();
         for (tick, used) in [4, 9, 2, 2, 3].into_iter().enumerate() {
             let moved = fold.sample(reading(used * GIB), start + Duration::from_millis(10 * tick as u64), GAP);
-            assert_eq!(moved, tick != 3);
+            assert_eq!(moved == Sampled::Moved, tick != 3);
         }
         assert_eq!((fold.shown.grown, fold.shown.shrunk), (6 * GIB, 7 * GIB));
         assert_eq!(fold.shown.figures.unwrap().peak, 9 * GIB);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Into how many slots a window is divided. More slots cost memory (16 bytes each at the worst) and shorten how long a
 /// peak stays beyond its window (one slot).
-const SLOTS: u32 = 100;
+const SLOTS: u64 = 100;
 
 /// The highest value within the last window, and ever.
 ///
@@ -13,8 +13,10 @@ const SLOTS: u32 = 100;
 /// Memory is bounded by the number of slots.
 #[derive(Debug, Clone)]
 pub(super) struct Peaks {
-    slot: Duration,
-    window: Duration,
+    /// Nanoseconds.
+    slot: u64,
+    /// Nanoseconds.
+    window: u64,
     origin: Option<Instant>,
     /// Slot number and the highest value in it; slots rise, values fall.
     slots: VecDeque<(u64, u64)>,
@@ -24,13 +26,8 @@ pub(super) struct Peaks {
 impl Peaks {
     /// Nothing seen yet.
     pub(super) fn new(window: Duration) -> Self {
-        Self {
-            slot: (window / SLOTS).max(Duration::from_nanos(1)),
-            window,
-            origin: None,
-            slots: VecDeque::new(),
-            highest: 0,
-        }
+        let window = nanos(window);
+        Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
     }
 
     /// Sees a value. `now` never goes back.
@@ -65,19 +62,23 @@ impl Peaks {
 
     fn slot_of(&mut self, now: Instant) -> u64 {
         let origin = *self.origin.get_or_insert(now);
-        (now.saturating_duration_since(origin).as_nanos() / self.slot.as_nanos()).try_into().unwrap_or(u64::MAX)
+        nanos(now.saturating_duration_since(origin)) / self.slot
     }
 
     /// Forgets the slots that lie wholly before the window.
     fn expire(&mut self, now: Instant) {
         let Some(origin) = self.origin else { return };
-        let elapsed = now.saturating_duration_since(origin).as_nanos();
-        let Some(begin) = elapsed.checked_sub(self.window.as_nanos()) else { return };
-        let first_kept = (begin / self.slot.as_nanos()).try_into().unwrap_or(u64::MAX);
+        let Some(begin) = nanos(now.saturating_duration_since(origin)).checked_sub(self.window) else { return };
+        let first_kept = begin / self.slot;
         while self.slots.front().is_some_and(|&(slot, _)| slot < first_kept) {
             self.slots.pop_front();
         }
     }
+}
+
+/// Saturates after 584 years.
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::bell::Bell;
 use super::memory::Link;
-use super::schedule::Ticker;
+use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
 use super::telemetry::{self, Telemetry};
 use super::watch::{Superseded, Watch};
@@ -82,10 +82,10 @@ impl ProcessLane {
         let mut heartbeat = Ticker::starting(self.settings.interval, Instant::now());
         let mut telemetry = Telemetry::start(&self.settings.telemetry, &self.snapshot, &self.faults, session, watch)?;
         while !session.ending() {
-            let deadline = heartbeat.next().min(telemetry.next());
+            let deadline = heartbeat.next().min(telemetry.next()).min(Instant::now() + HEARTBEAT);
             let moved = self.link.moved.wait_until(deadline);
             let began = Instant::now();
-            self.snapshot.vitals.beat(Lane::Process);
+            self.snapshot.vitals.beat(Lane::Process, began);
             if let Some(missed) = heartbeat.take(began) {
                 self.snapshot.vitals.add_missed(Lane::Process, missed);
                 self.pass(session, watch, &mut gpus, &mut buffer, u64::MAX, true)?;
@@ -94,7 +94,7 @@ impl ProcessLane {
                 self.pass(session, watch, &mut gpus, &mut buffer, moved, false)?;
                 self.snapshot.vitals.observe(Lane::Process, began.elapsed());
             }
-            self.snapshot.vitals.beat(Lane::Telemetry);
+            self.snapshot.vitals.beat(Lane::Telemetry, began);
             // One reading and no more, so that a list that is asked for meanwhile waits for one driver call at most.
             if let Some(work) = telemetry.step(session, watch)? {
                 let mut book = self.book();

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// The longest time for which a lane that has nothing to do stays silent.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+
 /// The ticks of one rhythm.
 #[derive(Debug, Clone)]
 pub(super) struct Ticker {

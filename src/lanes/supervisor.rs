@@ -19,7 +19,7 @@ use crate::nvml::{Driver, Library, OpenError};
 use crate::snapshot::{self, Gpu, Lane, Snapshot};
 
 /// How often the supervisor looks after its threads.
-const ROUND: Duration = Duration::from_millis(200);
+const ROUND: Duration = Duration::from_millis(500);
 /// Between two attempts to open the driver: doubled from the first to the last.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Between two openings of the driver for the sake of a GPU that is lost: doubled from the first to the last.
@@ -161,7 +161,8 @@ impl Supervisor {
             phase = self.turn(phase);
             self.stuck.retain(|thread| !thread.is_finished());
             if !matches!(phase, Phase::Open { .. }) {
-                Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane));
+                let now = Instant::now();
+                Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));
             }
             thread::park_timeout(ROUND);
         }
@@ -255,7 +256,7 @@ impl Supervisor {
         let name = format!("{}-lane", lane.label());
         let (memory, process) = (self.memory.clone(), self.process.clone());
         let (session, watched, caller) = (session.clone(), watch.clone(), thread::current());
-        self.snapshot.vitals.beat(lane);
+        self.snapshot.vitals.beat(lane, Instant::now());
         let body = move || {
             let _wake = Wake(caller);
             let end = match lane {

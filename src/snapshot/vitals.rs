@@ -60,15 +60,15 @@ pub struct Durations {
 
 impl Vitals {
     /// The lane is alive.
-    pub fn beat(&self, lane: Lane) {
-        self.lanes[lane as usize].beat.store(monotonic_nanos(), Ordering::Relaxed);
+    pub fn beat(&self, lane: Lane, now: Instant) {
+        self.lanes[lane as usize].beat.store(nanos_at(now), Ordering::Relaxed);
     }
 
     /// How long ago the lane last said that it is alive; `None` if it never did.
     pub fn since_beat(&self, lane: Lane) -> Option<Duration> {
         match self.lanes[lane as usize].beat.load(Ordering::Relaxed) {
             0 => None,
-            beat => Some(Duration::from_nanos(monotonic_nanos().saturating_sub(beat))),
+            beat => Some(Duration::from_nanos(nanos_at(Instant::now()).saturating_sub(beat))),
         }
     }
 
@@ -102,9 +102,10 @@ impl Vitals {
 }
 
 /// Nanoseconds since the first call, never 0.
-fn monotonic_nanos() -> u64 {
+fn nanos_at(now: Instant) -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos().try_into().unwrap_or(u64::MAX).max(1)
+    let start = *START.get_or_init(|| now);
+    u64::try_from(now.saturating_duration_since(start).as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
     fn a_lane_that_never_beat_has_no_age() {
         let vitals = Vitals::default();
         assert_eq!(vitals.since_beat(Lane::Memory), None);
-        vitals.beat(Lane::Memory);
+        vitals.beat(Lane::Memory, Instant::now());
         assert!(vitals.since_beat(Lane::Memory).is_some());
         assert_eq!(vitals.since_beat(Lane::Process), None);
     }

@@ -1,7 +1,7 @@
 //! One GPU's processes at one moment: the driver's three lists merged, beside the memory in use at that moment.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::lanes::watch::{Superseded, Watch};
 use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severity};
@@ -31,14 +31,21 @@ pub(super) struct Listing {
     pub(super) at: Instant,
 }
 
-/// The lists as they were last read. A list that was empty at the last whole pass is not read again before the next:
-/// the graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
-/// processes), and a new process is in the compute list first.
+/// The longest time between two readings of a list that was empty.
+const EMPTY_STANDS: Duration = Duration::from_secs(5);
+
+/// The lists as they were last read.
+///
+/// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
+/// processes: 0.5 ms for both on an H200 with 16). So an empty one is read again only at a whole pass, and there only
+/// when memory moved since it was read (no process comes without memory), or after [`EMPTY_STANDS`].
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     compute: Vec<ListedProcess>,
     graphics: Vec<ListedProcess>,
     mps: Vec<ListedProcess>,
+    /// When all lists were read, and the bytes in use then.
+    all_read: Option<(Instant, u64)>,
 }
 
 impl Lists {
@@ -56,10 +63,12 @@ impl Lists {
             Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
         };
         let mut before = used(watch)?;
+        let stand = |(at, used): (Instant, u64)| before == Some(used) && at.elapsed() < EMPTY_STANDS;
+        let all = whole && !self.all_read.is_some_and(stand);
         let mut attempt = 0;
         loop {
             for kind in ListKind::ALL {
-                if whole || kind == ListKind::Compute || !self.list(kind).is_empty() {
+                if all || kind == ListKind::Compute || !self.list(kind).is_empty() {
                     if let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
                         return Ok(Err(error));
                     }
@@ -69,6 +78,9 @@ impl Lists {
             attempt += 1;
             if before == after || attempt == ATTEMPTS {
                 let used = after.filter(|_| before == after);
+                if all {
+                    self.all_read = used.map(|used| (Instant::now(), used));
+                }
                 return Ok(Ok(Listing { entries: self.merge(), used, at: Instant::now() }));
             }
             before = after;
@@ -145,6 +157,7 @@ mod tests {
             compute: vec![listed(1, Some(10)), listed(2, None), listed(3, Some(5))],
             graphics: vec![listed(1, Some(10)), listed(2, Some(7)), listed(4, Some(1))],
             mps: vec![listed(3, Some(5))],
+            all_read: None,
         };
         let merged = lists.merge();
         let of = |pid| *merged.iter().find(|entry| entry.pid == pid).unwrap();

@@ -48,13 +48,8 @@ impl Reading {
     ];
 
     /// Calls that hold the driver's lock for long.
-    pub(super) const SLOW: [Self; 5] = [
-        Self::Bar1,
-        Self::PcieReplays,
-        Self::Energy,
-        Self::RetiredSingleBit,
-        Self::RetiredDoubleBit,
-    ];
+    pub(super) const SLOW: [Self; 5] =
+        [Self::Bar1, Self::PcieReplays, Self::Energy, Self::RetiredSingleBit, Self::RetiredDoubleBit];
 
     /// Asks the driver and fills the reading's fields.
     pub(super) fn take(self, device: Device<'_>, shown: &mut GpuTelemetry) -> Result<(), Error> {
