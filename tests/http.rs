@@ -76,8 +76,14 @@ impl Server {
         };
         let memory =
             GpuMemory { state, at: Some(Instant::now()), figures: Some(figures), ..GpuMemory::unsampled(gpu.clone()) };
-        let list =
-            GpuProcesses { gpu: gpu.clone(), at: Some(Instant::now()), processes, other: None, unattributed: None };
+        let list = GpuProcesses {
+            gpu: gpu.clone(),
+            at: Some(Instant::now()),
+            processes,
+            other: None,
+            unattributed: None,
+            mig_unattributed: Vec::new(),
+        };
         self.snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
         self.snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![list] }));
         self.snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));

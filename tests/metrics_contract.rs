@@ -67,7 +67,14 @@ fn process(pid: u32, name: &str) -> Process {
 }
 
 fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
-    GpuProcesses { gpu: gpu.clone(), at: ago(0.0), processes, other: None, unattributed: Some(8 << 20) }
+    GpuProcesses {
+        gpu: gpu.clone(),
+        at: ago(0.0),
+        processes,
+        other: None,
+        unattributed: Some(8 << 20),
+        mig_unattributed: Vec::new(),
+    }
 }
 
 fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
@@ -172,6 +179,7 @@ fn everything() -> Machine {
     machine.driver.nvml_version = Some("13.580.159.04".to_owned());
     machine.driver.simulated = true;
     machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");
     inside.mig = Some(mig);
     let owner = Owner { command: Some("vllm serve".to_owned()), ..(*inside.owner).clone() };
@@ -699,6 +707,22 @@ fn labels_of_identity_and_of_mig() {
     assert_eq!(scrape.value("gpu_info", &[("mig_mode", "disabled")]), "1");
     assert!(scrape.series.iter().all(|series| !series.labels.contains_key("simulated")));
     assert_eq!(scrape.value("nvidia_driver_info", &[("driver_version", "580")]), "1");
+}
+
+#[test]
+fn compute_instances_of_one_gpu_instance_show_its_memory_once() {
+    let device = |index| {
+        let uuid = format!("MIG-{index}");
+        Arc::new(MigDevice { index, uuid, gpu_instance: 7, compute_instance: index, profile: None })
+    };
+    let devices = [device(0), device(1)];
+    let sliced = Gpu { mig_mode: Some(true), mig: devices.to_vec(), ..(*gpu(0)).clone() };
+    let mut machine = Machine::of(&[Arc::new(sliced)]);
+    let shown = |device: &Arc<MigDevice>| MigMemory { device: device.clone(), at: ago(0.0), figures: Some(figures(5)) };
+    machine.memory[0].mig = devices.iter().map(shown).collect();
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 1);
+    assert_eq!(scrape.value("gpu_mig_memory_used_bytes", &[("mig_uuid", "MIG-0")]), "5");
 }
 
 #[test]

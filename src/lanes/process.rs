@@ -121,7 +121,8 @@ impl ProcessLane {
                 continue;
             }
             let Some(device) = session.driver.device(position) else { continue };
-            match kept.lists.read(device, watch, position, buffer, whole)? {
+            let slices: Vec<_> = session.driver.mig_devices(position).collect();
+            match kept.lists.read(device, &slices, watch, position, buffer, whole)? {
                 Ok(listing) => {
                     self.take(session, position, listing);
                     if whole {
@@ -153,8 +154,15 @@ impl ProcessLane {
         roster.fold(&listing.entries, gpu, listing.at, |pid| attribution.identify(pid));
         let unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
         let shown = &mut part[position];
-        // While memory moves during every attempt, the last consistent figure would be a figure of another moment.
         shown.unattributed = unattributed;
+        shown.mig_unattributed.clear();
+        for (device, used) in gpu.mig.iter().zip(listing.slices) {
+            // The compute instances of a GPU instance share its memory, which is told once.
+            let told = shown.mig_unattributed.iter().any(|(first, _)| first.gpu_instance == device.gpu_instance);
+            if let (false, Some(used), Some(held)) = (told, used, roster.used_in(device.gpu_instance)) {
+                shown.mig_unattributed.push((device.clone(), used.saturating_sub(held)));
+            }
+        }
         shown.at = Some(listing.at);
         (shown.processes, shown.other) = roster.show(listing.at);
     }
@@ -210,7 +218,7 @@ impl ProcessLane {
 }
 
 fn unread(gpu: Arc<crate::snapshot::Gpu>) -> GpuProcesses {
-    GpuProcesses { gpu, at: None, processes: Vec::new(), other: None, unattributed: None }
+    GpuProcesses { gpu, at: None, processes: Vec::new(), other: None, unattributed: None, mig_unattributed: Vec::new() }
 }
 
 /// Under what a GPU's roster is kept: its UUID, since an index can change when GPUs come and go.

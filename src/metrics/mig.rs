@@ -2,8 +2,9 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
 use super::view::GpuView;
-use crate::snapshot::MemoryFigures;
+use crate::snapshot::{MemoryFigures, MigDevice};
 
 const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
 
@@ -50,12 +51,20 @@ static PEAK: Family = Family::gauge(
     "Highest used memory of the MIG device in bytes since the exporter started. Contains reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
 
+static UNATTRIBUTED: Family = Family::gauge(
+    "gpu_mig_memory_unattributed_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    MIG,
+    "Used memory of the MIG device in bytes that no visible process holds. Absent while the memory of a process on it is unknown.",
+);
+
 pub(super) static SECTION: Section = Section {
     title: "MIG devices",
-    intro: "One series for each MIG device. `uuid` is the parent GPU's, `mig_uuid` the device's own. Compute instances of one \
-            GPU instance share its memory, and each shows it: sum over `gpu_instance`, not over `compute_instance`. The \
-            parent GPU keeps its own families where the driver gives them.",
-    families: &[&TOTAL, &RESERVED, &USED, &FREE, &WINDOW_PEAK, &PEAK],
+    intro: "One series for each GPU instance. `uuid` is the parent GPU's, `mig_uuid` the MIG device's own. Compute instances \
+            of one GPU instance share its memory, which is shown once, at the first of them. The parent GPU keeps its own \
+            families where the driver gives them.",
+    families: &[&TOTAL, &RESERVED, &USED, &FREE, &UNATTRIBUTED, &WINDOW_PEAK, &PEAK],
 };
 
 /// A family and where its value stands.
@@ -73,19 +82,30 @@ static FIGURES: [Reading; 6] = [
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     let devices: Vec<_> = gpus
         .iter()
-        .flat_map(|gpu| gpu.mig().map(move |mig| (gpu, mig)))
-        .filter_map(|(gpu, mig)| {
-            let labels = gpu
-                .labels
-                .with_room(4)
-                .and("mig_uuid", &mig.device.uuid)
-                .and_number("gpu_instance", mig.device.gpu_instance)
-                .and_number("compute_instance", mig.device.compute_instance)
-                .and_known("profile", mig.device.profile.as_deref());
-            Some((labels, mig.figures?))
-        })
+        .flat_map(|gpu| gpu.mig().filter(|mig| is_first(gpu, &mig.device)).map(move |mig| (gpu, mig)))
+        .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?)))
         .collect();
     for (family, read) in &FIGURES {
         out.add(family, devices.iter().filter_map(|(labels, f)| Some((labels.clone(), read(f)? as f64))));
     }
+    let unattributed = gpus.iter().flat_map(|gpu| {
+        let known = gpu.processes.map_or(&[][..], |part| &part.mig_unattributed);
+        known.iter().map(move |(device, bytes)| (labels(gpu, device), *bytes as f64))
+    });
+    out.add(&UNATTRIBUTED, unattributed);
+}
+
+/// Whether the device is the first of its GPU instance.
+fn is_first(gpu: &GpuView<'_>, device: &MigDevice) -> bool {
+    let first = gpu.gpu.mig.iter().find(|other| other.gpu_instance == device.gpu_instance);
+    first.is_none_or(|first| first.uuid == device.uuid)
+}
+
+fn labels(gpu: &GpuView<'_>, device: &MigDevice) -> Labels {
+    gpu.labels
+        .with_room(4)
+        .and("mig_uuid", &device.uuid)
+        .and_number("gpu_instance", device.gpu_instance)
+        .and_number("compute_instance", device.compute_instance)
+        .and_known("profile", device.profile.as_deref())
 }

@@ -27,6 +27,8 @@ pub struct GpuProcesses {
     /// Bytes in use that no visible process holds. `None` while a process's memory is unknown, or while memory moved
     /// during every attempt to read both at one moment.
     pub unattributed: Option<u64>,
+    /// The same for each GPU instance under MIG where it is known, at the instance's first device.
+    pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
 }
 
 /// The processes beyond the cap, summed.

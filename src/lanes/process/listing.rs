@@ -8,7 +8,7 @@ use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severit
 use crate::snapshot::ProcessKind;
 
 /// How often the lists are read again because memory moved while they were read.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: u32 = 3;
 
 /// A process as the driver lists it, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) struct Listing {
     /// Bytes in use on the GPU when the lists were read, reserved memory left out; `None` when memory moved meanwhile,
     /// or where the driver does not tell reserved memory apart.
     pub(super) used: Option<u64>,
+    /// The same for each MIG device.
+    pub(super) slices: Vec<Option<u64>>,
     pub(super) at: Instant,
 }
 
@@ -49,24 +51,20 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Reads the lists and the memory in use around them.
+    /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices.
     pub(super) fn read(
         &mut self,
         device: Device<'_>,
+        slices: &[Device<'_>],
         watch: &Watch,
         slot: usize,
         buffer: &mut ProcessBuffer,
         whole: bool,
     ) -> Result<Result<Listing, Error>, Superseded> {
-        let used = |watch: &Watch| -> Result<Option<u64>, Superseded> {
-            let reading = watch.call(slot, || device.memory())?.ok();
-            Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
-        };
-        let mut before = used(watch)?;
-        let stand = |(at, used): (Instant, u64)| before == Some(used) && at.elapsed() < EMPTY_STANDS;
+        let mut before = in_use(device, slices, watch, slot)?;
+        let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < EMPTY_STANDS;
         let all = whole && !self.all_read.is_some_and(stand);
-        let mut attempt = 0;
-        loop {
+        for attempt in 1.. {
             for kind in ListKind::ALL {
                 if all || kind == ListKind::Compute || !self.list(kind).is_empty() {
                     if let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
@@ -74,17 +72,20 @@ impl Lists {
                     }
                 }
             }
-            let after = used(watch)?;
-            attempt += 1;
+            let after = in_use(device, slices, watch, slot)?;
             if before == after || attempt == ATTEMPTS {
-                let used = after.filter(|_| before == after);
-                if all {
-                    self.all_read = used.map(|used| (Instant::now(), used));
-                }
-                return Ok(Ok(Listing { entries: self.merge(), used, at: Instant::now() }));
+                // Where memory moved at every attempt, no figure is one of the lists' moment.
+                let same = |(before, after): (Option<u64>, Option<u64>)| after.filter(|_| before == after);
+                before = (same((before.0, after.0)), before.1.into_iter().zip(after.1).map(same).collect());
+                break;
             }
             before = after;
         }
+        let (used, slices) = before;
+        if all {
+            self.all_read = used.map(|used| (Instant::now(), used));
+        }
+        Ok(Ok(Listing { entries: self.merge(), used, slices, at: Instant::now() }))
     }
 
     fn reread(
@@ -141,6 +142,20 @@ impl Lists {
         }
         merged.into_values().collect()
     }
+}
+
+/// Bytes in use on the GPU and on each of its MIG devices, reserved memory left out; `None` where that is not known.
+fn in_use(
+    device: Device<'_>,
+    slices: &[Device<'_>],
+    watch: &Watch,
+    slot: usize,
+) -> Result<(Option<u64>, Vec<Option<u64>>), Superseded> {
+    let used = |device: Device<'_>| {
+        let reading = watch.call(slot, || device.memory())?.ok();
+        Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
+    };
+    Ok((used(device)?, slices.iter().map(|&slice| used(slice)).collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

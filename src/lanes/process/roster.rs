@@ -182,6 +182,12 @@ impl Roster {
         self.tracks.iter().filter(|track| track.ended.is_none()).map(|track| track.used).sum()
     }
 
+    /// The same for the processes of one GPU instance.
+    pub(super) fn used_in(&self, gpu_instance: u32) -> Option<u64> {
+        let inside = |track: &&Track| track.ended.is_none() && track.instance.is_some_and(|ids| ids.0 == gpu_instance);
+        self.tracks.iter().filter(inside).map(|track| track.used).sum()
+    }
+
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<Process>, Option<Other>) {
         self.tracks
