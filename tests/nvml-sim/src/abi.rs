@@ -1,0 +1,198 @@
+//! NVML's C functions. A call that is not simulated is no symbol of this library.
+//!
+//! Every function goes the same way: is the library open, is the call one that this driver has, does a fault meet it,
+//! then the answer. The caller vouches for its pointers, as for NVIDIA's library; NULL is refused.
+
+mod accounting;
+mod boards;
+mod configure;
+mod counters;
+mod devices;
+mod events;
+mod fields;
+mod handles;
+mod links;
+mod lists;
+mod memory;
+mod mig;
+mod output;
+mod system;
+mod telemetry;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
+
+use crate::clock::{self, Nanos};
+use crate::code::{Answer, Code};
+use crate::fault::Kind;
+use crate::library;
+use crate::machine::{Gpu, Instance, Machine};
+
+/// How often a call that hangs looks whether the fault is over.
+const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
+
+/// What a call on a device is asked about.
+pub(crate) struct On {
+    pub(crate) machine: &'static Machine,
+    pub(crate) gpu: &'static Gpu,
+    /// The MIG device, where the handle is of one.
+    pub(crate) instance: Option<&'static Instance>,
+    pub(crate) now: Nanos,
+    pub(crate) call: &'static str,
+}
+
+impl On {
+    /// Refuses a MIG device's handle: the call is one of whole GPUs.
+    pub(crate) fn whole(&self) -> Answer {
+        if self.instance.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
+    }
+
+    /// Refuses a GPU that is cut into MIG devices, and these.
+    pub(crate) fn uncut(&self) -> Answer {
+        if self.instance.is_some() || self.gpu.mig.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
+    }
+}
+
+/// Defines calls that name no device. `|sim| { … }` is asked with the machine and the time.
+macro_rules! system_calls {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$sim:ident| $body:block)*) => {
+        pub(super) const SYSTEM: &[&str] = &[$(stringify!($name)),*];
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            #[allow(unused_variables, reason = "some calls answer without their arguments")]
+            unsafe extern "C" fn $name($($arg: $type),*) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
+                // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
+                #[allow(unused_unsafe, reason = "some calls write nothing")]
+                crate::abi::system(stringify!($name), |$sim| unsafe { $body })
+            }
+        )*
+    };
+}
+
+/// Defines calls on a device. `|on| { … }` is asked with the device, the machine and the time.
+macro_rules! device_calls {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block)*) => {
+        pub(super) const DEVICE: &[&str] = &[$(stringify!($name)),*];
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            #[allow(unused_variables, reason = "some calls answer without their arguments")]
+            unsafe extern "C" fn $name(
+                device: nvml_wrapper_sys::bindings::nvmlDevice_t,
+                $($arg: $type),*
+            ) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
+                // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
+                #[allow(unused_unsafe, reason = "some calls write nothing")]
+                crate::abi::device(stringify!($name), device, |$on| unsafe { $body })
+            }
+        )*
+    };
+}
+pub(crate) use {device_calls, system_calls};
+
+/// The names of all simulated calls.
+pub(crate) fn names() -> Vec<&'static str> {
+    [
+        system::OPENING,
+        system::SYSTEM,
+        handles::SYSTEM,
+        events::SYSTEM,
+        accounting::DEVICE,
+        boards::DEVICE,
+        counters::DEVICE,
+        devices::DEVICE,
+        events::DEVICE,
+        fields::DEVICE,
+        links::DEVICE,
+        lists::DEVICE,
+        memory::DEVICE,
+        mig::DEVICE,
+        telemetry::DEVICE,
+    ]
+    .concat()
+}
+
+/// Runs a call; a panic is a bug of this library and never the caller's end.
+pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
+        Ok(Err(code)) => code.0,
+        Err(_) => Code::UNKNOWN.0,
+    }
+}
+
+/// A call that names no device.
+pub(crate) fn system(call: &'static str, body: impl FnOnce(&Sim) -> Answer) -> nvmlReturn_t {
+    answer(|| {
+        let now = clock::now();
+        let (machine, now) = pass(library::machine(now)?, call, None, now)?;
+        body(&Sim { machine, now, call })
+    })
+}
+
+/// What a call that names no device is asked with.
+pub(crate) struct Sim {
+    pub(crate) machine: &'static Machine,
+    pub(crate) now: Nanos,
+    pub(crate) call: &'static str,
+}
+
+/// A call on a device.
+pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce(&On) -> Answer) -> nvmlReturn_t {
+    answer(|| {
+        let now = clock::now();
+        let machine = library::machine(now)?;
+        let (gpu, _) = handles::find(machine, handle)?;
+        let (machine, now) = pass(machine, call, Some(gpu.index), now)?;
+        // After a hang the machine may be another one; the handle means the same GPU.
+        let (gpu, instance) = handles::find(machine, handle)?;
+        if !machine.faults.is_empty() && absent(machine, gpu.index, now) {
+            return Err(Code::GPU_IS_LOST);
+        }
+        if gpu.unsupported.contains(&call) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        body(&On { machine, gpu, instance, now, call })
+    })
+}
+
+/// Lets a call through what goes wrong now; afterwards the machine and the time may be others.
+pub(crate) fn pass(
+    machine: &'static Machine,
+    call: &'static str,
+    gpu: Option<u32>,
+    now: Nanos,
+) -> Answer<(&'static Machine, Nanos)> {
+    if machine.missing.contains(&call) {
+        return Err(Code::FUNCTION_NOT_FOUND);
+    }
+    let (mut machine, mut now) = (machine, now);
+    if machine.faults.is_empty() {
+        return Ok((machine, now));
+    }
+    let met = |machine: &'static Machine, now| machine.faults.iter().filter(move |f| f.meets(call, gpu, now));
+    while met(machine, now).any(|fault| fault.kind == Kind::Hang) {
+        std::thread::sleep(HANG_STEP);
+        now = clock::now();
+        // A library that another thread closes meanwhile does not end the hang.
+        machine = library::machine(now).unwrap_or(machine);
+    }
+    for fault in met(machine, now) {
+        if let Kind::Slow(delay) = fault.kind {
+            std::thread::sleep(std::time::Duration::from_nanos(delay.unsigned_abs()));
+        }
+    }
+    now = clock::now().max(now);
+    let error = met(machine, now).find_map(|fault| match fault.kind {
+        Kind::Error(code) => Some(code),
+        _ => None,
+    });
+    error.map_or(Ok((machine, now)), Err)
+}
+
+/// Whether a GPU is not there now.
+pub(crate) fn absent(machine: &Machine, gpu: u32, now: Nanos) -> bool {
+    machine.faults.iter().any(|f| f.kind == Kind::Absent && f.gpu == Some(gpu) && f.active(now))
+}

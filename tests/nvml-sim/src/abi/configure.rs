@@ -1,0 +1,44 @@
+//! The symbols that NVIDIA's library does not have. Their presence tells a program that the GPUs are simulated.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use nvml_wrapper_sys::bindings::nvmlReturn_t;
+
+use super::answer;
+use crate::code::Code;
+use crate::library::{self, Told};
+
+/// This library's own version.
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => panic!("a version holds no NUL"),
+};
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSimVersion() -> *const c_char {
+    VERSION.as_ptr()
+}
+
+/// Says what to simulate, before the library is opened; it wins over the environment. NULL leaves a setting as it is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlSimConfigure(
+    scenario: *const c_char,
+    procfs: *const c_char,
+    control: *const c_char,
+) -> nvmlReturn_t {
+    let bytes = |text: *const c_char| {
+        // SAFETY: the caller gives NULL or a C string.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+    };
+    let path = |text| bytes(text).map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));
+    answer(|| {
+        let scenario = bytes(scenario).map(|name| String::from_utf8(name.to_vec())).transpose();
+        let scenario = scenario.map_err(|_| Code::INVALID_ARGUMENT)?;
+        if scenario.as_deref() == Some("") {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        library::tell(Told { scenario, procfs: path(procfs), control: path(control) })
+    })
+}

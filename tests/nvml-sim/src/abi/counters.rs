@@ -1,0 +1,146 @@
+//! Errors of the memory: ECC, remapped rows, retired pages.
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::output::{get, put};
+use super::{On, device_calls};
+use crate::catalog::Ecc;
+use crate::code::{Answer, Code};
+
+/// Errors of one kind; the simulator does not tell those since the driver's start from those of all time.
+fn ecc_errors(on: &On, kind: sys::nvmlMemoryErrorType_t, counter: sys::nvmlEccCounterType_t) -> Answer<u64> {
+    on.whole()?;
+    if on.gpu.model.ecc != Ecc::On {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    if counter >= sys::nvmlEccCounterType_enum_NVML_ECC_COUNTER_TYPE_COUNT {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    match kind {
+        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED => Ok(on.gpu.errors.ecc_corrected),
+        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED => Ok(on.gpu.errors.ecc_uncorrected),
+        _ => Err(Code::INVALID_ARGUMENT),
+    }
+}
+
+fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
+    on.whole()?;
+    match on.gpu.model.ecc {
+        Ecc::On => Ok(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED),
+        Ecc::Off => Ok(sys::nvmlEnableState_enum_NVML_FEATURE_DISABLED),
+        Ecc::Absent => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+fn remaps(on: &On) -> Answer {
+    on.whole()?;
+    match on.gpu.model.remaps_rows && on.gpu.errors.retired_pages.is_none() {
+        true => Ok(()),
+        false => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+/// How many pages were retired for a cause.
+fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
+    on.whole()?;
+    let pages = on.gpu.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;
+    pages.get(cause as usize).copied().ok_or(Code::INVALID_ARGUMENT)
+}
+
+/// Writes the pages' addresses and, where asked for, the times.
+unsafe fn put_pages(
+    on: &On,
+    cause: sys::nvmlPageRetirementCause_t,
+    count: *mut c_uint,
+    addresses: *mut c_ulonglong,
+    times: Option<*mut c_ulonglong>,
+) -> Answer {
+    let pages = retired(on, cause)?;
+    // SAFETY: the caller's pointers, with room for as many as `count` says.
+    unsafe {
+        let room = get(count)?;
+        put(count, pages)?;
+        if room < pages {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        for page in 0..pages {
+            put(addresses.wrapping_add(page as usize), c_ulonglong::from(page + 1) << 16)?;
+            if let Some(times) = times {
+                put(times.wrapping_add(page as usize), 1_600_000_000)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+device_calls! {
+    fn nvmlDeviceGetEccMode(current: *mut sys::nvmlEnableState_t, pending: *mut sys::nvmlEnableState_t) |on| {
+        let mode = ecc_mode(on)?;
+        put(current, mode)?;
+        put(pending, mode)
+    }
+    fn nvmlDeviceGetTotalEccErrors(
+        kind: sys::nvmlMemoryErrorType_t,
+        counter: sys::nvmlEccCounterType_t,
+        errors: *mut c_ulonglong,
+    ) |on| {
+        put(errors, ecc_errors(on, kind, counter)?)
+    }
+    fn nvmlDeviceGetDetailedEccErrors(
+        kind: sys::nvmlMemoryErrorType_t,
+        counter: sys::nvmlEccCounterType_t,
+        errors: *mut sys::nvmlEccErrorCounts_t,
+    ) |on| {
+        let deviceMemory = ecc_errors(on, kind, counter)?;
+        put(errors, sys::nvmlEccErrorCounts_t { l1Cache: 0, l2Cache: 0, deviceMemory, registerFile: 0 })
+    }
+    /// Device memory and SRAM are counted, nothing else is (recorded).
+    fn nvmlDeviceGetMemoryErrorCounter(
+        kind: sys::nvmlMemoryErrorType_t,
+        counter: sys::nvmlEccCounterType_t,
+        place: sys::nvmlMemoryLocation_t,
+        errors: *mut c_ulonglong,
+    ) |on| {
+        let counted = ecc_errors(on, kind, counter)?;
+        match place {
+            sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => put(errors, counted),
+            sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_SRAM => put(errors, 0),
+            place if place < sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_COUNT => Err(Code::NOT_SUPPORTED),
+            _ => Err(Code::INVALID_ARGUMENT),
+        }
+    }
+    fn nvmlDeviceGetRemappedRows(
+        correctable: *mut c_uint,
+        uncorrectable: *mut c_uint,
+        pending: *mut c_uint,
+        failed: *mut c_uint,
+    ) |on| {
+        remaps(on)?;
+        let errors = &on.gpu.errors;
+        put(correctable, errors.remapped_correctable)?;
+        put(uncorrectable, errors.remapped_uncorrectable)?;
+        put(pending, c_uint::from(errors.remap_pending))?;
+        put(failed, c_uint::from(errors.remap_failed))
+    }
+    fn nvmlDeviceGetRetiredPages(
+        cause: sys::nvmlPageRetirementCause_t,
+        count: *mut c_uint,
+        addresses: *mut c_ulonglong,
+    ) |on| {
+        put_pages(on, cause, count, addresses, None)
+    }
+    fn nvmlDeviceGetRetiredPages_v2(
+        cause: sys::nvmlPageRetirementCause_t,
+        count: *mut c_uint,
+        addresses: *mut c_ulonglong,
+        times: *mut c_ulonglong,
+    ) |on| {
+        put_pages(on, cause, count, addresses, Some(times))
+    }
+    fn nvmlDeviceGetRetiredPagesPendingStatus(pending: *mut sys::nvmlEnableState_t) |on| {
+        retired(on, 0)?;
+        put(pending, sys::nvmlEnableState_enum_NVML_FEATURE_DISABLED)
+    }
+}

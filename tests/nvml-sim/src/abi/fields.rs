@@ -1,0 +1,99 @@
+//! `nvmlDeviceGetFieldValues`: each field answers for itself.
+
+use std::ffi::c_int;
+
+use nvml_wrapper_sys::bindings as sys;
+use sys::field_id as id;
+
+use super::{On, device_calls};
+use crate::catalog::Ecc;
+use crate::clock;
+use crate::code::{Answer, Code};
+
+/// A value as NVML types it.
+enum Value {
+    Int(u32),
+    Signed(i32),
+    Long(u64),
+}
+
+/// Fields that `nvml.h` declares no farther than this.
+const LAST_FIELD: u32 = 300;
+/// Power now and on average, and the limit in force; nvml-wrapper-sys has no names for them (`nvml.h` 13).
+const POWER_AVERAGE: u32 = 185;
+const POWER_INSTANT: u32 = 186;
+const POWER_LIMIT: u32 = 190;
+
+fn value(on: &On, field: u32) -> Answer<Value> {
+    on.whole()?;
+    let errors = &on.gpu.errors;
+    let ecc = |count: u64| if on.gpu.model.ecc == Ecc::On { Ok(Value::Long(count)) } else { Err(Code::NOT_SUPPORTED) };
+    let rows = |count: u32| match on.gpu.model.remaps_rows && errors.retired_pages.is_none() {
+        true => Ok(Value::Long(count.into())),
+        false => Err(Code::NOT_SUPPORTED),
+    };
+    let pages =
+        |cause: usize| errors.retired_pages.map(|pages| Value::Long(pages[cause].into())).ok_or(Code::NOT_SUPPORTED);
+    let link = |count: u32| if on.gpu.model.pcie.is_some() { Ok(Value::Int(count)) } else { Err(Code::NOT_SUPPORTED) };
+    let milliwatts = |watts: f64| Ok(Value::Int((watts * 1e3) as u32));
+    match field {
+        id::NVML_FI_DEV_ECC_CURRENT => match on.gpu.model.ecc {
+            Ecc::Absent => Err(Code::NOT_SUPPORTED),
+            ecc => Ok(Value::Long((ecc == Ecc::On).into())),
+        },
+        id::NVML_FI_DEV_ECC_SBE_VOL_TOTAL | id::NVML_FI_DEV_ECC_SBE_AGG_TOTAL => ecc(errors.ecc_corrected),
+        id::NVML_FI_DEV_ECC_DBE_VOL_TOTAL | id::NVML_FI_DEV_ECC_DBE_AGG_TOTAL => ecc(errors.ecc_uncorrected),
+        id::NVML_FI_DEV_RETIRED_SBE => pages(0),
+        id::NVML_FI_DEV_RETIRED_DBE => pages(1),
+        id::NVML_FI_DEV_RETIRED_PENDING => pages(0).map(|_| Value::Long(0)),
+        // Memory is a little cooler than the chip when idle and follows it (recorded: 35 to 33, 41 to 49).
+        id::NVML_FI_DEV_MEMORY_TEMP if on.gpu.model.memory_sensor => {
+            Ok(Value::Int((19.0 + on.machine.temperature(on.gpu, on.now) * 0.46) as u32))
+        }
+        id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION => Ok(Value::Long(on.machine.energy(on.gpu, on.now))),
+        id::NVML_FI_DEV_PCIE_REPLAY_COUNTER => link(errors.pcie_replays),
+        id::NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER => link(0),
+        id::NVML_FI_DEV_REMAPPED_COR => rows(errors.remapped_correctable),
+        id::NVML_FI_DEV_REMAPPED_UNC => rows(errors.remapped_uncorrectable),
+        id::NVML_FI_DEV_REMAPPED_PENDING => rows(errors.remap_pending.into()),
+        id::NVML_FI_DEV_REMAPPED_FAILURE => rows(errors.remap_failed.into()),
+        POWER_AVERAGE | POWER_INSTANT => milliwatts(on.machine.power(on.gpu, on.now)),
+        POWER_LIMIT if on.gpu.model.pcie.is_some() => milliwatts(on.gpu.model.power[2]),
+        // Shutdown and slowdown as distances from the target temperature (recorded).
+        193 if on.gpu.model.memory_sensor => Ok(Value::Signed(-8)),
+        194 if on.gpu.model.memory_sensor => Ok(Value::Signed(-2)),
+        195 | 196 if on.gpu.model.memory_sensor => Ok(Value::Signed(0)),
+        field if field == 0 || field > LAST_FIELD => Err(Code::INVALID_ARGUMENT),
+        _ => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+device_calls! {
+    fn nvmlDeviceGetFieldValues(count: c_int, values: *mut sys::nvmlFieldValue_t) |on| {
+        if values.is_null() || count < 1 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        for at in 0..count as usize {
+            let field = &mut *values.add(at);
+            field.timestamp = (clock::zero() + on.now) / 1_000;
+            field.latencyUsec = 0;
+            field.nvmlReturn = sys::nvmlReturn_enum_NVML_SUCCESS;
+            match value(on, field.fieldId) {
+                Ok(Value::Int(v)) => {
+                    field.valueType = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
+                    field.value = sys::nvmlValue_t { uiVal: v };
+                }
+                Ok(Value::Signed(v)) => {
+                    field.valueType = sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT;
+                    field.value = sys::nvmlValue_t { siVal: v };
+                }
+                Ok(Value::Long(v)) => {
+                    field.valueType = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+                    field.value = sys::nvmlValue_t { ullVal: v };
+                }
+                Err(code) => field.nvmlReturn = code.0,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Memory: total = reserved + used + free; the first version of the call counts what is reserved as used.
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::output::{check_version, put, struct_version};
+use super::{On, device_calls};
+use crate::code::{Answer, Code};
+
+/// Bytes.
+struct Memory {
+    total: u64,
+    reserved: u64,
+    used: u64,
+}
+
+/// A MIG device's memory is what its profile gives it, all of it to be had.
+fn memory(on: &On) -> Answer<Memory> {
+    if on.gpu.memory_unsupported {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    let (total, reserved) = match on.instance {
+        Some(instance) => (instance.load.capacity(), 0),
+        None => (on.gpu.model.total, on.gpu.model.reserved),
+    };
+    Ok(Memory { total, reserved, used: on.machine.used(on.gpu, on.instance, on.now) })
+}
+
+/// What BAR1 maps without a process, and more with the first one (as recorded).
+const BAR1_IDLE: u64 = 1_703_936;
+const BAR1_BUSY: u64 = 65_536;
+
+device_calls! {
+    fn nvmlDeviceGetMemoryInfo(info: *mut sys::nvmlMemory_t) |on| {
+        let Memory { total, reserved, used } = memory(on)?;
+        let used = used + reserved;
+        put(info, sys::nvmlMemory_t { total, free: total - used, used })
+    }
+    fn nvmlDeviceGetMemoryInfo_v2(info: *mut sys::nvmlMemory_v2_t) |on| {
+        // Recorded: this call answers a wrong version like a call that is not there.
+        check_version(info, 2).map_err(|code| match code {
+            Code::ARGUMENT_VERSION_MISMATCH => Code::FUNCTION_NOT_FOUND,
+            code => code,
+        })?;
+        let Memory { total, reserved, used } = memory(on)?;
+        let version = struct_version::<sys::nvmlMemory_v2_t>(2);
+        put(info, sys::nvmlMemory_v2_t { version, total, reserved, free: total - reserved - used, used })
+    }
+    fn nvmlDeviceGetBAR1MemoryInfo(info: *mut sys::nvmlBAR1Memory_t) |on| {
+        on.whole()?;
+        let total = on.gpu.model.bar1;
+        if total == 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let mapped = match on.machine.used(on.gpu, None, on.now) {
+            0 => BAR1_IDLE,
+            used => used + BAR1_IDLE + BAR1_BUSY,
+        };
+        let used = mapped.min(total);
+        put(info, sys::nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used })
+    }
+    fn nvmlDeviceGetConfComputeMemSizeInfo(info: *mut sys::nvmlConfComputeMemSizeInfo_t) |on| {
+        let Memory { total, reserved, .. } = memory(on)?;
+        // Recorded on an H200: nothing protected, all that can be had unprotected.
+        let unprotectedMemSizeKib = (total - reserved) / 1024;
+        put(info, sys::nvmlConfComputeMemSizeInfo_t { protectedMemSizeKib: 0, unprotectedMemSizeKib })
+    }
+}

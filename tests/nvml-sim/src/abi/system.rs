@@ -1,0 +1,61 @@
+//! Opening, closing, versions.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use nvml_wrapper_sys::bindings::nvmlReturn_t;
+
+use super::output::{put, put_text};
+use super::{answer, system_calls};
+use crate::code::{Code, text};
+use crate::library;
+
+/// The calls that need no open library.
+pub(super) const OPENING: &[&str] =
+    &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString"];
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
+    answer(|| library::open("nvmlInit_v2"))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit() -> nvmlReturn_t {
+    answer(|| library::open("nvmlInit"))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
+    answer(|| library::open("nvmlInitWithFlags"))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    answer(library::close)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
+    text(result).as_ptr()
+}
+
+system_calls! {
+    fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) |sim| {
+        put_text(version, length, sim.machine.driver.as_bytes())
+    }
+    fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) |sim| {
+        put_text(version, length, sim.machine.nvml.as_bytes())
+    }
+    fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
+    fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
+    /// Cut to the caller's room, as NVML does.
+    fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) |sim| {
+        let living = sim.machine.processes.iter().find(|process| {
+            process.life(sim.now).is_some_and(|life| process.pid(life.number) == pid)
+        });
+        let program = living.and_then(|process| process.identity.command.first()).ok_or(Code::NOT_FOUND)?;
+        if length == 0 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        put_text(name, length, &program[..program.len().min(length as usize - 1)])
+    }
+}

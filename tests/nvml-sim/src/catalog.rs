@@ -1,0 +1,259 @@
+//! The GPU models: one table of true sizes and limits. Nothing else in the simulator knows a model by name.
+//!
+//! The H200 is as recorded on a real one (driver 580.159.04); the others have the sizes that `nvidia-smi` shows for
+//! them and the limits of their published specifications.
+
+pub(crate) mod mig;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use mig::Profile;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// ECC as it comes from the factory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ecc {
+    /// On.
+    On,
+    /// The board has it, switched off.
+    Off,
+    /// The board has none.
+    Absent,
+}
+
+/// A GPU model.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// As a scenario names it.
+    pub(crate) key: &'static str,
+    /// As NVML names it.
+    pub(crate) name: &'static str,
+    pub(crate) architecture: u32,
+    pub(crate) brand: u32,
+    pub(crate) capability: (i32, i32),
+    /// Bytes; with `unified`, of the memory shared with the CPU.
+    pub(crate) total: u64,
+    /// Bytes that driver and firmware keep.
+    pub(crate) reserved: u64,
+    /// Memory is the system's: NVML answers no memory info.
+    pub(crate) unified: bool,
+    pub(crate) bar1: u64,
+    pub(crate) cores: u32,
+    pub(crate) bus_width: u32,
+    /// MHz: graphics and SM, memory, video.
+    pub(crate) clocks: [u32; 3],
+    /// MHz with no process on the GPU.
+    pub(crate) idle_clock: u32,
+    /// Watts: with no process, with a context that does nothing, at the default limit, the least limit.
+    pub(crate) power: [f64; 4],
+    /// Degrees Celsius: idle, at full power.
+    pub(crate) temperature: [f64; 2],
+    /// Degrees Celsius: shutdown, slowdown, memory, GPU maximum.
+    pub(crate) thresholds: [u32; 4],
+    /// Whether the memory has a temperature sensor.
+    pub(crate) memory_sensor: bool,
+    /// PCIe generation and width; `None` where the GPU sits on no PCIe link of its own.
+    pub(crate) pcie: Option<(u32, u32)>,
+    pub(crate) pci_device: u32,
+    pub(crate) pci_subsystem: u32,
+    pub(crate) vbios: &'static str,
+    pub(crate) part: &'static str,
+    pub(crate) fans: u32,
+    pub(crate) ecc: Ecc,
+    pub(crate) remaps_rows: bool,
+    /// Whether the performance state falls when idle, as on boards with a display.
+    pub(crate) drops_state: bool,
+    pub(crate) mig: &'static [Profile],
+}
+
+/// A board for servers; each model says where it differs.
+const SERVER: Model = Model {
+    key: "",
+    name: "",
+    architecture: sys::NVML_DEVICE_ARCH_HOPPER,
+    brand: sys::nvmlBrandType_enum_NVML_BRAND_NVIDIA,
+    capability: (9, 0),
+    total: 0,
+    reserved: 0,
+    unified: false,
+    bar1: 0,
+    cores: 16896,
+    bus_width: 5120,
+    clocks: [1980, 2619, 1545],
+    idle_clock: 345,
+    power: [70.0, 115.0, 700.0, 200.0],
+    temperature: [30.0, 56.0],
+    thresholds: [95, 89, 95, 87],
+    memory_sensor: true,
+    pcie: Some((5, 16)),
+    pci_device: 0,
+    pci_subsystem: 0,
+    vbios: "",
+    part: "",
+    fans: 0,
+    ecc: Ecc::On,
+    remaps_rows: true,
+    drops_state: false,
+    mig: &[],
+};
+
+const AMPERE: Model = Model {
+    architecture: sys::NVML_DEVICE_ARCH_AMPERE,
+    capability: (8, 0),
+    cores: 6912,
+    idle_clock: 210,
+    power: [52.0, 78.0, 400.0, 100.0],
+    temperature: [29.0, 62.0],
+    thresholds: [95, 92, 95, 85],
+    pcie: Some((4, 16)),
+    vbios: "92.00.45.00.05",
+    ..SERVER
+};
+
+/// All models.
+pub(crate) const MODELS: &[Model] = &[
+    Model {
+        key: "H200",
+        name: "NVIDIA H200",
+        total: 150_754_820_096,
+        reserved: 644_939_776,
+        bar1: 256 * GIB,
+        bus_width: 6016,
+        clocks: [1980, 3201, 1545],
+        power: [77.5, 119.0, 700.0, 200.0],
+        pci_device: 0x2335_10DE,
+        pci_subsystem: 0x18BF_10DE,
+        vbios: "96.00.A5.00.1A",
+        part: "900-21010-0040-000",
+        mig: mig::H200,
+        ..SERVER
+    },
+    Model {
+        key: "H100",
+        name: "NVIDIA H100 80GB HBM3",
+        total: 81_559 * MIB,
+        reserved: 551 * MIB,
+        bar1: 128 * GIB,
+        pci_device: 0x2330_10DE,
+        pci_subsystem: 0x16C1_10DE,
+        vbios: "96.00.89.00.01",
+        part: "692-2G520-0200-000",
+        mig: mig::H100,
+        ..SERVER
+    },
+    Model {
+        key: "A100-80GB",
+        name: "NVIDIA A100-SXM4-80GB",
+        total: 81_920 * MIB,
+        reserved: 634 * MIB,
+        bar1: 128 * GIB,
+        clocks: [1410, 1593, 1290],
+        pci_device: 0x20B2_10DE,
+        pci_subsystem: 0x147F_10DE,
+        part: "692-2G506-0212-002",
+        mig: mig::A100_80,
+        ..AMPERE
+    },
+    Model {
+        key: "A100-40GB",
+        name: "NVIDIA A100-SXM4-40GB",
+        total: 40_960 * MIB,
+        reserved: 571 * MIB,
+        bar1: 64 * GIB,
+        clocks: [1410, 1215, 1290],
+        pci_device: 0x20B0_10DE,
+        pci_subsystem: 0x134F_10DE,
+        part: "692-2G506-0200-002",
+        mig: mig::A100_40,
+        ..AMPERE
+    },
+    Model {
+        key: "L4",
+        name: "NVIDIA L4",
+        architecture: sys::NVML_DEVICE_ARCH_ADA,
+        capability: (8, 9),
+        total: 23_034 * MIB,
+        reserved: 484 * MIB,
+        bar1: 32 * GIB,
+        cores: 7424,
+        bus_width: 192,
+        clocks: [2040, 6251, 1770],
+        idle_clock: 210,
+        power: [16.0, 28.0, 72.0, 40.0],
+        temperature: [38.0, 74.0],
+        thresholds: [101, 96, 0, 85],
+        memory_sensor: false,
+        pcie: Some((4, 16)),
+        pci_device: 0x27B8_10DE,
+        pci_subsystem: 0x16CA_10DE,
+        vbios: "95.04.29.00.06",
+        part: "900-2G193-0000-001",
+        drops_state: true,
+        ..SERVER
+    },
+    Model {
+        key: "RTX 4090",
+        name: "NVIDIA GeForce RTX 4090",
+        architecture: sys::NVML_DEVICE_ARCH_ADA,
+        brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
+        capability: (8, 9),
+        total: 24_564 * MIB,
+        reserved: 399 * MIB,
+        bar1: 32 * GIB,
+        cores: 16384,
+        bus_width: 384,
+        clocks: [3105, 10501, 2415],
+        idle_clock: 210,
+        power: [22.0, 58.0, 450.0, 150.0],
+        temperature: [36.0, 71.0],
+        thresholds: [100, 97, 0, 90],
+        memory_sensor: false,
+        pcie: Some((4, 16)),
+        pci_device: 0x2684_10DE,
+        pci_subsystem: 0x16F3_10DE,
+        vbios: "95.02.3C.00.8C",
+        part: "",
+        fans: 2,
+        ecc: Ecc::Off,
+        remaps_rows: false,
+        drops_state: true,
+        ..SERVER
+    },
+    Model {
+        key: "GB10",
+        name: "NVIDIA GB10",
+        architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
+        capability: (12, 1),
+        total: 119 * GIB,
+        unified: true,
+        cores: 6144,
+        bus_width: 256,
+        clocks: [3003, 0, 0],
+        idle_clock: 208,
+        power: [4.5, 11.0, 140.0, 5.0],
+        temperature: [39.0, 78.0],
+        thresholds: [0, 0, 0, 0],
+        memory_sensor: false,
+        pcie: None,
+        pci_device: 0x2E12_10DE,
+        vbios: "9A.0B.1F.00.00",
+        ecc: Ecc::Absent,
+        remaps_rows: false,
+        drops_state: true,
+        ..SERVER
+    },
+];
+
+impl Model {
+    /// The model that a scenario names; the case of letters does not matter.
+    pub(crate) fn named(key: &str) -> Option<&'static Self> {
+        MODELS.iter().find(|model| model.key.eq_ignore_ascii_case(key))
+    }
+
+    /// Bytes that processes can have.
+    pub(crate) fn allocatable(&self) -> u64 {
+        self.total - self.reserved
+    }
+}

@@ -1,0 +1,34 @@
+//! The scenario's time: nanoseconds since its zero, which may lie in the past of this process or of another one.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds of the scenario's time, or a span of them.
+pub(crate) type Nanos = i64;
+
+/// A second.
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
+/// Unix time of the scenario's zero, in nanoseconds.
+static ZERO: AtomicI64 = AtomicI64::new(0);
+
+/// Nanoseconds of unix time.
+pub(crate) fn unix_now() -> Nanos {
+    // The clock stands after 1970 and before 2262, or everything on this machine is wrong.
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Nanos::try_from(d.as_nanos()).ok()).unwrap_or(0)
+}
+
+/// Sets the scenario's zero.
+pub(crate) fn set_zero(unix: Nanos) {
+    ZERO.store(unix, Ordering::Relaxed);
+}
+
+/// Unix time of the scenario's zero.
+pub(crate) fn zero() -> Nanos {
+    ZERO.load(Ordering::Relaxed)
+}
+
+/// The scenario's time now, never before its zero.
+pub(crate) fn now() -> Nanos {
+    (unix_now() - zero()).max(0)
+}

@@ -1,0 +1,122 @@
+//! The control file: what is added to the scenario while the machine runs.
+//!
+//! An entry that names no time of its own begins when it first stood in the file, and keeps that time while the rest
+//! of the file changes around it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::clock::Nanos;
+use crate::scenario::grammar::Control;
+use crate::scenario::{Problem, parse_control};
+
+/// The file's content with the times at which its entries appeared.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    pub(crate) file: String,
+    pub(crate) control: Control,
+    pub(crate) process_since: Vec<Nanos>,
+    pub(crate) xid_since: Vec<Nanos>,
+    pub(crate) fault_since: Vec<Nanos>,
+}
+
+/// Watches the file.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    path: PathBuf,
+    seen: Option<Stamp>,
+    overlay: Option<Overlay>,
+}
+
+/// What changes when a file is written or replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(path).ok()?;
+        Some(Self { inode: meta.ino(), size: meta.size(), modified: (meta.mtime(), meta.mtime_nsec()) })
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, seen: None, overlay: None }
+    }
+
+    /// Reads the file if it changed. `true`: the overlay is another one.
+    ///
+    /// # Errors
+    /// What is wrong with the file; the overlay stays as it was, and the same content is not complained of again.
+    pub(crate) fn refresh(&mut self, now: Nanos) -> Result<bool, Problem> {
+        let stamp = Stamp::of(&self.path);
+        if stamp == self.seen {
+            return Ok(false);
+        }
+        self.seen = stamp;
+        let Some(_) = stamp else {
+            return Ok(self.overlay.take().is_some());
+        };
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            // Gone between the two looks; the next look sees that.
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(cause) => return Err(Problem::Unreadable { file: self.path.display().to_string(), cause }),
+        };
+        let control = parse_control(&self.path, &text)?;
+        self.overlay = Some(self.timed(control, now));
+        Ok(true)
+    }
+
+    pub(crate) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
+    }
+
+    fn timed(&self, control: Control, now: Nanos) -> Overlay {
+        let before = self.overlay.as_ref();
+        let process_since = since(&control.process, before.map(|o| (&o.control.process, &o.process_since)), now);
+        let xid_since = since(&control.xid, before.map(|o| (&o.control.xid, &o.xid_since)), now);
+        let fault_since = since(&control.fault, before.map(|o| (&o.control.fault, &o.fault_since)), now);
+        Overlay { file: self.path.display().to_string(), control, process_since, xid_since, fault_since }
+    }
+}
+
+/// Since when each entry stands there.
+fn since<T: PartialEq>(entries: &[T], before: Option<(&Vec<T>, &Vec<Nanos>)>, now: Nanos) -> Vec<Nanos> {
+    let known = |entry: &T| {
+        let (entries, times) = before?;
+        entries.iter().position(|known| known == entry).map(|at| times[at])
+    };
+    entries.iter().map(|entry| known(entry).unwrap_or(now)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_keeps_its_time_while_the_file_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let mut watch = Watch::new(path.clone());
+        assert!(!watch.refresh(1).unwrap());
+        std::fs::write(&path, "[[xid]]\ncode = 31\n").unwrap();
+        assert!(watch.refresh(2).unwrap());
+        assert!(!watch.refresh(3).unwrap());
+        std::fs::write(&path, "[[xid]]\ncode = 43\n[[xid]]\ncode = 31\n").unwrap();
+        assert!(watch.refresh(4).unwrap());
+        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        std::fs::write(&path, "[[xid]]\nkode = 31\n").unwrap();
+        let problem = watch.refresh(5).unwrap_err().to_string();
+        assert!(problem.contains("kode") && problem.contains("control.toml"), "{problem}");
+        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        assert!(!watch.refresh(6).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(watch.refresh(7).unwrap());
+        assert!(watch.overlay().is_none());
+    }
+}

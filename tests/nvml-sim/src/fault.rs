@@ -1,0 +1,88 @@
+//! What goes wrong: which fault meets which call at which time.
+
+use crate::clock::Nanos;
+use crate::code::Code;
+
+/// A fault.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) calls: Calls,
+    /// `None`: every GPU, and the calls that name none.
+    pub(crate) gpu: Option<u32>,
+    pub(crate) kind: Kind,
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
+}
+
+/// Which calls a fault meets.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Calls {
+    /// Every call but those that open and close the library and explain codes.
+    All,
+    /// These.
+    Named(Vec<&'static str>),
+}
+
+/// How it goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// The call answers this.
+    Error(Code),
+    /// The call does not come back before the fault is over.
+    Hang,
+    /// The call takes so much longer.
+    Slow(Nanos),
+    /// A process list grows by so many between asking for its length and fetching it.
+    Grow(u32),
+    /// The GPU is not there.
+    Absent,
+}
+
+/// Calls that `*` leaves alone: without them no program could see what is wrong.
+const SPARED: &[&str] = &[
+    "nvmlInit",
+    "nvmlInit_v2",
+    "nvmlInitWithFlags",
+    "nvmlShutdown",
+    "nvmlErrorString",
+    "nvmlEventSetFree",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetNVMLVersion",
+    "nvmlSystemGetCudaDriverVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetCount_v2",
+];
+
+impl Fault {
+    /// Whether it meets a call now.
+    pub(crate) fn meets(&self, call: &str, gpu: Option<u32>, now: Nanos) -> bool {
+        if !self.active(now) || self.gpu.is_some_and(|of| gpu != Some(of)) {
+            return false;
+        }
+        match &self.calls {
+            Calls::All => !SPARED.contains(&call),
+            Calls::Named(names) => names.contains(&call),
+        }
+    }
+
+    /// Whether it is on now.
+    pub(crate) fn active(&self, now: Nanos) -> bool {
+        (self.from..self.until).contains(&now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_one_gpu_leaves_the_others_and_the_library_alone() {
+        let fault = Fault { calls: Calls::All, gpu: Some(1), kind: Kind::Hang, from: 10, until: 20 };
+        assert!(fault.meets("nvmlDeviceGetName", Some(1), 10));
+        assert!(!fault.meets("nvmlDeviceGetName", Some(1), 20));
+        assert!(!fault.meets("nvmlDeviceGetName", Some(0), 10));
+        assert!(!fault.meets("nvmlEventSetCreate", None, 10));
+        assert!(!fault.meets("nvmlShutdown", Some(1), 10));
+    }
+}

@@ -1,0 +1,236 @@
+//! The library's one state: whether it is open, what it simulates, and the machine that is asked.
+//!
+//! A call reads the machine without a lock. A machine that was replaced stays in memory, because a call that hangs may
+//! still read it; it is replaced only when the scenario or the control file changes.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::clock::{self, Nanos};
+use crate::code::{Answer, Code};
+use crate::control::Watch;
+use crate::machine::Machine;
+use crate::procfs::Tree;
+use crate::scenario::{self, Problem, Source};
+
+/// How long a change of the control file may stay unseen.
+const CONTROL_INTERVAL: Nanos = 4_000_000;
+
+static OPEN: AtomicU32 = AtomicU32::new(0);
+static MACHINE: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
+/// When the control file has to be looked at next (scenario time).
+static NEXT_LOOK: AtomicI64 = AtomicI64::new(Nanos::MAX);
+/// When the set of living processes changes next (scenario time).
+static NEXT_CHANGE: AtomicI64 = AtomicI64::new(Nanos::MAX);
+static INNER: Mutex<Inner> =
+    Mutex::new(Inner { told: Told { scenario: None, procfs: None, control: None }, loaded: None, tree: None });
+
+/// What a program told the library, in place of the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) scenario: Option<String>,
+    pub(crate) procfs: Option<PathBuf>,
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    told: Told,
+    loaded: Option<Loaded>,
+    tree: Option<Tree>,
+}
+
+/// What was loaded, and of which settings.
+#[derive(Debug)]
+struct Loaded {
+    of: Told,
+    source: Source,
+    watch: Option<Watch>,
+}
+
+fn inner() -> MutexGuard<'static, Inner> {
+    // A panic of another call leaves the state whole: every change of it is a single assignment.
+    INNER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One line on standard error: a simulator's only way to say more than a code.
+pub(crate) fn complain(what: &dyn std::fmt::Display) {
+    eprintln!("nvml-sim: {what}");
+}
+
+/// Takes what a program tells before it opens the library.
+///
+/// # Errors
+/// `IN_USE` while the library is open.
+pub(crate) fn tell(told: Told) -> Answer {
+    let mut inner = inner();
+    if OPEN.load(Ordering::Acquire) > 0 {
+        return Err(Code::IN_USE);
+    }
+    inner.told.scenario = told.scenario.or(inner.told.scenario.take());
+    inner.told.procfs = told.procfs.or(inner.told.procfs.take());
+    inner.told.control = told.control.or(inner.told.control.take());
+    Ok(())
+}
+
+/// Opens the library once more; the first time, loads the scenario.
+///
+/// # Errors
+/// `UNKNOWN` for a scenario that is wrong, told on standard error; the code of a fault that meets the call.
+pub(crate) fn open(call: &'static str) -> Answer {
+    let mut inner = inner();
+    if OPEN.load(Ordering::Acquire) == 0 {
+        inner.load()?;
+        look(&mut inner, clock::now());
+    }
+    let Some(machine) = current() else { return Err(Code::UNKNOWN) };
+    drop(inner);
+    crate::abi::pass(machine, call, None, clock::now())?;
+    OPEN.fetch_add(1, Ordering::AcqRel);
+    update_processes();
+    Ok(())
+}
+
+/// Closes the library once.
+///
+/// # Errors
+/// `UNINITIALIZED` when it is not open.
+pub(crate) fn close() -> Answer {
+    OPEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| open.checked_sub(1))
+        .map_or(Err(Code::UNINITIALIZED), |_| Ok(()))
+}
+
+/// The machine, as the control file has it now.
+///
+/// # Errors
+/// `UNINITIALIZED` while the library is not open.
+pub(crate) fn machine(now: Nanos) -> Answer<&'static Machine> {
+    if OPEN.load(Ordering::Acquire) == 0 {
+        return Err(Code::UNINITIALIZED);
+    }
+    if now >= NEXT_LOOK.load(Ordering::Relaxed) {
+        // Whoever comes while another one looks takes the machine as it is.
+        if let Ok(mut inner) = INNER.try_lock() {
+            look(&mut inner, now);
+        }
+    }
+    current().ok_or(Code::UNINITIALIZED)
+}
+
+/// The machine that was built last.
+fn current() -> Option<&'static Machine> {
+    let machine = MACHINE.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or of a leaked box, which is never freed nor changed.
+    unsafe { machine.as_ref() }
+}
+
+/// Brings the invented `/proc` up to date before a call tells of processes.
+pub(crate) fn update_processes() {
+    let now = clock::now();
+    if now < NEXT_CHANGE.load(Ordering::Acquire) {
+        return;
+    }
+    let mut inner = inner();
+    let (Some(machine), Some(tree)) = (current(), inner.tree.as_mut()) else {
+        NEXT_CHANGE.store(Nanos::MAX, Ordering::Release);
+        return;
+    };
+    if let Err(error) = tree.update(machine, now) {
+        complain(&format_args!("{}: {error}", tree.root().display()));
+    }
+    let next = machine.processes.iter().filter_map(|process| process.next_change(now)).min();
+    NEXT_CHANGE.store(next.unwrap_or(Nanos::MAX), Ordering::Release);
+}
+
+/// Looks at the control file and rebuilds the machine if it changed.
+fn look(inner: &mut Inner, now: Nanos) {
+    let Some(Loaded { source, watch: Some(watch), .. }) = &mut inner.loaded else {
+        NEXT_LOOK.store(Nanos::MAX, Ordering::Relaxed);
+        return;
+    };
+    NEXT_LOOK.store(now + CONTROL_INTERVAL, Ordering::Relaxed);
+    let rebuilt = watch.refresh(now).and_then(|changed| match changed {
+        true => Machine::build(source, watch.overlay()).map(Some),
+        false => Ok(None),
+    });
+    match rebuilt {
+        Ok(Some(machine)) => replace(machine),
+        Ok(None) => {}
+        Err(problem) => complain(&problem),
+    }
+}
+
+fn replace(machine: Machine) {
+    MACHINE.store(Box::into_raw(Box::new(machine)), Ordering::Release);
+    NEXT_CHANGE.store(Nanos::MIN, Ordering::Release);
+}
+
+impl Inner {
+    /// Loads the scenario unless it is the one that is loaded.
+    fn load(&mut self) -> Answer {
+        let of = self.told.clone().or_environment();
+        if self.loaded.as_ref().is_some_and(|loaded| loaded.of == of) {
+            if let Some(tree) = &self.tree
+                && !tree.root().exists()
+            {
+                self.tree = None;
+            }
+            return self.take_tree(&of);
+        }
+        set_zero().map_err(|problem| failed(&problem))?;
+        let build = |name: &str| -> Result<(Source, Machine), Problem> {
+            let source = scenario::load(name)?;
+            let machine = Machine::build(&source, None)?;
+            Ok((source, machine))
+        };
+        let (source, machine) = build(of.scenario.as_deref().unwrap_or("demo")).map_err(|problem| failed(&problem))?;
+        self.tree = None;
+        self.take_tree(&of)?;
+        replace(machine);
+        let watch = of.control.clone().map(Watch::new);
+        self.loaded = Some(Loaded { of, source, watch });
+        Ok(())
+    }
+
+    fn take_tree(&mut self, of: &Told) -> Answer {
+        if let (None, Some(root)) = (&self.tree, &of.procfs) {
+            let tree = Tree::take(root.clone());
+            self.tree = Some(tree.map_err(|error| failed(&format_args!("{}: {error}", root.display())))?);
+            NEXT_CHANGE.store(Nanos::MIN, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+fn failed(problem: &dyn std::fmt::Display) -> Code {
+    complain(problem);
+    Code::UNKNOWN
+}
+
+/// Scenario time 0 is what the environment says, else the first opening.
+fn set_zero() -> Result<(), String> {
+    let zero = match std::env::var("NVML_SIM_EPOCH") {
+        Err(_) if clock::zero() != 0 => return Ok(()),
+        Err(_) => clock::unix_now(),
+        Ok(text) => match text.trim().parse::<f64>() {
+            Ok(seconds) if (0.0..=9e9).contains(&seconds) => (seconds * clock::SECOND as f64) as Nanos,
+            _ => return Err(format!("NVML_SIM_EPOCH: `{text}` is not a unix time in seconds")),
+        },
+    };
+    clock::set_zero(zero);
+    Ok(())
+}
+
+impl Told {
+    /// What the program did not tell stands in the environment.
+    fn or_environment(self) -> Self {
+        let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let scenario = || std::env::var("NVML_SIM_SCENARIO").ok().filter(|value| !value.is_empty());
+        Self {
+            scenario: self.scenario.or_else(scenario),
+            procfs: self.procfs.or_else(|| path("NVML_SIM_PROCFS")),
+            control: self.control.or_else(|| path("NVML_SIM_CONTROL")),
+        }
+    }
+}

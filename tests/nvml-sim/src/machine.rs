@@ -1,0 +1,162 @@
+//! The simulated machine: a checked scenario, ready to be asked at any time.
+//!
+//! A machine never changes. Whatever it answers follows from itself and the time asked for.
+
+pub(crate) mod activity;
+mod build;
+pub(crate) mod energy;
+pub(crate) mod memory;
+mod pids;
+pub(crate) mod process;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
+
+use crate::catalog::Model;
+use crate::catalog::mig::Profile;
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::scenario::grammar;
+use memory::Load;
+use process::{Process, ProcessList};
+
+/// NVML's id where there is no instance.
+pub(crate) const NO_INSTANCE: u32 = u32::MAX;
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) driver: String,
+    pub(crate) nvml: String,
+    pub(crate) cuda: u32,
+    /// Calls that this driver does not have.
+    pub(crate) missing: Vec<&'static str>,
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) xids: Vec<Xid>,
+    pub(crate) faults: Vec<Fault>,
+    /// The invented users by uid.
+    pub(crate) users: BTreeMap<u32, String>,
+}
+
+/// A GPU.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    pub(crate) index: u32,
+    pub(crate) model: &'static Model,
+    pub(crate) uuid: String,
+    pub(crate) serial: String,
+    /// The PCI bus number; domain and device are 0.
+    pub(crate) bus: u32,
+    pub(crate) key: u64,
+    pub(crate) memory_unsupported: bool,
+    pub(crate) accounting: bool,
+    /// Degrees Celsius, where the scenario fixes it.
+    pub(crate) temperature: Option<f64>,
+    /// Watts, where the scenario fixes it.
+    pub(crate) power: Option<f64>,
+    pub(crate) unsupported: Vec<&'static str>,
+    pub(crate) errors: grammar::Errors,
+    /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
+    pub(crate) mig: Option<Vec<Option<Instance>>>,
+    /// All processes of the GPU, as indexes into [`Machine::processes`].
+    pub(crate) members: Vec<u32>,
+    /// What they hold; with MIG it is the instances' loads that count.
+    pub(crate) load: Load,
+    /// How often a list that grows has been asked for in vain.
+    pub(crate) growth: AtomicU32,
+}
+
+/// A MIG device: a GPU instance with one compute instance.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) index: u32,
+    pub(crate) profile: &'static Profile,
+    pub(crate) uuid: String,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+    pub(crate) load: Load,
+}
+
+/// A critical error, once or again and again.
+#[derive(Debug)]
+pub(crate) struct Xid {
+    pub(crate) gpu: u32,
+    pub(crate) code: u32,
+    pub(crate) at: Nanos,
+    pub(crate) every: Option<Nanos>,
+}
+
+impl Xid {
+    /// The first time at or after `since`.
+    pub(crate) fn next(&self, since: Nanos) -> Option<Nanos> {
+        match self.every {
+            _ if since <= self.at => Some(self.at),
+            None => None,
+            Some(every) => {
+                let rounds = (since - self.at + every - 1) / every;
+                rounds.checked_mul(every)?.checked_add(self.at)
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// What the processes of one GPU or MIG device hold now.
+    pub(crate) fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
+        match (instance, &gpu.mig) {
+            (Some(instance), _) => instance.load.used(&self.processes, now),
+            (None, None) => gpu.load.used(&self.processes, now),
+            (None, Some(mig)) => mig.iter().flatten().map(|i| i.load.used(&self.processes, now)).sum(),
+        }
+    }
+
+    /// The living processes of a list of one GPU or MIG device, in order, with what NVML tells of them.
+    pub(crate) fn listed(
+        &self,
+        gpu: &Gpu,
+        instance: Option<&Instance>,
+        list: ProcessList,
+        now: Nanos,
+        mut tell: impl FnMut(&Listed),
+    ) {
+        let mut in_scope = |load: &Load, ids: (u32, u32)| {
+            load.each(&self.processes, now, |process, life, held| {
+                if process.lists.contains(list) {
+                    let memory = process.memory.is_some().then_some(held);
+                    tell(&Listed { pid: process.pid(life.number), memory, ids });
+                }
+            });
+        };
+        match (instance, &gpu.mig) {
+            (Some(i), _) => in_scope(&i.load, (i.gpu_instance, i.compute_instance)),
+            (None, None) => in_scope(&gpu.load, (NO_INSTANCE, NO_INSTANCE)),
+            (None, Some(mig)) => {
+                mig.iter().flatten().for_each(|i| in_scope(&i.load, (i.gpu_instance, i.compute_instance)));
+            }
+        }
+    }
+}
+
+/// A process as a list tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) pid: u32,
+    /// Bytes; `None` where NVML does not tell.
+    pub(crate) memory: Option<u64>,
+    /// GPU instance and compute instance.
+    pub(crate) ids: (u32, u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Xid;
+
+    #[test]
+    fn an_xid_comes_again_at_its_period() {
+        let xid = Xid { gpu: 0, code: 31, at: 30, every: Some(10) };
+        assert_eq!([0, 30, 31, 40, 41].map(|since| xid.next(since)), [30, 30, 40, 40, 50].map(Some));
+        let once = Xid { every: None, ..xid };
+        assert_eq!([0, 30, 31].map(|since| once.next(since)), [Some(30), Some(30), None]);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a GPU does: utilization, power, temperature, clocks. All of it follows from its processes.
+
+use super::{Gpu, Instance, Machine};
+use crate::clock::{Nanos, SECOND};
+use crate::stable_hash::fraction;
+
+/// The driver looks at a GPU this often; between, it answers what it saw last.
+pub(crate) const LOOK: Nanos = SECOND / 5;
+
+/// What a GPU does at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Activity {
+    /// Living processes.
+    pub(crate) processes: usize,
+    /// Share of time in which a kernel runs.
+    pub(crate) busy: f64,
+}
+
+impl Machine {
+    /// What a GPU or MIG device did at the driver's last look.
+    pub(crate) fn activity(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> Activity {
+        let look = now - now % LOOK;
+        let (mut processes, mut busy) = (0, 0.0);
+        let mut add = |load: &super::Load| {
+            load.each(&self.processes, look, |process, life, _| {
+                processes += 1;
+                busy += process.busy(life, look);
+            });
+        };
+        match (instance, &gpu.mig) {
+            (Some(instance), _) => add(&instance.load),
+            (None, None) => add(&gpu.load),
+            (None, Some(mig)) => mig.iter().flatten().for_each(|instance| {
+                add(&instance.load);
+            }),
+        }
+        Activity { processes, busy: busy.min(1.0) }
+    }
+
+    /// Watts.
+    pub(crate) fn power(&self, gpu: &Gpu, now: Nanos) -> f64 {
+        if let Some(fixed) = gpu.power {
+            return fixed;
+        }
+        let [idle, context, full, _] = gpu.model.power;
+        let activity = self.activity(gpu, None, now);
+        let drawn = match activity.processes {
+            0 => idle,
+            _ => context + (full * 0.96 - context) * activity.busy,
+        };
+        drawn * (0.99 + 0.02 * fraction(gpu.key, (now / LOOK) as u64))
+    }
+
+    /// Degrees Celsius: follows the power of the last half minute.
+    pub(crate) fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
+        if let Some(fixed) = gpu.temperature {
+            return fixed;
+        }
+        const LOOKS: i64 = 6;
+        let mean = (0..LOOKS).map(|k| self.power(gpu, (now - k * 5 * SECOND).max(0))).sum::<f64>() / LOOKS as f64;
+        let ([idle, _, full, _], [cool, hot]) = (gpu.model.power, gpu.model.temperature);
+        cool + (hot - cool) * (mean - idle) / (full - idle)
+    }
+
+    /// MHz: graphics and SM, memory, video; 0 where the model does not tell.
+    pub(crate) fn clocks(&self, gpu: &Gpu, now: Nanos) -> [u32; 3] {
+        let [graphics, memory, video] = gpu.model.clocks;
+        let activity = self.activity(gpu, None, now);
+        let idle = gpu.model.idle_clock;
+        match activity.processes {
+            0 if gpu.model.drops_state => [idle, memory.min(405), video.min(idle)],
+            0 => [idle, memory, video.min(idle)],
+            _ => {
+                let slower = if self.capped(gpu, now) { 0.06 * fraction(gpu.key, (now / LOOK) as u64) } else { 0.0 };
+                [(f64::from(graphics) * (1.0 - slower)) as u32, memory, video]
+            }
+        }
+    }
+
+    /// Whether the power limit holds the clocks down.
+    pub(crate) fn capped(&self, gpu: &Gpu, now: Nanos) -> bool {
+        self.power(gpu, now) > gpu.model.power[2] * 0.95
+    }
+}

@@ -1,0 +1,120 @@
+//! Builds a machine of a scenario, and of what a control file adds to it. Whatever cannot be is refused here, by key.
+
+mod gpus;
+mod processes;
+mod troubles;
+
+use std::collections::BTreeMap;
+
+use super::memory::Load;
+use super::pids::FreshPids;
+use super::{Gpu, Machine};
+use crate::clock::Nanos;
+use crate::control::Overlay;
+use crate::scenario::{Problem, Source, grammar};
+
+/// What is wrong: the key, and what about it.
+type Refusal = (String, String);
+
+fn refuse<T>(key: impl Into<String>, what: impl Into<String>) -> Result<T, Refusal> {
+    Err((key.into(), what.into()))
+}
+
+/// A name among those that are known; else an error that names the nearest one.
+fn among(key: String, word: &str, name: &str, known: &[&'static str]) -> Result<&'static str, Refusal> {
+    if let Some(found) = known.iter().find(|known| **known == name) {
+        return Ok(found);
+    }
+    let common = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    let distance = |known: &str| known.len() + name.len() - 2 * common(known);
+    let nearest = known.iter().min_by_key(|known| distance(known)).copied().unwrap_or_default();
+    refuse(key, format!("no {word} `{name}`; the nearest is `{nearest}`"))
+}
+
+fn a_call(key: String, name: &str) -> Result<&'static str, Refusal> {
+    among(key, "simulated call", name, &crate::abi::names())
+}
+
+impl Machine {
+    /// The machine of a scenario, with what a control file adds.
+    pub(crate) fn build(source: &Source, overlay: Option<&Overlay>) -> Result<Self, Problem> {
+        let of = |file: &str, (key, what): Refusal| Problem::Impossible { file: file.to_owned(), key, what };
+        let scenario = &source.scenario;
+        let mut machine = Self::bare(scenario).map_err(|refusal| of(&source.file, refusal))?;
+
+        let mut pids = FreshPids::around(scenario.process.iter().flat_map(processes::fixed_pids).collect());
+        let mut users = processes::Users::default();
+        let mut add = |file: &str, index: usize, entry: &grammar::Process, start: Nanos, pids: &mut FreshPids| {
+            processes::add(&mut machine, entry, start, u64::from(scenario.seed), pids, &mut users)
+                .map_err(|(key, what)| of(file, (format!("process[{index}]{key}"), what)))
+        };
+        for (index, entry) in scenario.process.iter().enumerate() {
+            add(&source.file, index, entry, 0, &mut pids)?;
+        }
+        if let Some(overlay) = overlay {
+            let entries = &overlay.control.process;
+            // The scenario's processes keep their pids whatever is added beside them.
+            pids.avoid(entries.iter().flat_map(processes::fixed_pids));
+            for (index, (entry, &start)) in entries.iter().zip(&overlay.process_since).enumerate() {
+                add(&overlay.file, index, entry, start, &mut pids)?;
+            }
+        }
+        machine.users = users.named();
+        processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
+
+        let since = |_: usize| 0;
+        troubles::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
+            .map_err(|refusal| of(&source.file, refusal))?;
+        if let Some(overlay) = overlay {
+            let control = &overlay.control;
+            let (xids, faults) = (|i: usize| overlay.xid_since[i], |i: usize| overlay.fault_since[i]);
+            troubles::add(&mut machine, &control.xid, &control.fault, xids, faults)
+                .map_err(|refusal| of(&overlay.file, refusal))?;
+        }
+        machine.weigh();
+        Ok(machine)
+    }
+
+    /// The machine without a process.
+    fn bare(scenario: &grammar::Scenario) -> Result<Self, Refusal> {
+        let driver = &scenario.driver;
+        let major = driver.cuda / 1000;
+        let missing = scenario.calls_missing.iter().enumerate();
+        let missing = missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
+        if driver.version.len() > 79 {
+            return refuse("driver.version", "is longer than the 80 bytes that NVML gives it");
+        }
+        Ok(Self {
+            driver: driver.version.clone(),
+            nvml: driver.nvml.clone().unwrap_or_else(|| format!("{major}.{}", driver.version)),
+            cuda: driver.cuda,
+            missing,
+            gpus: gpus::all(scenario)?,
+            processes: Vec::new(),
+            xids: Vec::new(),
+            faults: Vec::new(),
+            users: BTreeMap::new(),
+        })
+    }
+
+    /// Tells every memory what it has to hold.
+    fn weigh(&mut self) {
+        let processes = &self.processes;
+        for gpu in &mut self.gpus {
+            let members = gpu.members.clone();
+            let in_slot = |slot: u32| {
+                members.iter().copied().filter(move |&m| processes[m as usize].mig == Some(slot)).collect::<Vec<_>>()
+            };
+            for instance in gpu.mig.iter_mut().flatten().flatten() {
+                instance.load = Load::new(instance.profile.memory, in_slot(instance.index), processes);
+            }
+            let own = if gpu.mig.is_some() { Vec::new() } else { members };
+            gpu.load = Load::new(gpu.model.allocatable(), own, processes);
+        }
+    }
+
+    pub(super) fn gpu_at(&self, index: u32) -> Result<&Gpu, String> {
+        let count = self.gpus.len();
+        self.gpus.get(index as usize).ok_or_else(|| format!("no GPU {index}; the machine has {count}"))
+    }
+}

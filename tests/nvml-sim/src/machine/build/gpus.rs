@@ -1,0 +1,108 @@
+//! GPUs of a scenario, with their MIG devices.
+
+use std::sync::atomic::AtomicU32;
+
+use super::{Refusal, a_call, among, refuse};
+use crate::catalog::{MODELS, Model};
+use crate::machine::memory::Load;
+use crate::machine::{Gpu, Instance};
+use crate::scenario::grammar;
+use crate::stable_hash::{mix, uuid};
+
+/// As many as a handle can tell apart, and more than any machine has.
+const MOST_GPUS: usize = 64;
+/// As NVML says for every GPU that can be sliced.
+pub(crate) const MOST_INSTANCES: usize = 7;
+
+pub(super) fn all(scenario: &grammar::Scenario) -> Result<Vec<Gpu>, Refusal> {
+    let mut gpus = Vec::new();
+    for (index, written) in scenario.gpu.iter().enumerate() {
+        let count = written.count.unwrap_or(1);
+        if written.uuid.is_some() && count != 1 {
+            return refuse(format!("gpu[{index}].uuid"), "several GPUs cannot have one uuid");
+        }
+        for _ in 0..count {
+            if gpus.len() == MOST_GPUS {
+                return refuse(format!("gpu[{index}]"), format!("more than {MOST_GPUS} GPUs"));
+            }
+            let number = gpus.len() as u32;
+            gpus.push(
+                one(written, number, u64::from(scenario.seed))
+                    .map_err(|(key, what)| (format!("gpu[{index}].{key}"), what))?,
+            );
+        }
+    }
+    if gpus.is_empty() {
+        return refuse("gpu", "missing: a machine needs a GPU");
+    }
+    Ok(gpus)
+}
+
+fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
+    let Some(model) = Model::named(&written.model) else {
+        let keys: Vec<&str> = MODELS.iter().map(|model| model.key).collect();
+        return refuse("model", format!("no model `{}`; there are {}", written.model, keys.join(", ")));
+    };
+    let key = mix(seed, u64::from(index));
+    let unsupported = written.unsupported.iter().enumerate();
+    let unsupported =
+        unsupported.map(|(i, name)| a_call(format!("unsupported[{i}]"), name)).collect::<Result<_, _>>()?;
+    Ok(Gpu {
+        index,
+        model,
+        uuid: written.uuid.clone().unwrap_or_else(|| format!("GPU-{}", uuid(key))),
+        serial: format!("16{:011}", mix(key, 3) % 100_000_000_000),
+        // As on a server board: every GPU behind a bridge of its own.
+        bus: 0x0A + index * 3,
+        key,
+        memory_unsupported: written.memory_unsupported || model.unified,
+        accounting: written.accounting,
+        temperature: written.temperature,
+        power: written.power,
+        unsupported,
+        errors: written.errors.clone(),
+        mig: written.mig.as_deref().map(|profiles| instances(profiles, model, key)).transpose()?,
+        members: Vec::new(),
+        load: Load::default(),
+        growth: AtomicU32::new(0),
+    })
+}
+
+fn instances(profiles: &[String], model: &'static Model, key: u64) -> Result<Vec<Option<Instance>>, Refusal> {
+    if model.mig.is_empty() {
+        return refuse("mig", format!("a {} has no MIG", model.name));
+    }
+    if profiles.len() > MOST_INSTANCES {
+        return refuse("mig", format!("more than {MOST_INSTANCES} MIG devices"));
+    }
+    let known: Vec<&'static str> = model.mig.iter().map(|profile| profile.name).collect();
+    let (mut compute, mut memory) = (0, 0);
+    let mut instances: Vec<Option<Instance>> = Vec::new();
+    for (index, name) in profiles.iter().enumerate() {
+        if name.is_empty() {
+            instances.push(None);
+            continue;
+        }
+        let name = among(format!("mig[{index}]"), "MIG profile", name, &known)?;
+        let profile = model.mig.iter().find(|profile| profile.name == name).expect("taken from the same table");
+        compute += profile.compute;
+        memory += profile.memory_slices;
+        let taken = |id: u32| instances.iter().flatten().any(|instance| instance.gpu_instance == id);
+        let gpu_instance = (profile.first_instance_id()..).find(|&id| !taken(id)).unwrap_or_default();
+        instances.push(Some(Instance {
+            index: index as u32,
+            profile,
+            uuid: format!("MIG-{}", uuid(mix(key, 100 + index as u64))),
+            gpu_instance,
+            compute_instance: 0,
+            load: Load::default(),
+        }));
+    }
+    if compute > 7 || memory > 8 {
+        return refuse(
+            "mig",
+            format!("takes {compute} of the 7 compute slices and {memory} of the 8 memory slices of the GPU"),
+        );
+    }
+    Ok(instances)
+}

@@ -1,0 +1,95 @@
+//! Xid events and faults of a scenario or control file.
+
+use super::{Refusal, a_call, refuse};
+use crate::clock::Nanos;
+use crate::code::Code;
+use crate::fault::{Calls, Fault, Kind};
+use crate::machine::{Machine, Xid};
+use crate::scenario::grammar::{self, FaultKind};
+use crate::scenario::units::Span;
+
+/// Processes that a growing list gains, where the fault does not say.
+const GROWTH: u32 = 16;
+
+/// Adds them; what names no time of its own begins at the time that its index is given.
+pub(super) fn add(
+    machine: &mut Machine,
+    xids: &[grammar::Xid],
+    faults: &[grammar::Fault],
+    xid_since: impl Fn(usize) -> Nanos,
+    fault_since: impl Fn(usize) -> Nanos,
+) -> Result<(), Refusal> {
+    for (index, written) in xids.iter().enumerate() {
+        let in_xid = |key: &str| format!("xid[{index}].{key}");
+        machine.gpu_at(written.gpu).map_err(|what| (in_xid("gpu"), what))?;
+        let every = written.every.map(|Span(every)| every);
+        if every.is_some_and(|every| every <= 0) {
+            return refuse(in_xid("every"), "must be longer than nothing");
+        }
+        let at = written.at.map_or_else(|| xid_since(index), |Span(at)| at);
+        machine.xids.push(Xid { gpu: written.gpu, code: written.code, at, every });
+    }
+    for (index, written) in faults.iter().enumerate() {
+        let fault = fault(machine, written, fault_since(index))
+            .map_err(|(key, what)| (format!("fault[{index}].{key}"), what))?;
+        machine.faults.push(fault);
+    }
+    Ok(())
+}
+
+fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fault, Refusal> {
+    if let Some(gpu) = written.gpu {
+        machine.gpu_at(gpu).map_err(|what| ("gpu".to_owned(), what))?;
+    }
+    let kind = match written.kind {
+        FaultKind::Error => Kind::Error(code(written.code.as_deref())?),
+        FaultKind::Hang => Kind::Hang,
+        FaultKind::Slow => match written.delay {
+            Some(Span(delay)) if delay > 0 => Kind::Slow(delay),
+            _ => return refuse("delay", "missing: how much longer the call takes"),
+        },
+        FaultKind::Grow => Kind::Grow(written.by.unwrap_or(GROWTH)),
+        FaultKind::Absent if written.gpu.is_none() => return refuse("gpu", "missing: which GPU is absent"),
+        FaultKind::Absent => Kind::Absent,
+    };
+    for (key, there, kinds) in [
+        ("code", written.code.is_some(), FaultKind::Error),
+        ("delay", written.delay.is_some(), FaultKind::Slow),
+        ("by", written.by.is_some(), FaultKind::Grow),
+    ] {
+        if there && written.kind != kinds {
+            return refuse(key, format!("means nothing for a fault of kind {:?}", written.kind).to_lowercase());
+        }
+    }
+    let calls = calls(written, kind)?;
+    let from = written.from.map_or(since, |Span(from)| from);
+    let until = written.until.map_or(Nanos::MAX, |Span(until)| until);
+    if until <= from {
+        return refuse("until", "is not after `from`");
+    }
+    Ok(Fault { calls, gpu: written.gpu, kind, from, until })
+}
+
+fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
+    let Some(names) = &written.call else {
+        return match kind {
+            Kind::Grow(_) | Kind::Absent => Ok(Calls::All),
+            _ => refuse("call", "missing: a call's name, or \"*\""),
+        };
+    };
+    if matches!(kind, Kind::Absent) {
+        return refuse("call", "means nothing for a fault of kind absent");
+    }
+    if names.all().iter().any(|name| name == "*") {
+        return Ok(Calls::All);
+    }
+    names.all().iter().map(|name| a_call("call".to_owned(), name)).collect::<Result<_, _>>().map(Calls::Named)
+}
+
+fn code(name: Option<&str>) -> Result<Code, Refusal> {
+    let Some(name) = name else { return refuse("code", "missing: what the call answers") };
+    Code::named(name).map_or_else(
+        || refuse("code", format!("no code `{name}`; there are {}", Code::names().collect::<Vec<_>>().join(", "))),
+        Ok,
+    )
+}

@@ -1,0 +1,64 @@
+//! Who holds how much of one GPU's or MIG device's memory.
+//!
+//! What does not fit is not given: a process whose wish exceeds what is left keeps what there is, in the order of the
+//! scenario. Where all wishes together always fit, nothing has to be tried in order and a question costs little.
+
+use super::process::{Life, Process};
+use crate::clock::Nanos;
+
+/// The processes of one memory.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Bytes that can be had.
+    capacity: u64,
+    /// All processes, as indexes.
+    members: Vec<u32>,
+    /// Bytes of those that never change.
+    fixed: u64,
+    /// The others.
+    varying: Vec<u32>,
+    /// Whether all wishes together always fit.
+    fits: bool,
+}
+
+impl Load {
+    pub(crate) fn new(capacity: u64, members: Vec<u32>, processes: &[Process]) -> Self {
+        let of = |&member: &u32| &processes[member as usize];
+        let most = members.iter().fold(0_u64, |sum, member| sum.saturating_add(of(member).most()));
+        let varying = members.iter().copied().filter(|member| of(member).fixed().is_none()).collect();
+        let fixed = members.iter().filter_map(|member| of(member).fixed()).sum();
+        Self { capacity, members, fixed, varying, fits: most <= capacity }
+    }
+
+    /// Bytes that can be had.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used(&self, processes: &[Process], now: Nanos) -> u64 {
+        if !self.fits {
+            let mut sum = 0;
+            self.each(processes, now, |process, _, held| sum += held + process.overhead());
+            return sum.min(self.capacity);
+        }
+        let varying = self.varying.iter().map(|&member| {
+            let process = &processes[member as usize];
+            process.life(now).map_or(0, |life| process.wants(life, now) + process.overhead())
+        });
+        self.fixed + varying.sum::<u64>()
+    }
+
+    /// Every living process with what it holds.
+    pub(crate) fn each(&self, processes: &[Process], now: Nanos, mut tell: impl FnMut(&Process, Life, u64)) {
+        let mut left = self.capacity;
+        for &member in &self.members {
+            let process = &processes[member as usize];
+            let Some(life) = process.life(now) else { continue };
+            let overhead = process.overhead().min(left);
+            let held = process.wants(life, now).min(left - overhead);
+            left -= held + overhead;
+            tell(process, life, held);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A process: when it lives, as whom, and what it holds.
+
+use std::sync::Arc;
+
+use crate::clock::Nanos;
+use crate::curve::Curve;
+
+/// Bytes that a CUDA context costs the process.
+pub(crate) const CONTEXT: u64 = 520 << 20;
+/// Bytes that a context costs the GPU beside that; they belong to no process.
+pub(crate) const CONTEXT_OVERHEAD: u64 = 8 << 20;
+
+/// NVML's three lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessList {
+    Compute = 1,
+    Graphics = 2,
+    Mps = 4,
+}
+
+/// In which lists a process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lists(pub(crate) u8);
+
+impl Lists {
+    pub(crate) fn contains(self, list: ProcessList) -> bool {
+        self.0 & list as u8 != 0
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pids: Pids,
+    pub(crate) lists: Lists,
+    /// Index of the MIG device that it runs on.
+    pub(crate) mig: Option<u32>,
+    /// Of the first life.
+    pub(crate) start: Nanos,
+    /// How long a life lasts; `None`: for ever.
+    pub(crate) lasts: Option<Nanos>,
+    /// From the start of a life to the start of the next.
+    pub(crate) repeat: Option<Nanos>,
+    /// Bytes that it allocates; `None` where NVML does not tell what the process holds.
+    pub(crate) memory: Option<Curve>,
+    /// Bytes of its context.
+    pub(crate) context: u64,
+    /// Share of the GPU.
+    pub(crate) utilization: Curve,
+    pub(crate) key: u64,
+    pub(crate) identity: Arc<Identity>,
+}
+
+/// Which pid a life has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pids {
+    /// Always the same.
+    Fixed(u32),
+    /// Another one for each life, from a range of the process' own.
+    Fresh(u32),
+}
+
+/// How many pids a process has that takes a fresh one for each life.
+pub(crate) const FRESH_PIDS: u32 = 128;
+
+/// Who a process is, for the invented `/proc`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) comm: Vec<u8>,
+    pub(crate) uid: u32,
+    pub(crate) cgroup: Vec<u8>,
+}
+
+/// One life of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) number: u64,
+    pub(crate) start: Nanos,
+}
+
+impl Process {
+    /// The life that it lives now.
+    pub(crate) fn life(&self, now: Nanos) -> Option<Life> {
+        let since = now - self.start;
+        if since < 0 {
+            return None;
+        }
+        let number = self.repeat.map_or(0, |repeat| since / repeat);
+        let start = self.start + number * self.repeat.unwrap_or(0);
+        let alive = self.lasts.is_none_or(|lasts| now - start < lasts);
+        alive.then_some(Life { number: number as u64, start })
+    }
+
+    /// The life that ended last before now.
+    pub(crate) fn last_ended(&self, now: Nanos) -> Option<(Life, Nanos)> {
+        let lasts = self.lasts?;
+        let since_first_end = now - self.start - lasts;
+        if since_first_end < 0 {
+            return None;
+        }
+        let number = self.repeat.map_or(0, |repeat| since_first_end / repeat);
+        let start = self.start + number * self.repeat.unwrap_or(0);
+        Some((Life { number: number as u64, start }, start + lasts))
+    }
+
+    /// When its next life begins or ends; `None`: nothing will change.
+    pub(crate) fn next_change(&self, now: Nanos) -> Option<Nanos> {
+        match self.life(now) {
+            Some(life) => Some(life.start + self.lasts?),
+            None if now < self.start => Some(self.start),
+            None => {
+                let repeat = self.repeat?;
+                Some(self.start + ((now - self.start) / repeat + 1) * repeat)
+            }
+        }
+    }
+
+    /// The pid of a life.
+    pub(crate) fn pid(&self, number: u64) -> u32 {
+        match self.pids {
+            Pids::Fixed(pid) => pid,
+            Pids::Fresh(base) => base + (number % u64::from(FRESH_PIDS)) as u32,
+        }
+    }
+
+    /// Bytes that it wants in a life.
+    pub(crate) fn wants(&self, life: Life, now: Nanos) -> u64 {
+        let allocated = self.memory.as_ref().map_or(0.0, |memory| memory.at(now - life.start, self.noise(life)));
+        self.context + allocated as u64
+    }
+
+    /// The most that it ever wants.
+    pub(crate) fn most(&self) -> u64 {
+        self.context + self.overhead() + self.memory.as_ref().map_or(0.0, Curve::bound) as u64
+    }
+
+    /// The most that it has wanted in a life so far.
+    pub(crate) fn peak(&self, life: Life, until: Nanos) -> u64 {
+        let peak = self.memory.as_ref().map_or(0.0, |memory| memory.peak(until - life.start, self.noise(life)));
+        self.context + peak as u64
+    }
+
+    /// Share of the GPU that it wants in a life.
+    pub(crate) fn busy(&self, life: Life, now: Nanos) -> f64 {
+        self.utilization.at(now - life.start, self.noise(life))
+    }
+
+    /// Bytes that no process owns and that are gone with this one.
+    pub(crate) fn overhead(&self) -> u64 {
+        if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
+    }
+
+    /// What never changes of it: it lives from the scenario's zero for ever and always holds the same.
+    pub(crate) fn fixed(&self) -> Option<u64> {
+        let memory = self.memory.as_ref().map_or(Some(0.0), Curve::fixed)?;
+        (self.start <= 0 && self.lasts.is_none()).then_some(self.context + self.overhead() + memory as u64)
+    }
+
+    fn noise(&self, life: Life) -> u64 {
+        crate::stable_hash::mix(self.key, life.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(start: Nanos, lasts: Option<Nanos>, repeat: Option<Nanos>) -> Process {
+        Process {
+            pids: Pids::Fresh(1000),
+            lists: Lists(1),
+            mig: None,
+            start,
+            lasts,
+            repeat,
+            memory: Some(Curve::constant(0.0)),
+            context: CONTEXT,
+            utilization: Curve::constant(0.0),
+            key: 1,
+            identity: Arc::new(Identity { command: Vec::new(), comm: Vec::new(), uid: 0, cgroup: Vec::new() }),
+        }
+    }
+
+    #[test]
+    fn lives_come_and_go() {
+        let process = process(10, Some(5), Some(20));
+        let alive: Vec<Nanos> = (0..60).filter(|&t| process.life(t).is_some()).collect();
+        assert_eq!(alive, [10..15, 30..35, 50..55].into_iter().flatten().collect::<Vec<_>>());
+        assert_eq!(process.life(31), Some(Life { number: 1, start: 30 }));
+        assert_ne!(process.pid(0), process.pid(1));
+    }
+
+    #[test]
+    fn the_next_change_is_the_next_time_the_answer_differs() {
+        for process in [
+            process(10, Some(5), Some(20)),
+            process(10, Some(20), Some(20)),
+            process(-7, Some(9), None),
+            process(3, None, None),
+        ] {
+            let state = |t| process.life(t).map(|life| life.number);
+            for now in 0..100 {
+                let seen = (now + 1..200).find(|&t| state(t) != state(now));
+                assert_eq!(process.next_change(now), seen, "{process:?} at {now}");
+                let ended = process.last_ended(now).map(|(life, end)| (life.number, end));
+                let expected = (-20..=now).rev().find(|&t| state(t - 1).is_some() && state(t) != state(t - 1));
+                assert_eq!(ended.map(|(_, end)| end), expected, "{process:?} at {now}");
+            }
+        }
+    }
+}

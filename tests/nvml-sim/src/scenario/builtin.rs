@@ -1,0 +1,44 @@
+//! The scenarios inside the library.
+
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        const ALL: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*];
+    };
+}
+
+scenarios![
+    "demo",
+    "idle-h200",
+    "busy-h200",
+    "eight-h200",
+    "mig-a100",
+    "mig-h100",
+    "mixed",
+    "old-driver",
+    "unified-memory",
+    "hostile-names",
+];
+
+/// The text of a built-in scenario.
+pub(crate) fn find(name: &str) -> Option<&'static str> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// All names, for a message.
+pub(crate) fn names() -> String {
+    ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn every_built_in_scenario_makes_a_machine() {
+        for (name, _) in ALL {
+            let source = crate::scenario::load(name).unwrap_or_else(|problem| panic!("{problem}"));
+            let machine = crate::machine::Machine::build(&source, None).unwrap_or_else(|problem| panic!("{problem}"));
+            assert!(!machine.gpus.is_empty(), "{name}");
+        }
+    }
+}

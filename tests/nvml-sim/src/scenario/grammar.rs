@@ -1,0 +1,203 @@
+//! What may stand in a scenario or control file. An unknown key anywhere is an error.
+
+use serde::Deserialize;
+
+use super::bytes::Bytes;
+use super::curves::{Curve, Ratio};
+use super::units::{Size, Span};
+
+/// A scenario file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    #[serde(default)]
+    pub(crate) seed: u32,
+    #[serde(default)]
+    pub(crate) driver: Driver,
+    /// Calls that this driver is too old to have.
+    #[serde(default)]
+    pub(crate) calls_missing: Vec<String>,
+    #[serde(default)]
+    pub(crate) gpu: Vec<Gpu>,
+    #[serde(default)]
+    pub(crate) process: Vec<Process>,
+    #[serde(default)]
+    pub(crate) xid: Vec<Xid>,
+    #[serde(default)]
+    pub(crate) fault: Vec<Fault>,
+}
+
+/// A control file: what happens beside the scenario.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Control {
+    #[serde(default)]
+    pub(crate) process: Vec<Process>,
+    #[serde(default)]
+    pub(crate) xid: Vec<Xid>,
+    #[serde(default)]
+    pub(crate) fault: Vec<Fault>,
+}
+
+/// The driver's versions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Driver {
+    pub(crate) version: String,
+    /// `None`: the driver's version behind CUDA's major one.
+    pub(crate) nvml: Option<String>,
+    /// As NVML gives it: 13000 is 13.0.
+    pub(crate) cuda: u32,
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self { version: "580.159.04".to_owned(), nvml: None, cuda: 13_000 }
+    }
+}
+
+/// GPUs of one model.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Gpu {
+    pub(crate) model: String,
+    pub(crate) count: Option<u32>,
+    /// Of a single GPU; derived from the seed where it is absent.
+    pub(crate) uuid: Option<String>,
+    /// Profiles of the MIG devices by index; an empty one is a hole. Present, even if empty: MIG is on.
+    pub(crate) mig: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) accounting: bool,
+    #[serde(default)]
+    pub(crate) memory_unsupported: bool,
+    /// Degrees Celsius, fixed.
+    pub(crate) temperature: Option<f64>,
+    /// Watts, fixed.
+    pub(crate) power: Option<f64>,
+    /// Calls that answer `NOT_SUPPORTED`.
+    #[serde(default)]
+    pub(crate) unsupported: Vec<String>,
+    #[serde(default)]
+    pub(crate) errors: Errors,
+}
+
+/// Error counters of a GPU, fixed.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Errors {
+    pub(crate) ecc_corrected: u64,
+    pub(crate) ecc_uncorrected: u64,
+    pub(crate) remapped_correctable: u32,
+    pub(crate) remapped_uncorrectable: u32,
+    pub(crate) remap_pending: bool,
+    pub(crate) remap_failed: bool,
+    pub(crate) pcie_replays: u32,
+    /// Pages retired for single-bit and for double-bit errors. Present: the GPU retires pages and remaps no rows.
+    pub(crate) retired_pages: Option<[u32; 2]>,
+}
+
+/// One value or several.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OneOrMore<T> {
+    /// One.
+    One(T),
+    /// Several.
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMore<T> {
+    /// All of them.
+    pub(crate) fn all(&self) -> &[T] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// What a process does on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ProcessType {
+    Compute,
+    Graphics,
+    Mps,
+}
+
+/// One process, or `count` of them alike.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Process {
+    /// Fixed; absent: another one for each life.
+    pub(crate) pid: Option<u32>,
+    pub(crate) count: Option<u32>,
+    pub(crate) gpu: Option<u32>,
+    pub(crate) gpus: Option<Vec<u32>>,
+    /// Index of the MIG device.
+    pub(crate) mig: Option<u32>,
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<OneOrMore<ProcessType>>,
+    pub(crate) start: Option<Span>,
+    pub(crate) end: Option<Span>,
+    pub(crate) repeat: Option<Span>,
+    pub(crate) command: Option<Vec<Bytes>>,
+    pub(crate) comm: Option<Bytes>,
+    pub(crate) user: Option<String>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) cgroup: Option<Bytes>,
+    /// What it allocates beside its context.
+    pub(crate) memory: Option<Curve<Size>>,
+    #[serde(default)]
+    pub(crate) memory_cycle: bool,
+    /// What its context costs it.
+    pub(crate) context: Option<Size>,
+    pub(crate) utilization: Option<Curve<Ratio>>,
+    #[serde(default)]
+    pub(crate) utilization_cycle: bool,
+}
+
+/// A critical error that the driver reports as an event.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Xid {
+    #[serde(default)]
+    pub(crate) gpu: u32,
+    pub(crate) at: Option<Span>,
+    pub(crate) every: Option<Span>,
+    pub(crate) code: u32,
+}
+
+/// Something that goes wrong.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fault {
+    /// A call's name, several, or `*`.
+    pub(crate) call: Option<OneOrMore<String>>,
+    pub(crate) gpu: Option<u32>,
+    pub(crate) kind: FaultKind,
+    /// Of `error`.
+    pub(crate) code: Option<String>,
+    /// Of `slow`.
+    pub(crate) delay: Option<Span>,
+    /// Of `grow`: by how many processes.
+    pub(crate) by: Option<u32>,
+    pub(crate) from: Option<Span>,
+    pub(crate) until: Option<Span>,
+}
+
+/// How it goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FaultKind {
+    /// The call answers `code`.
+    Error,
+    /// The call does not come back before the fault is over.
+    Hang,
+    /// The call takes `delay` longer.
+    Slow,
+    /// A process list has grown between the call that asks for its length and the call that fetches it.
+    Grow,
+    /// The GPU is not there: NVML counts one less.
+    Absent,
+}
