@@ -13,7 +13,7 @@ use super::bell::Bell;
 use super::memory::Link;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
-use super::telemetry::{self, Telemetry};
+use super::telemetry::{self, Telemetry, Work};
 use super::watch::{Superseded, Watch};
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Source};
@@ -97,10 +97,7 @@ impl ProcessLane {
             self.snapshot.vitals.beat(Lane::Telemetry, began);
             // One reading and no more, so that a list that is asked for meanwhile waits for one driver call at most.
             if let Some(work) = telemetry.step(session, watch)? {
-                let mut book = self.book();
-                if let Some(roster) = book.rosters.get_mut(&key(&work.gpu)) {
-                    roster.worked(&work.samples, work.asked_at);
-                }
+                self.fold_work(&work);
             }
         }
         Ok(())
@@ -165,6 +162,18 @@ impl ProcessLane {
         }
         shown.at = Some(listing.at);
         (shown.processes, shown.other) = roster.show(listing.at);
+    }
+
+    /// Folds what a GPU's processes did and shows it.
+    fn fold_work(&self, work: &Work) {
+        let mut book = self.book();
+        let Book { rosters, part, .. } = &mut *book;
+        let Some(roster) = rosters.get_mut(&key(&work.gpu)) else { return };
+        roster.worked(&work.samples, work.asked_at);
+        if let Some(shown) = part.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
+            (shown.processes, shown.other) = roster.show(work.asked_at.0);
+        }
+        self.publish(&book);
     }
 
     /// Asks the driver's accounting for its own maxima, where an administrator has turned it on.

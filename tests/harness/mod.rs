@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take before a test calls it missing. Generous: the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The simulator's library, which cargo builds as a dependency of the exporter.
-pub fn simulator() -> PathBuf {
+pub(crate) fn simulator() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_vram-exporter")).parent().unwrap();
     let library = beside.join("deps").join("libnvml_sim.so");
     assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());
@@ -26,7 +26,7 @@ pub fn simulator() -> PathBuf {
 }
 
 /// Asks until there is an answer.
-pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = ask() {
@@ -38,8 +38,8 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A simulated machine: a scenario, its `/proc`, and a control file for what happens while it runs.
-pub struct Machine {
-    pub folder: TempDir,
+pub(crate) struct Machine {
+    pub(crate) folder: TempDir,
     scenario: String,
     library: PathBuf,
     epoch: f64,
@@ -47,12 +47,12 @@ pub struct Machine {
 
 impl Machine {
     /// A built-in scenario.
-    pub fn built_in(name: &str) -> Self {
+    pub(crate) fn built_in(name: &str) -> Self {
         Self::of(name.to_owned(), tempfile::tempdir().unwrap())
     }
 
     /// A scenario of the test's own.
-    pub fn new(scenario: &str) -> Self {
+    pub(crate) fn new(scenario: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("scenario.toml");
         fs::write(&path, scenario).unwrap();
@@ -65,17 +65,17 @@ impl Machine {
     }
 
     /// Another library in place of the simulator as it was built.
-    pub fn with_library(mut self, library: PathBuf) -> Self {
+    pub(crate) fn with_library(mut self, library: PathBuf) -> Self {
         self.library = library;
         self
     }
 
-    pub fn procfs(&self) -> PathBuf {
+    pub(crate) fn procfs(&self) -> PathBuf {
         self.folder.path().join("proc")
     }
 
     /// Replaces what the control file holds: faults and processes that were not in the scenario.
-    pub fn control(&self, content: &str) {
+    pub(crate) fn control(&self, content: &str) {
         let aside = self.folder.path().join("control.new");
         fs::write(&aside, content).unwrap();
         fs::rename(aside, self.folder.path().join("control.toml")).unwrap();
@@ -103,14 +103,14 @@ impl Machine {
     }
 
     /// Starts the exporter on this machine and waits until it has read everything once.
-    pub fn export(&self, flags: &[&str]) -> Exporter {
+    pub(crate) fn export(&self, flags: &[&str]) -> Exporter {
         let exporter = Exporter::start(self.command(flags));
         eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
         exporter
     }
 
     /// `--once`: the exposition after a first reading of everything.
-    pub fn once(&self, flags: &[&str]) -> Scrape {
+    pub(crate) fn once(&self, flags: &[&str]) -> Scrape {
         let output = self.command(flags).arg("--once").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Scrape::parse(&String::from_utf8(output.stdout).unwrap())
@@ -118,22 +118,22 @@ impl Machine {
 }
 
 /// The binary without a machine.
-pub fn bare(flags: &[&str]) -> Command {
+pub(crate) fn bare(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vram-exporter"));
     command.args(flags).env_clear().stdin(Stdio::null());
     command
 }
 
 /// A running exporter. It is killed when this is dropped.
-pub struct Exporter {
+pub(crate) struct Exporter {
     child: Child,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     log: Arc<Mutex<String>>,
 }
 
 impl Exporter {
     /// Starts the command on a free port.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.arg("--web.listen-address=127.0.0.1:0").stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (mut lines, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
@@ -154,27 +154,27 @@ impl Exporter {
         Self { child, address, log }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    pub fn scrape(&self) -> Scrape {
+    pub(crate) fn scrape(&self) -> Scrape {
         let answer = self.get("/metrics").unwrap();
         assert_eq!(answer.status, 200);
         Scrape::parse(&answer.body)
     }
 
     /// Scrapes until the scrape is as wanted, and gives it back.
-    pub fn scrape_until(&self, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
+    pub(crate) fn scrape_until(&self, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
         eventually(what, || Some(self.scrape()).filter(&wanted))
     }
 
     /// One request over a connection of its own.
-    pub fn get(&self, path: &str) -> std::io::Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
@@ -187,7 +187,7 @@ impl Exporter {
     }
 
     /// SIGTERM, and the exit status.
-    pub fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         eventually("the exporter ends", || self.child.try_wait().unwrap())
@@ -202,34 +202,34 @@ impl Drop for Exporter {
 }
 
 /// An HTTP answer.
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 /// A parsed exposition. The parser is a test's own: strict where Prometheus is, and it refuses a series that comes
 /// twice, a family whose lines are apart, and a second TYPE.
-pub struct Scrape {
-    pub text: String,
-    pub series: Vec<Series>,
+pub(crate) struct Scrape {
+    pub(crate) text: String,
+    pub(crate) series: Vec<Series>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
-    pub name: String,
-    pub labels: Vec<(String, String)>,
-    pub value: f64,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) value: f64,
 }
 
 impl Series {
-    pub fn label(&self, name: &str) -> Option<&str> {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Scrape {
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut series = Vec::new();
         let mut seen = std::collections::HashSet::new();
         let mut types = std::collections::HashMap::new();
@@ -251,13 +251,20 @@ impl Scrape {
         Self { text: text.to_owned(), series }
     }
 
+    /// The names and labels of all series, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.series.iter().map(|s| format!("{}{:?}", s.name, s.labels)).collect();
+        names.sort();
+        names
+    }
+
     /// All series of a family.
-    pub fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Series> {
+    pub(crate) fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Series> {
         self.series.iter().filter(move |series| series.name == name)
     }
 
     /// The one value with these labels; `None` where there is none.
-    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let mut found = self.all(name).filter(|series| labels.iter().all(|(l, v)| series.label(l) == Some(v)));
         let value = found.next().map(|series| series.value);
         assert!(found.next().is_none(), "several series {name}{labels:?}");
@@ -302,7 +309,7 @@ fn parse_line(line: &str) -> Series {
 
 /// Whether a tool that a test needs is missing; then the test says so in a line and ends. Where everything was
 /// installed for the tests, a missing tool fails them.
-pub fn missing(tool: &str, there: bool) -> bool {
+pub(crate) fn missing(tool: &str, there: bool) -> bool {
     if there {
         return false;
     }
