@@ -71,8 +71,8 @@ impl Machine {
             0 if gpu.model.drops_state => [idle, memory.min(405), video.min(idle)],
             0 => [idle, memory, video.min(idle)],
             _ => {
-                let slower = if self.capped(gpu, now) { 0.06 * fraction(gpu.key, (now / LOOK) as u64) } else { 0.0 };
-                [(f64::from(graphics) * (1.0 - slower)) as u32, memory, video]
+                let held_down = if self.capped(gpu, now) { 0.94 } else { 1.0 };
+                [(f64::from(graphics) * held_down) as u32, memory, video]
             }
         }
     }

@@ -1,0 +1,295 @@
+//! The simulated machine through the real nvml-wrapper.
+
+mod rig;
+
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use rig::{Rig, eventually};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const TWO: &str = r#"
+seed = 3
+[[gpu]]
+model = "H200"
+count = 2
+[[process]]
+pid = 42
+gpu = 1
+user = "ada"
+command = ["/usr/bin/python3", "train.py"]
+cgroup = "0::/system.slice/train.service"
+memory = "1GiB"
+utilization = 0.5
+"#;
+
+fn used(memory: &UsedGpuMemory) -> Option<u64> {
+    match memory {
+        UsedGpuMemory::Used(bytes) => Some(*bytes),
+        UsedGpuMemory::Unavailable => None,
+    }
+}
+
+#[test]
+fn memory_adds_up_and_the_processes_own_all_but_the_overhead() {
+    Rig::alone("memory_adds_up_and_the_processes_own_all_but_the_overhead", "demo", |rig| {
+        let nvml = rig.nvml();
+        for index in 0..nvml.device_count().unwrap() {
+            let gpu = nvml.device_by_index(index).unwrap();
+            // Memory may change between two questions: what was the same before and after belongs together.
+            for _ in 0..20 {
+                eventually("a moment without a change", || {
+                    let memory = gpu.memory_info().unwrap();
+                    assert_eq!((memory.total, memory.reserved), (150_754_820_096, 644_939_776));
+                    assert_eq!(memory.total, memory.reserved + memory.used + memory.free, "{index}");
+                    let processes = gpu.running_compute_processes().unwrap();
+                    let owned: u64 = processes.iter().map(|p| used(&p.used_gpu_memory).unwrap()).sum();
+                    let same = gpu.memory_info().unwrap().used == memory.used;
+                    same.then(|| assert_eq!(memory.used, owned + processes.len() as u64 * 8 * MIB, "{index}"))
+                });
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+}
+
+#[test]
+fn one_process_is_told_exactly() {
+    Rig::alone("one_process_is_told_exactly", TWO, |rig| {
+        let nvml = rig.nvml();
+        assert_eq!(nvml.sys_driver_version().unwrap(), "580.159.04");
+        assert_eq!(nvml.sys_nvml_version().unwrap(), "13.580.159.04");
+        let [idle, busy] = [0, 1].map(|index| nvml.device_by_index(index).unwrap());
+        assert_eq!(idle.memory_info().unwrap().used, 0);
+        assert!(idle.running_compute_processes().unwrap().is_empty());
+        assert!(matches!(idle.process_utilization_stats(0), Err(NvmlError::NotFound)));
+        assert_eq!(busy.memory_info().unwrap().used, GIB + 528 * MIB);
+        let processes = busy.running_compute_processes().unwrap();
+        assert_eq!(processes.len(), 1);
+        assert_eq!((processes[0].pid, used(&processes[0].used_gpu_memory)), (42, Some(GIB + 520 * MIB)));
+        assert_eq!((processes[0].gpu_instance_id, processes[0].compute_instance_id), (None, None));
+        assert!(busy.running_graphics_processes().unwrap().is_empty());
+        assert_eq!(nvml.sys_process_name(42, 64).unwrap(), "/usr/bin/python3");
+        let sample = eventually("a sample", || busy.process_utilization_stats(0).ok());
+        assert_eq!((sample[0].pid, sample[0].sm_util), (42, 50));
+        assert!(matches!(busy.process_utilization_stats(u64::MAX), Err(NvmlError::NotFound)));
+        assert!(busy.power_usage().unwrap() > idle.power_usage().unwrap() + 100_000);
+        assert!(busy.temperature(TemperatureSensor::Gpu).unwrap() >= idle.temperature(TemperatureSensor::Gpu).unwrap());
+        assert_ne!(idle.uuid().unwrap(), busy.uuid().unwrap());
+        assert_eq!(nvml.device_by_uuid(busy.uuid().unwrap()).unwrap().index().unwrap(), 1);
+        assert_eq!(nvml.device_by_pci_bus_id(busy.pci_info().unwrap().bus_id).unwrap().index().unwrap(), 1);
+        assert!(matches!(nvml.device_by_index(2), Err(NvmlError::InvalidArg)));
+        let (first, second) = (busy.total_energy_consumption().unwrap(), {
+            std::thread::sleep(Duration::from_millis(50));
+            busy.total_energy_consumption().unwrap()
+        });
+        assert!(second > first, "{first} {second}");
+    });
+}
+
+#[test]
+fn mig_devices_have_memory_and_processes_of_their_own() {
+    Rig::alone("mig_devices_have_memory_and_processes_of_their_own", "mig-a100", |rig| {
+        let nvml = rig.nvml();
+        let parent = nvml.device_by_index(0).unwrap();
+        assert_eq!(parent.mig_mode().unwrap().current, 1);
+        assert_eq!(parent.mig_device_count().unwrap(), 7);
+        assert!(matches!(parent.utilization_rates(), Err(NvmlError::NotSupported)));
+        assert!(matches!(parent.process_utilization_stats(0), Err(NvmlError::NotSupported)));
+        assert!(matches!(parent.mig_device_by_index(1), Err(NvmlError::NotFound)));
+        assert!(matches!(parent.mig_device_by_index(6), Err(NvmlError::NotFound)));
+        let mut sum = 0;
+        let mut listed = 0;
+        for (index, profile, processes) in [(0, "3g.40gb", 1), (2, "2g.20gb", 2), (3, "1g.10gb", 0)] {
+            let mig = parent.mig_device_by_index(index).unwrap();
+            assert_eq!(mig.name().unwrap(), format!("NVIDIA A100-SXM4-80GB MIG {profile}"));
+            assert!(mig.uuid().unwrap().starts_with("MIG-"));
+            let memory = mig.memory_info().unwrap();
+            assert_eq!(memory.total, memory.reserved + memory.used + memory.free);
+            sum += memory.used;
+            let list = mig.running_compute_processes().unwrap();
+            assert_eq!(list.len(), processes, "{profile}");
+            assert!(list.iter().all(|process| process.gpu_instance_id.is_some()));
+            listed += list.len();
+        }
+        assert_eq!(parent.memory_info().unwrap().used, sum);
+        assert_eq!(parent.running_compute_processes().unwrap().len(), listed);
+        let whole = nvml.device_by_index(1).unwrap();
+        assert_eq!(whole.mig_mode().unwrap().current, 0);
+        assert!(matches!(whole.mig_device_by_index(0), Err(NvmlError::NotFound)));
+        assert!(whole.utilization_rates().is_ok());
+    });
+}
+
+#[test]
+fn a_fault_is_switched_on_and_off_while_the_library_is_open() {
+    Rig::alone("a_fault_is_switched_on_and_off_while_the_library_is_open", TWO, |rig| {
+        let nvml = rig.nvml();
+        let [first, second] = [0, 1].map(|index| nvml.device_by_index(index).unwrap());
+        rig.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+        eventually("the loss", || matches!(second.memory_info(), Err(NvmlError::GpuLost)).then_some(()));
+        assert!(matches!(nvml.device_by_index(1), Err(NvmlError::GpuLost)));
+        assert!(first.memory_info().is_ok());
+        rig.control("[[fault]]\nkind = \"absent\"\ngpu = 0\n");
+        eventually("one GPU less", || (nvml.device_count().unwrap() == 1).then_some(()));
+        assert!(matches!(first.memory_info(), Err(NvmlError::GpuLost)));
+        assert_eq!(nvml.device_by_index(0).unwrap().uuid().unwrap(), second.uuid().unwrap());
+        rig.control("[[fault]]\ncall = \"nvmlDeviceGetName\"\nkind = \"slow\"\ndelay = \"150ms\"\n");
+        eventually("two GPUs", || (nvml.device_count().unwrap() == 2).then_some(()));
+        let begin = Instant::now();
+        first.name().unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(150));
+        rig.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
+        eventually("no more opening", || {
+            first.memory_info().unwrap();
+            let opened = nvml_wrapper::Nvml::builder().lib_path(rig::library().as_os_str()).init();
+            matches!(opened, Err(NvmlError::DriverNotLoaded)).then_some(())
+        });
+        // A mistake in the file changes nothing.
+        rig.control("[[fault]]\ncall = \"nvmlDeviceGetNam\"\nkind = \"hang\"\n");
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(first.name().is_ok());
+        rig.control("");
+        eventually("all is well", || {
+            first.memory_info().unwrap();
+            nvml_wrapper::Nvml::builder().lib_path(rig::library().as_os_str()).init().ok().map(drop)
+        });
+    });
+}
+
+#[test]
+fn a_call_hangs_until_the_fault_is_over_and_the_other_gpu_goes_on() {
+    Rig::alone("a_call_hangs_until_the_fault_is_over_and_the_other_gpu_goes_on", TWO, |rig| {
+        let nvml = rig.nvml();
+        let [first, second] = [0, 1].map(|index| nvml.device_by_index(index).unwrap());
+        rig.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
+        std::thread::sleep(Duration::from_millis(20));
+        second.memory_info().unwrap();
+        std::thread::scope(|scope| {
+            let hung = scope.spawn(|| first.memory_info().map(|memory| memory.used));
+            for _ in 0..100 {
+                assert!(second.memory_info().is_ok());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!hung.is_finished());
+            rig.control("");
+            assert_eq!(hung.join().unwrap().unwrap(), 0);
+        });
+    });
+}
+
+#[test]
+fn a_list_that_grows_defeats_a_program_that_asks_only_twice() {
+    Rig::alone("a_list_that_grows_defeats_a_program_that_asks_only_twice", TWO, |rig| {
+        let nvml = rig.nvml();
+        let gpu = nvml.device_by_index(1).unwrap();
+        assert_eq!(gpu.running_compute_processes().unwrap().len(), 1);
+        rig.control("[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\nkind = \"grow\"\nby = 30\n");
+        let first = eventually("growth", || gpu.running_compute_processes().err());
+        assert!(matches!(first, NvmlError::InsufficientSize(_)), "{first:?}");
+        assert_eq!(gpu.memory_info().unwrap().used, GIB + 528 * MIB);
+    });
+}
+
+#[test]
+fn processes_come_and_go_by_the_control_file_and_proc_holds_them() {
+    Rig::alone("processes_come_and_go_by_the_control_file_and_proc_holds_them", TWO, |rig| {
+        let nvml = rig.nvml();
+        let gpu = nvml.device_by_index(1).unwrap();
+        let pids = || gpu.running_compute_processes().unwrap().iter().map(|p| p.pid).collect::<Vec<_>>();
+        let held = || {
+            let all = procfs::process::all_processes_with_root(rig.procfs()).unwrap();
+            let mut pids: Vec<u32> = all.map(|process| process.unwrap().pid() as u32).collect();
+            pids.sort_unstable();
+            pids
+        };
+        assert_eq!(pids(), [42]);
+        assert_eq!(held(), [42]);
+        rig.control("[[process]]\npid = 9\ngpu = 1\nmemory = \"2GiB\"\n");
+        eventually("the second", || (pids() == [42, 9]).then_some(()));
+        assert_eq!(held(), [9, 42]);
+        assert_eq!(gpu.memory_info().unwrap().used, 3 * GIB + 2 * 528 * MIB);
+        rig.control("");
+        eventually("its end", || (pids() == [42]).then_some(()));
+        assert_eq!(held(), [42]);
+    });
+}
+
+#[test]
+fn xids_are_told_once_and_in_order() {
+    Rig::alone("xids_are_told_once_and_in_order", TWO, |rig| {
+        let nvml = rig.nvml();
+        let [first, second] = [0, 1].map(|index| nvml.device_by_index(index).unwrap());
+        let set = nvml.create_event_set().unwrap();
+        let set = first.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap();
+        let set = second.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap();
+        assert!(matches!(set.wait(0), Err(NvmlError::Timeout)));
+        rig.control("[[xid]]\ngpu = 1\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n[[xid]]\ngpu = 0\ncode = 13\n");
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let event = set.wait(10_000).unwrap();
+            let Some(XidError::Value(code)) = event.event_data else { panic!("no code") };
+            told.push((event.device.index().unwrap(), code));
+        }
+        assert_eq!(told, [(1, 79), (1, 31), (0, 13)]);
+        assert!(matches!(set.wait(20), Err(NvmlError::Timeout)));
+    });
+}
+
+#[test]
+fn the_driver_s_accounting_knows_the_exact_maximum() {
+    const SPIKE: &str = r#"
+[[gpu]]
+model = "A100-40GB"
+accounting = true
+[[process]]
+pid = 7
+memory = [{ kind = "spike", base = "1GiB", peak = "9GiB", hold = "1ms", after = "30ms" }]
+[[process]]
+pid = 8
+start = "-3s"
+end = "20ms"
+memory = "2GiB"
+"#;
+    Rig::alone("the_driver_s_accounting_knows_the_exact_maximum", SPIKE, |rig| {
+        let nvml = rig.nvml();
+        let gpu = nvml.device_by_index(0).unwrap();
+        assert!(gpu.is_accounting_enabled().unwrap());
+        let stats = eventually("the spike", || {
+            gpu.accounting_stats_for(7).ok().filter(|stats| stats.max_memory_usage == Some(9 * GIB + 520 * MIB))
+        });
+        assert!(stats.is_running);
+        let ended = gpu.accounting_stats_for(8).unwrap();
+        assert!(!ended.is_running);
+        assert_eq!((ended.max_memory_usage, ended.time), (Some(2 * GIB + 520 * MIB), 3020));
+        assert!(matches!(gpu.accounting_stats_for(9), Err(NvmlError::NotFound)));
+    });
+}
+
+#[test]
+fn a_driver_that_is_too_old_lacks_calls() {
+    Rig::alone("a_driver_that_is_too_old_lacks_calls", "old-driver", |rig| {
+        let nvml = rig.nvml();
+        let gpu = nvml.device_by_index(0).unwrap();
+        let missing = gpu.memory_info().unwrap_err();
+        assert!(format!("{missing:?}").contains("FunctionNotFound"), "{missing:?}");
+        assert_eq!(gpu.running_compute_processes_v2().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn unified_memory_is_not_told() {
+    Rig::alone("unified_memory_is_not_told", "unified-memory", |rig| {
+        let nvml = rig.nvml();
+        let gpu = nvml.device_by_index(0).unwrap();
+        assert!(matches!(gpu.memory_info(), Err(NvmlError::NotSupported)));
+        assert_eq!(used(&gpu.running_compute_processes().unwrap()[0].used_gpu_memory), Some(24 * GIB + 520 * MIB));
+        assert_eq!(used(&gpu.running_graphics_processes().unwrap()[0].used_gpu_memory), None);
+    });
+}

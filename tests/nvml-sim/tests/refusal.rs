@@ -1,0 +1,75 @@
+//! What cannot be is refused: nvmlInit fails and one line says which key of which file is wrong.
+
+mod rig;
+
+use std::process::Command;
+
+/// Opens the library on a scenario in a child and gives the lines that it said.
+fn said(scenario: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrong.toml");
+    std::fs::write(&path, scenario).unwrap();
+    opened(path.to_str().unwrap())
+}
+
+fn opened(scenario: &str) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["child_opens_the_library", "--exact", "--nocapture", "--include-ignored"])
+        .env("NVML_SIM_SCENARIO", scenario)
+        .env("NVML_SIM_TEST_CHILD", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    text.lines().skip_while(|line| !line.starts_with("nvml-sim: ")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+#[ignore = "runs only as the child of the tests below"]
+fn child_opens_the_library() {
+    if std::env::var_os("NVML_SIM_TEST_CHILD").is_some() {
+        let opened = nvml_wrapper::Nvml::builder().lib_path(rig::library().as_os_str()).init();
+        assert!(opened.is_err());
+    }
+}
+
+const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
+
+#[test]
+fn the_key_and_the_file_are_named() {
+    let cases = [
+        ("sed = 1\n".to_owned() + GPU, "sed"),
+        ("seed = \"x\"\n".to_owned() + GPU, "seed"),
+        ("seed = 1\n".to_owned(), "gpu"),
+        ("[[gpu]]\nmodel = \"H300\"\n".to_owned(), "gpu[0].model: no model `H300`"),
+        (GPU.to_owned() + "mig = [\"3g.40gb\"]\n", "gpu[0].mig[0]: no MIG profile `3g.40gb`; the nearest is `3g.71gb`"),
+        (GPU.to_owned() + "mig = [\"7g.141gb\", \"1g.18gb\"]\n", "gpu[0].mig"),
+        ("[[gpu]]\nmodel = \"L4\"\nmig = []\n".to_owned(), "gpu[0].mig: a NVIDIA L4 has no MIG"),
+        (GPU.to_owned() + "[[process]]\ngpu = 1\n", "process[0].gpu: no GPU 1"),
+        (GPU.to_owned() + "[[process]]\nmemory = \"200GiB\"\n", "process[0].memory"),
+        (GPU.to_owned() + "[[process]]\nmemory = \"2GB\"\n", "`2GB` is not a size"),
+        (GPU.to_owned() + "[[process]]\nmemory = [{kind=\"jump\"}]\n", "jump"),
+        (GPU.to_owned() + "[[process]]\nmemory = [{kind=\"constant\", value=\"1GiB\", x=1}]\n", "`x`"),
+        (GPU.to_owned() + "[[process]]\nutilization = 2\n", "`2` is not a number from 0 to 1"),
+        (GPU.to_owned() + "[[process]]\nend = \"0s\"\n", "process[0].end"),
+        (GPU.to_owned() + "[[process]]\nrepeat = \"9s\"\n", "process[0].repeat"),
+        (GPU.to_owned() + "[[process]]\npid = 5\n[[process]]\npid = 5\n", "pid 5"),
+        (GPU.to_owned() + "[[fault]]\ncall = \"nvmlDeviceGetMemory\"\nkind = \"hang\"\n", "fault[0].call"),
+        (
+            GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LOST\"\n",
+            "fault[0].code: no code `LOST`",
+        ),
+        (GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"slow\"\n", "fault[0].delay"),
+        (GPU.to_owned() + "[[xid]]\ngpu = 3\ncode = 1\n", "xid[0].gpu"),
+    ];
+    for (scenario, names) in cases {
+        let line = said(&scenario);
+        assert!(line.contains(names) && line.contains("wrong.toml"), "{scenario}\n{line}");
+    }
+}
+
+#[test]
+fn a_name_that_is_neither_file_nor_built_in_is_told_with_what_there_is() {
+    let line = opened("no-such-thing");
+    assert!(line.contains("no-such-thing") && line.contains("busy-h200"), "{line}");
+}
