@@ -149,8 +149,11 @@ impl Source {
 #[derive(Debug)]
 pub struct Faults {
     counts: Vec<AtomicU64>,
-    spoken: Mutex<HashMap<(Source, Reason, Option<u32>), Spoken>>,
+    spoken: Mutex<HashMap<Kind, Spoken>>,
 }
+
+/// What makes a fault the same fault: source, reason, GPU.
+type Kind = (Source, Reason, Option<u32>);
 
 /// When a fault was last written to the log, when it last came, and how often it came in between.
 #[derive(Debug)]
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn every_pair_exists_from_the_start_and_once() {
         let faults = Faults::default();
-        let pairs: Vec<_> = faults.counts().map(|(s, r, n)| (s, r, n)).collect();
+        let pairs: Vec<_> = faults.counts().collect();
         assert!(pairs.len() > 60);
         assert!(pairs.iter().all(|&(_, _, n)| n == 0));
         let distinct: std::collections::HashSet<_> = pairs.iter().map(|&(s, r, _)| (s, r)).collect();

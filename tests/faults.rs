@@ -1,5 +1,7 @@
 //! What the exporter shows when the driver misbehaves, and that it comes back by itself.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what fails in a test fails the test")]
+
 mod harness;
 
 use std::fs;

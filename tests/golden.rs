@@ -2,6 +2,8 @@
 //!
 //! Values that time moves are written as `<…>`; names, labels, help and every other value must be the same.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what fails in a test fails the test")]
+
 mod harness;
 
 use std::fs;

@@ -3,6 +3,7 @@
 //! Nothing here waits for a fixed time: [`eventually`] asks again until the answer is there or a generous limit is over.
 
 #![allow(dead_code, reason = "each test file uses a part of the harness")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a harness fails its test and says why")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -66,10 +66,9 @@ impl Lists {
         let all = whole && !self.all_read.is_some_and(stand);
         for attempt in 1.. {
             for kind in ListKind::ALL {
-                if all || kind == ListKind::Compute || !self.list(kind).is_empty() {
-                    if let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
-                        return Ok(Err(error));
-                    }
+                let wanted = all || kind == ListKind::Compute || !self.list(kind).is_empty();
+                if wanted && let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
+                    return Ok(Err(error));
                 }
             }
             let after = in_use(device, slices, watch, slot)?;
