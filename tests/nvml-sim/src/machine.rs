@@ -150,7 +150,66 @@ pub(crate) struct Listed {
 
 #[cfg(test)]
 mod tests {
-    use super::Xid;
+    use super::*;
+    use crate::clock::SECOND;
+
+    fn machine(scenario: &str) -> Machine {
+        let source = crate::scenario::load(scenario).unwrap_or_else(|problem| panic!("{problem}"));
+        Machine::build(&source, None).unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    fn seen(machine: &Machine, now: Nanos) -> Vec<(u64, Vec<Listed>, u64, [u32; 3])> {
+        let of = |gpu: &Gpu| {
+            let mut listed = Vec::new();
+            machine.listed(gpu, None, ProcessList::Compute, now, |process| listed.push(*process));
+            let power = (machine.power(gpu, now) * 1e3) as u64;
+            (machine.used(gpu, None, now), listed, power, machine.clocks(gpu, now))
+        };
+        machine.gpus.iter().map(of).collect()
+    }
+
+    #[test]
+    fn two_machines_of_one_scenario_are_the_same_at_every_time() {
+        let (one, other) = (machine("demo"), machine("demo"));
+        assert!(one.gpus.iter().zip(&other.gpus).all(|(a, b)| a.uuid == b.uuid && a.serial == b.serial));
+        let mut different = 0;
+        // Asked in another order, too.
+        for step in 0..600 {
+            let (now, back) = (step * SECOND, (599 - step) * SECOND);
+            assert_eq!(seen(&one, now), seen(&other, now), "{step}");
+            assert_eq!(seen(&one, back), seen(&other, back), "{step}");
+            different += i32::from(seen(&one, now) != seen(&one, now + SECOND));
+        }
+        assert!(different > 500, "the demo stands still: {different}");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_not_given() {
+        let gpu = "[[gpu]]\nmodel = \"L4\"\n";
+        let process = "[[process]]\ncommand = [\"x\"]\nmemory = \"20GiB\"\n";
+        let scenario = toml::from_str(&format!("{gpu}{process}{process}")).unwrap();
+        let machine = Machine::build(&crate::scenario::Source { file: "test".into(), scenario }, None).unwrap();
+        let gpu = &machine.gpus[0];
+        assert_eq!(machine.used(gpu, None, 0), gpu.model.allocatable());
+        let mut held = Vec::new();
+        machine.listed(gpu, None, ProcessList::Compute, 0, |process| held.extend(process.memory));
+        let overhead = 2 * process::CONTEXT_OVERHEAD;
+        assert_eq!(held, [(20 << 30) + process::CONTEXT, gpu.model.allocatable() - held[0] - overhead]);
+    }
+
+    #[test]
+    fn the_demo_s_containers_have_ids_of_the_right_length() {
+        let machine = machine("demo");
+        let groups = machine.processes.iter().map(|process| String::from_utf8_lossy(&process.identity.cgroup));
+        let ids: Vec<String> = groups
+            .filter_map(|group| {
+                let last = group.rsplit('/').next()?.strip_suffix(".scope")?.to_owned();
+                last.strip_prefix("cri-containerd-").or(last.strip_prefix("docker-")).map(str::to_owned)
+            })
+            .collect();
+        assert!(ids.len() >= 3);
+        assert!(ids.iter().all(|id| id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())), "{ids:?}");
+    }
 
     #[test]
     fn an_xid_comes_again_at_its_period() {

@@ -22,10 +22,10 @@ impl Machine {
         let look = now - now % LOOK;
         let (mut processes, mut busy) = (0, 0.0);
         let mut add = |load: &super::Load| {
-            load.each(&self.processes, look, |process, life, _| {
+            for (process, life) in load.living(&self.processes, look) {
                 processes += 1;
                 busy += process.busy(life, look);
-            });
+            }
         };
         match (instance, &gpu.mig) {
             (Some(instance), _) => add(&instance.load),

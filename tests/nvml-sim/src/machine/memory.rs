@@ -49,12 +49,20 @@ impl Load {
         self.fixed + varying.sum::<u64>()
     }
 
+    /// Every living process.
+    pub(crate) fn living<'p>(
+        &'p self,
+        processes: &'p [Process],
+        now: Nanos,
+    ) -> impl Iterator<Item = (&'p Process, Life)> + 'p {
+        let of = |&member: &u32| &processes[member as usize];
+        self.members.iter().map(of).filter_map(move |process| Some((process, process.life(now)?)))
+    }
+
     /// Every living process with what it holds.
     pub(crate) fn each(&self, processes: &[Process], now: Nanos, mut tell: impl FnMut(&Process, Life, u64)) {
         let mut left = self.capacity;
-        for &member in &self.members {
-            let process = &processes[member as usize];
-            let Some(life) = process.life(now) else { continue };
+        for (process, life) in self.living(processes, now) {
             let overhead = process.overhead().min(left);
             let held = process.wants(life, now).min(left - overhead);
             left -= held + overhead;
