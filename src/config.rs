@@ -1,6 +1,6 @@
 //! What the user asked for, read once and checked. Nothing here binds, opens or starts anything.
 //!
-//! [`load`] lays defaults, file, environment and flags over one another and checks the result; [`keys::KEYS`] is the one
+//! [`load()`] lays defaults, file, environment and flags over one another and checks the result; [`keys::KEYS`] is the one
 //! table from which all of them, the help and the documentation are made.
 
 mod check;

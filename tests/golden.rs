@@ -29,9 +29,6 @@ const MOVING: [&str; 10] = [
     "process_",
 ];
 
-/// Scenarios whose processes allocate and free all the time: there every figure of memory moves.
-const RESTLESS: [&str; 2] = ["busy-h200", "mig-a100"];
-
 /// There is a series only while the driver has a sample, which is chance in a single run.
 const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
 
@@ -48,16 +45,9 @@ fn golden(scenario: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{scenario}.prom"))
 }
 
-fn settled(scenario: &str, text: &str) -> String {
-    let memory = |line: &str| {
-        let name = line.split(['{', ' ']).next().unwrap_or_default();
-        RESTLESS.contains(&scenario)
-            && name.contains("_memory_")
-            && name.ends_with("_bytes")
-            && !name.ends_with("_total_bytes")
-    };
+fn settled(text: &str) -> String {
     let settle = |line: &str| {
-        let moves = memory(line) || MOVING.iter().chain(&WAVERING).any(|name| line.starts_with(name));
+        let moves = MOVING.iter().chain(&WAVERING).any(|name| line.starts_with(name));
         match line.rsplit_once(' ') {
             Some((series, _)) if moves => format!("{series} <…>\n"),
             _ if line.starts_with("vram_exporter_build_info") => "vram_exporter_build_info{version=\"<…>\"} 1\n".into(),
@@ -74,7 +64,7 @@ fn scrape(scenario: &str) -> Scrape {
 #[test]
 fn every_scenario_gives_its_golden_scrape() {
     for scenario in SCENARIOS {
-        let found = settled(scenario, &scrape(scenario).text);
+        let found = settled(&scrape(scenario).text);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::create_dir_all(golden(scenario).parent().unwrap()).unwrap();
             fs::write(golden(scenario), &found).unwrap();
