@@ -12,7 +12,7 @@ use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSU
 pub(super) struct GpuFold {
     peaks: Peaks,
     mig: Vec<(String, Peaks)>,
-    last: Option<Last>,
+    run: Option<Run>,
     window: Duration,
     /// What is published, kept up to date.
     pub(super) shown: GpuMemory,
@@ -31,12 +31,16 @@ pub(super) enum Sampled {
     Moved,
 }
 
-/// The sample before.
+/// A run of equal samples, the last ones seen.
 #[derive(Debug, Clone, Copy)]
-struct Last {
-    at: Instant,
-    used: u64,
+struct Run {
+    reading: MemoryReading,
+    /// `used` as a share of what can be allocated.
     ratio: f64,
+    /// Up to when the run is folded.
+    folded: Instant,
+    /// When its latest sample was taken.
+    latest: Instant,
 }
 
 impl GpuFold {
@@ -44,7 +48,7 @@ impl GpuFold {
         Self {
             peaks: Peaks::new(window),
             mig: Vec::new(),
-            last: None,
+            run: None,
             window,
             shown: GpuMemory::unsampled(gpu),
             retry_at: None,
@@ -53,43 +57,66 @@ impl GpuFold {
 
     /// A new session: the identity and the MIG layout may have changed, the figures are to be read again.
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>) {
+        self.settle();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.grown = before.grown;
         self.shown.shrunk = before.shrunk;
         self.mig.retain(|(uuid, _)| gpu.mig.iter().any(|device| device.uuid == *uuid));
-        self.last = None;
+        self.run = None;
         self.retry_at = None;
     }
 
-    /// Folds a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
+    /// Takes a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
     /// not counted over a longer one.
+    ///
+    /// Most samples are equal to the one before: then only its time is kept, and [`GpuFold::settle`] folds the whole run.
     pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
-        let MemoryReading { total, reserved, used, free } = reading;
-        let usable = total.saturating_sub(reserved.unwrap_or(0)).max(1);
-        let ratio = used as f64 / usable as f64;
-        let moved = self.last.is_none_or(|last| last.used != used);
-        if let Some(last) = self.last {
-            self.shown.grown += used.saturating_sub(last.used);
-            self.shown.shrunk += last.used.saturating_sub(used);
-            let since = at.saturating_duration_since(last.at);
-            if since <= gap {
-                let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
-                seconds.filter(|(_, threshold)| last.ratio >= *threshold).for_each(|(s, _)| *s += since.as_secs_f64());
+        let since = self.run.map(|run| at.saturating_duration_since(run.latest));
+        let unbroken = since.is_some_and(|since| since <= gap);
+        let back = self.shown.state != GpuState::Up;
+        if let Some(run) = self.run.as_mut().filter(|run| unbroken && !back && run.reading == reading) {
+            run.latest = at;
+            return Sampled::Same;
+        }
+        self.settle();
+        let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
+        let ratio = reading.used as f64 / usable as f64;
+        let before = self.run.replace(Run { reading, ratio, folded: at, latest: at });
+        if let Some(before) = before {
+            self.shown.grown += reading.used.saturating_sub(before.reading.used);
+            self.shown.shrunk += before.reading.used.saturating_sub(reading.used);
+            if unbroken {
+                self.press(before.ratio, at.saturating_duration_since(before.latest));
             }
         }
-        self.last = Some(Last { at, used, ratio });
-        self.peaks.see(used, at);
-        let window_peak = self.peaks.within_window(at).unwrap_or(used);
+        self.answered(at);
+        self.settle();
+        match before.is_none_or(|before| before.reading.used != reading.used) {
+            true => Sampled::Moved,
+            false if back => Sampled::Changed,
+            false => Sampled::Same,
+        }
+    }
+
+    /// Folds the present run of equal samples up to its latest one. To be called before anything is published.
+    pub(super) fn settle(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        let Run { reading, ratio, folded, latest } = *run;
+        run.folded = latest;
+        let MemoryReading { total, reserved, used, free } = reading;
+        self.peaks.see(used, latest);
+        let window_peak = self.peaks.within_window(latest).unwrap_or(used);
         self.shown.figures =
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
-        let back = self.shown.state != GpuState::Up;
-        self.answered(at);
-        match (moved, back) {
-            (true, _) => Sampled::Moved,
-            (false, true) => Sampled::Changed,
-            (false, false) => Sampled::Same,
-        }
+        self.shown.at = Some(latest);
+        self.press(ratio, latest.saturating_duration_since(folded));
+    }
+
+    /// Counts a time during which memory was at a ratio.
+    fn press(&mut self, ratio: f64, time: Duration) {
+        let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
+        seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
     }
 
     /// The GPU answered, be it only that it has no memory of its own.
@@ -122,11 +149,12 @@ impl GpuFold {
 
     /// The GPU is out of reach: what was read of it is not true any longer.
     pub(super) fn lose(&mut self, state: GpuState) -> Sampled {
+        self.settle();
         let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
         self.shown.state = state;
         self.shown.figures = None;
         self.shown.mig.iter_mut().for_each(|device| device.figures = None);
-        self.last = None;
+        self.run = None;
         sampled
     }
 }
@@ -170,6 +198,7 @@ mod tests {
         let mut fold = fold();
         fold.sample(reading(99 * GIB), start, GAP);
         fold.sample(reading(99 * GIB), start + Duration::from_secs(3600), GAP);
+        fold.settle();
         assert!(fold.shown.pressure_seconds.iter().all(|&s| s == 0.0));
     }
 

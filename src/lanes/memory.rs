@@ -47,6 +47,14 @@ pub(super) struct Link {
     pub(super) processes: AtomicUsize,
 }
 
+impl Link {
+    /// Wakes both lanes, so that they see at once that their session ends.
+    pub(super) fn rouse(&self) {
+        self.moved.ring(u64::MAX);
+        self.awake.ring(u64::MAX);
+    }
+}
+
 /// The lane. It outlives its threads and its sessions.
 #[derive(Debug)]
 pub(super) struct MemoryLane {
@@ -196,7 +204,8 @@ impl MemoryLane {
         publisher.publish(&self.snapshot.memory, |part| {
             part.gpus.truncate(folds.len());
             for (position, fold) in folds.iter().enumerate() {
-                let fold = lock(fold);
+                let mut fold = lock(fold);
+                fold.settle();
                 match part.gpus.get_mut(position) {
                     Some(shown) => copy(&fold.shown, shown),
                     None => part.gpus.push(fold.shown.clone()),

@@ -84,6 +84,9 @@ impl ProcessLane {
         while !session.ending() {
             let deadline = heartbeat.next().min(telemetry.next()).min(Instant::now() + HEARTBEAT);
             let moved = self.link.moved.wait_until(deadline);
+            if session.ending() {
+                break;
+            }
             let began = Instant::now();
             self.snapshot.vitals.beat(Lane::Process, began);
             if let Some(missed) = heartbeat.take(began) {

@@ -102,6 +102,7 @@ struct Supervisor {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     stop: Arc<AtomicBool>,
+    link: Arc<Link>,
     memory: Arc<MemoryLane>,
     process: Arc<ProcessLane>,
     known: Vec<Arc<Gpu>>,
@@ -140,12 +141,14 @@ impl Supervisor {
     ) -> Self {
         let link = Arc::new(Link::default());
         let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
-        let process = ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link);
+        let process =
+            ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
         Self {
             settings,
             snapshot,
             faults,
             stop,
+            link,
             memory: Arc::new(memory),
             process: Arc::new(process),
             known: Vec::new(),
@@ -290,6 +293,7 @@ impl Supervisor {
         }
         let mut retry_at = Instant::now();
         if session.ending() {
+            self.link.rouse();
             let why = session.why().unwrap_or_default();
             tracing::warn!(why, "the driver is closed and will be opened again");
             self.snapshot.clear(snapshot::Driver { problem: Some(why), ..snapshot::Driver::default() });
@@ -303,6 +307,7 @@ impl Supervisor {
             self.lost_back_off = (self.lost_back_off * 2).min(LOST_BACK_OFF.1);
             tracing::info!("a GPU does not answer: the driver is opened again for its sake");
             session.end("a GPU does not answer");
+            self.link.rouse();
             // What is known of the other GPUs stays in sight meanwhile: opening again takes milliseconds.
             return Phase::Ending { session, workers, retry_at };
         }
@@ -337,6 +342,7 @@ impl Supervisor {
             Phase::Closed(_) | Phase::Opening(_) => return,
         };
         session.end("the exporter ends");
+        self.link.rouse();
         let deadline = Instant::now() + FAREWELL;
         while workers.iter().any(|worker| !worker.thread.is_finished()) && Instant::now() < deadline {
             thread::park_timeout(Duration::from_millis(10));
