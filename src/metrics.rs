@@ -14,6 +14,7 @@ mod mig;
 mod own_process;
 mod processes;
 mod reference;
+mod table;
 mod telemetry;
 mod view;
 
@@ -27,8 +28,9 @@ use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
 pub use collector::MetricsCollector;
-pub use family::{Family, Kind, SECTIONS, Section, Unit, When, families};
+pub use family::{Family, Kind, Section, Unit, When};
 pub use reference::reference;
+pub use table::{SECTIONS, families};
 pub use view::{GpuView, Parts};
 
 /// The content type of [`Metrics::encode`]'s bytes.

@@ -1,9 +1,6 @@
-//! The one table of all metric families: name, type, unit, labels, help and when the value is measured.
+//! What a metric family is: name, type, unit, labels, help and when the value is measured.
 //!
-//! Invariant: nothing is exported that is not in [`SECTIONS`], and HELP, TYPE and the reference document come from
-//! here alone.
-
-use super::{driver, exporter, gpu_memory, mig, own_process, processes, telemetry};
+//! Each source declares its own families beside the code that fills them; [`super::table`] gathers them.
 
 /// A family's type in the exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,20 +167,4 @@ pub struct Section {
     pub intro: &'static str,
     /// The families.
     pub families: &'static [&'static Family],
-}
-
-/// The table.
-pub static SECTIONS: [&Section; 7] = [
-    &gpu_memory::SECTION,
-    &mig::SECTION,
-    &processes::SECTION,
-    &telemetry::SECTION,
-    &driver::SECTION,
-    &exporter::SECTION,
-    &own_process::SECTION,
-];
-
-/// Every family of the table.
-pub fn families() -> impl Iterator<Item = &'static Family> {
-    SECTIONS.iter().flat_map(|section| section.families.iter().copied())
 }

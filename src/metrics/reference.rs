@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::family::{Family, SECTIONS, Unit};
+use super::family::{Family, Unit};
+use super::table::SECTIONS;
 
 const INTRO: &str = "\
 # Metrics

@@ -1,0 +1,23 @@
+//! The one table of all metric families.
+//!
+//! Invariant: nothing is exported that is not in [`SECTIONS`], and HELP, TYPE and the reference document come from
+//! here alone.
+
+use super::family::{Family, Section};
+use super::{driver, exporter, gpu_memory, mig, own_process, processes, telemetry};
+
+/// The table.
+pub static SECTIONS: [&Section; 7] = [
+    &gpu_memory::SECTION,
+    &mig::SECTION,
+    &processes::SECTION,
+    &telemetry::SECTION,
+    &driver::SECTION,
+    &exporter::SECTION,
+    &own_process::SECTION,
+];
+
+/// Every family of the table.
+pub fn families() -> impl Iterator<Item = &'static Family> {
+    SECTIONS.iter().flat_map(|section| section.families.iter().copied())
+}
