@@ -23,6 +23,7 @@ need python3 python3
 need protoc protobuf-compiler
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 [ -e /usr/include/libdrm/drm.h ] || packages+=(libdrm-dev)
+[ -e /usr/include/google/protobuf/empty.proto ] || packages+=(libprotobuf-dev)
 if [ "${#packages[@]}" -gt 0 ]; then
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
