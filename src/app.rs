@@ -23,7 +23,7 @@ use crate::http::{self, HttpState};
 use crate::lanes::{self, Lanes};
 use crate::metrics::{self, Metrics};
 use crate::nvml::Library;
-use crate::snapshot::{GpuState, Snapshot};
+use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
 /// Threads of the web server. Scrapes are short; the lanes have threads of their own.
 const WEB_THREADS: usize = 2;
@@ -126,19 +126,19 @@ pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     out.write_all(&exposition?).context("the exposition could not be written")
 }
 
-/// Whether every lane has read every GPU that answers, or the driver cannot be opened.
+/// Whether every lane has asked every GPU that answers, or the driver cannot be opened.
 fn has_read_all(snapshot: &Snapshot) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();
-    let read = |index: usize| {
-        let unreadable = memory.gpus[index].state == GpuState::Unreadable;
-        let processes = snapshot.processes.load().gpus.get(index).is_some_and(|gpu| gpu.at.is_some());
-        let telemetry = snapshot.telemetry.load();
-        let telemetry = telemetry.gpus.get(index).is_some_and(|gpu| gpu.quick_at.is_some() && gpu.slow_at.is_some());
-        unreadable || (memory.gpus[index].at.is_some() && processes && telemetry)
+    let processes = snapshot.processes.load();
+    // A first round of telemetry holds the slow readings too.
+    let telemetry = snapshot.vitals.durations(Lane::Telemetry).buckets.iter().any(|&rounds| rounds > 0);
+    let read = |(index, gpu): (usize, &GpuMemory)| {
+        let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some());
+        gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed)
     };
-    let all = driver.up && memory.gpus.len() == driver.gpus.len() && (0..memory.gpus.len()).all(read);
-    all || driver.problem.is_some()
+    let complete = driver.up && telemetry && memory.gpus.len() == driver.gpus.len();
+    (complete && memory.gpus.iter().enumerate().all(read)) || driver.problem.is_some()
 }
 
 async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>> {

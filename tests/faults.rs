@@ -14,9 +14,12 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
     scrape.value("gpu_up", &[("gpu", gpu)])
 }
 
+/// What is told of a GPU that does not answer: its state, who it is, and the errors that its driver reported.
+const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
+
 fn values(scrape: &Scrape, gpu: &str) -> usize {
     let shown = |s: &&harness::Series| {
-        s.label("gpu") == Some(gpu) && s.name.starts_with("gpu_") && s.name != "gpu_up" && s.name != "gpu_info"
+        s.label("gpu") == Some(gpu) && s.name.starts_with("gpu_") && !STAYING.contains(&s.name.as_str())
     };
     scrape.series.iter().filter(shown).count()
 }
@@ -164,4 +167,53 @@ fn a_changed_number_of_gpus_is_taken_up() {
     exporter.scrape_until("one GPU", |s| s.all("gpu_info").count() == 1 && up(s, "0") == Some(1.0));
     machine.control("");
     exporter.scrape_until("two GPUs", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
+}
+
+#[test]
+fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let count = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
+    exporter.scrape_until("zeros from the start", |s| count(s) == Some(0.0));
+    machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
+    exporter.scrape_until("the Xid", |s| count(s) >= Some(1.0));
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    let lost = exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
+    assert!(count(&lost) >= Some(1.0));
+    // The driver is opened again for another reason; what was counted stays.
+    let version = "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LIB_RM_VERSION_MISMATCH\"\n";
+    machine.control(version);
+    exporter.scrape_until("the driver is gone", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
+    machine.control("");
+    let back = exporter.scrape_until("the GPU is back", |s| up(s, "1") == Some(1.0) && count(s).is_some());
+    assert!(count(&back) >= Some(1.0));
+}
+
+#[test]
+fn a_mig_mode_that_cannot_be_read_for_once_is_no_new_layout() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+    let told = [("source", "topology"), ("reason", "unknown")];
+    let count = |s: &Scrape| s.value("vram_exporter_faults_total", &told).unwrap();
+    exporter.scrape_until("several refusals", |s| {
+        assert_eq!(s.value("vram_exporter_nvml_up", &[]), Some(1.0), "the driver was closed for nothing");
+        count(s) >= 3.0
+    });
+    assert!(!exporter.log().contains("MIG layout changed"), "{}", exporter.log());
+}
+
+#[test]
+fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let list = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
+    machine.control(&format!("[[fault]]\n{list}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
+    let told = [("source", "process"), ("reason", "unknown")];
+    let refused = exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_total", &told) >= Some(2.0));
+    assert_eq!((up(&refused, "0"), up(&refused, "1")), (Some(1.0), Some(1.0)));
+    // What was listed last is too old after a while, and goes.
+    exporter.scrape_until("the old list is gone", |s| s.all("gpu_process_memory_used_bytes").count() == 0);
+    machine.control("");
+    exporter.scrape_until("the list is back", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
 }

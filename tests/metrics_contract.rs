@@ -479,7 +479,13 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             .filter(|series| series.labels.get("gpu").is_some_and(|gpu| gpu == "0"))
             .map(|series| series.name.as_str())
             .collect();
-        let kept = ["gpu_info", "gpu_up", "vram_exporter_process_series_dropped", "vram_exporter_sample_age_seconds"];
+        let kept = [
+            "gpu_info",
+            "gpu_up",
+            "gpu_xid_errors_total",
+            "vram_exporter_process_series_dropped",
+            "vram_exporter_sample_age_seconds",
+        ];
         assert_eq!(left, BTreeSet::from(kept), "{name}");
         assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not hurt: {name}");
     }

@@ -18,6 +18,10 @@ pub(super) struct GpuFold {
     pub(super) shown: GpuMemory,
     /// When a GPU that does not answer is asked again.
     pub(super) retry_at: Option<Instant>,
+    /// Whether only another opening of the driver can bring the GPU back.
+    pub(super) lost: bool,
+    /// MIG devices that were refused, by index, so that each refusal is told once.
+    refused: Vec<usize>,
 }
 
 /// What a sample brought.
@@ -52,6 +56,8 @@ impl GpuFold {
             window,
             shown: GpuMemory::unsampled(gpu),
             retry_at: None,
+            lost: false,
+            refused: Vec::new(),
         }
     }
 
@@ -65,6 +71,8 @@ impl GpuFold {
         self.mig.retain(|(uuid, _)| gpu.mig.iter().any(|device| device.uuid == *uuid));
         self.run = None;
         self.retry_at = None;
+        self.lost = false;
+        self.refused.clear();
     }
 
     /// Takes a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
@@ -119,11 +127,33 @@ impl GpuFold {
         seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
     }
 
-    /// The GPU answered, be it only that it has no memory of its own.
-    pub(super) fn answered(&mut self, at: Instant) {
+    fn answered(&mut self, at: Instant) {
         self.shown.state = GpuState::Up;
         self.shown.at = Some(at);
         self.retry_at = None;
+        self.lost = false;
+    }
+
+    /// The GPU answered that it has no memory of its own, or none for us. Says whether that is new.
+    pub(super) fn answered_without_figures(&mut self, at: Instant) -> bool {
+        let new = self.shown.at.is_none() || self.shown.figures.is_some() || self.shown.state != GpuState::Up;
+        self.settle();
+        self.run = None;
+        self.shown.figures = None;
+        self.answered(at);
+        new
+    }
+
+    /// A MIG device is out of reach. Says whether that is new.
+    pub(super) fn lose_mig(&mut self, position: usize) -> bool {
+        if let Some(device) = self.shown.mig.get_mut(position) {
+            device.figures = None;
+        }
+        let new = !self.refused.contains(&position);
+        if new {
+            self.refused.push(position);
+        }
+        new
     }
 
     /// Folds a good sample of a MIG device.
@@ -137,6 +167,7 @@ impl GpuFold {
         let peaks = &mut self.mig[index].1;
         let MemoryReading { total, reserved, used, free } = reading;
         let moved = shown.figures.is_none_or(|before| before.used != used);
+        self.refused.retain(|&refused| refused != position);
         peaks.see(used, at);
         let window_peak = peaks.within_window(at).unwrap_or(used);
         *shown = MigMemory {

@@ -20,6 +20,10 @@ use crate::snapshot::{GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
 /// may be hidden from the exporter: then moving memory is the only sign of them.
 const CALM: Duration = Duration::from_secs(10);
 
+/// Bytes: with more than this in use on a GPU somebody is there, whether he is in sight or not. A CUDA context alone
+/// takes 528 MiB on an H200.
+const NOBODY: u64 = 256 << 20;
+
 /// How often a GPU that does not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -85,9 +89,10 @@ impl MemoryLane {
         let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(&gpu.uuid, gpu)).collect();
         let mut calm_since = Instant::now();
         let mut published = None;
+        let mut empty = false;
         let mut ticker = Ticker::starting(self.settings.period, calm_since);
         while !session.ending() {
-            let began = self.wait(&mut ticker, calm_since);
+            let began = self.wait(&mut ticker, empty && calm_since.elapsed() > CALM);
             let (mut moved, mut changed) = (0, false);
             for (position, fold) in folds.iter().enumerate() {
                 match self.sample(session, watch, position, fold, began)? {
@@ -103,7 +108,8 @@ impl MemoryLane {
             if changed || moved != 0 || published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
                 published = Some(began);
                 self.publish(&folds);
-                session.set_lost(folds.iter().any(|fold| lock(fold).shown.state == GpuState::Unreadable));
+                session.set_lost(folds.iter().any(|fold| lock(fold).lost));
+                empty = folds.iter().all(is_empty);
             }
             self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
         }
@@ -111,10 +117,9 @@ impl MemoryLane {
     }
 
     /// Waits for the next tick and says when it came.
-    fn wait(&self, ticker: &mut Ticker, calm_since: Instant) -> Instant {
+    fn wait(&self, ticker: &mut Ticker, calm: bool) -> Instant {
         let mut now = Instant::now();
-        let processes = self.link.processes.load(Ordering::Relaxed) > 0;
-        let idle = !processes && now.duration_since(calm_since) > CALM;
+        let idle = calm && self.link.processes.load(Ordering::Relaxed) == 0;
         ticker.set_period(if idle { self.settings.idle_period } else { self.settings.period }, now);
         loop {
             if !idle {
@@ -151,6 +156,7 @@ impl MemoryLane {
         let Some(device) = session.driver.device(position) else {
             let mut fold = lock(fold);
             fold.retry_at = Some(now + RETRY);
+            fold.lost = true;
             return Ok(fold.lose(GpuState::Unreadable));
         };
         let reading = watch.call(position, || device.memory())?;
@@ -161,7 +167,7 @@ impl MemoryLane {
         for (index, slice) in session.driver.mig_devices(position).enumerate() {
             let slice = match watch.call(position, || slice.memory())? {
                 Ok(reading) => lock(fold).sample_mig(index, reading, Instant::now()),
-                Err(error) => self.failed(session, fold, &error),
+                Err(error) => self.slice_failed(session, fold, index, &error),
             };
             sampled = sampled.max(slice);
         }
@@ -172,11 +178,10 @@ impl MemoryLane {
         let mut fold = lock(fold);
         let gpu = Some(fold.shown.gpu.index);
         let sampled = match error.severity() {
-            // A part that shares the system's memory answers, and has no figures: said and counted once.
-            Severity::Absent if error.reason() != Reason::NoPermission => {
-                let first = fold.shown.at.is_none();
-                fold.answered(Instant::now());
-                if !first {
+            // A part that shares the system's memory answers, and has no figures; a GPU that is sliced may keep its own
+            // from us and give those of its MIG devices. Said and counted once.
+            Severity::Absent if error.reason() != Reason::NoPermission || !fold.shown.gpu.mig.is_empty() => {
+                if !fold.answered_without_figures(Instant::now()) {
                     return Sampled::Same;
                 }
                 Sampled::Changed
@@ -186,6 +191,7 @@ impl MemoryLane {
                 Sampled::Same
             }
             Severity::Absent | Severity::Gpu | Severity::Passing => {
+                fold.lost = error.severity() == Severity::Gpu;
                 fold.retry_at = Some(Instant::now() + RETRY);
                 fold.lose(GpuState::Unreadable)
             }
@@ -197,6 +203,22 @@ impl MemoryLane {
         drop(fold);
         self.faults.report(Source::Memory, error.reason(), gpu, error);
         sampled
+    }
+
+    /// A MIG device that cannot be read loses its figures; its GPU keeps its own.
+    fn slice_failed(&self, session: &Session, fold: &Fold, index: usize, error: &nvml::Error) -> Sampled {
+        if error.severity() == Severity::Driver {
+            session.end(crate::faults::chain(error));
+        }
+        let mut fold = lock(fold);
+        let gpu = Some(fold.shown.gpu.index);
+        let lost = error.severity() != Severity::Passing && fold.lose_mig(index);
+        drop(fold);
+        // What the device will never give is told when it is first refused.
+        if error.severity() != Severity::Absent || lost {
+            self.faults.report(Source::Memory, error.reason(), gpu, error);
+        }
+        if lost { Sampled::Changed } else { Sampled::Same }
     }
 
     fn publish(&self, folds: &[Fold]) {
@@ -221,6 +243,11 @@ impl MemoryLane {
         let new = || Arc::new(Mutex::new(GpuFold::new(gpu.clone(), self.settings.peak_window)));
         folds.entry(key).or_insert_with(new).clone()
     }
+}
+
+/// Whether nobody can be on the GPU. Where reserved memory is not told apart, `used` says nothing of that.
+fn is_empty(fold: &Fold) -> bool {
+    lock(fold).shown.figures.is_none_or(|figures| figures.reserved.is_none() || figures.used < NOBODY)
 }
 
 /// Copies without allocating, where the MIG layout is the same.

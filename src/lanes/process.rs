@@ -13,14 +13,20 @@ use super::bell::Bell;
 use super::memory::Link;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
-use super::telemetry::{self, Telemetry, Work};
+use super::telemetry::{self, Telemetry, Work, XidLedger};
 use super::watch::{Superseded, Watch};
 use crate::attribution::Attribution;
-use crate::faults::{Faults, Source};
+use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{GpuProcesses, Lane, ProcessPart, Snapshot};
 use listing::{Listing, Lists};
 pub(super) use roster::Roster;
+
+/// After a pass the lane rests for so many times as long as the pass took, so that memory that moves at every tick cannot
+/// make it hold the driver's lock more than a third of the time. It reads telemetry meanwhile.
+const REST: u32 = 2;
+/// A pass that waited for the driver says nothing of what the next one costs.
+const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// What the lane is told.
 #[derive(Debug, Clone)]
@@ -40,6 +46,7 @@ pub(super) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     book: Mutex<Book>,
+    xids: XidLedger,
 }
 
 /// What is remembered of processes. Never locked while the driver is asked.
@@ -66,7 +73,7 @@ impl ProcessLane {
         link: Arc<Link>,
     ) -> Self {
         let book = Mutex::new(Book { attribution, rosters: HashMap::new(), part: Vec::new() });
-        Self { settings, snapshot, faults, link, book }
+        Self { settings, snapshot, faults, link, book, xids: XidLedger::default() }
     }
 
     /// Before the first thread of a session starts: nothing is known of its GPUs' processes yet.
@@ -77,25 +84,41 @@ impl ProcessLane {
 
     /// Lists and reads until the session ends or the thread is superseded.
     pub(super) fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let Self { settings, snapshot, faults, xids, .. } = self;
+        let mut telemetry = Telemetry::start(&settings.telemetry, snapshot, faults, xids, session, watch)?;
+        self.work(session, watch, &mut telemetry)?;
+        // Letting the driver's events go is a driver call too.
+        watch.call(session.whole(), || drop(telemetry))
+    }
+
+    fn work(&self, session: &Session, watch: &Watch, telemetry: &mut Telemetry<'_>) -> Result<(), Superseded> {
         let mut gpus: Vec<GpuLists> = session.driver.gpus().map(|_| GpuLists::default()).collect();
         let mut buffer = ProcessBuffer::default();
-        let mut heartbeat = Ticker::starting(self.settings.interval, Instant::now());
-        let mut telemetry = Telemetry::start(&self.settings.telemetry, &self.snapshot, &self.faults, session, watch)?;
+        let mut rested = Instant::now();
+        let mut heartbeat = Ticker::starting(self.settings.interval, rested);
         while !session.ending() {
-            let deadline = heartbeat.next().min(telemetry.next()).min(Instant::now() + HEARTBEAT);
-            let moved = self.link.moved.wait_until(deadline);
+            let now = Instant::now();
+            let deadline = heartbeat.next().min(telemetry.next()).min(now + HEARTBEAT);
+            if now < rested && deadline > now {
+                std::thread::sleep(deadline.min(rested) - now);
+            }
+            // While the lane rests, what moved waits in the bell.
+            let moved = if Instant::now() < rested { 0 } else { self.link.moved.wait_until(deadline) };
             if session.ending() {
                 break;
             }
             let began = Instant::now();
             self.snapshot.vitals.beat(Lane::Process, began);
-            if let Some(missed) = heartbeat.take(began) {
+            let due = heartbeat.take(began);
+            if let Some(missed) = due {
                 self.snapshot.vitals.add_missed(Lane::Process, missed);
-                self.pass(session, watch, &mut gpus, &mut buffer, u64::MAX, true)?;
-                self.snapshot.vitals.observe(Lane::Process, began.elapsed());
-            } else if moved != 0 {
-                self.pass(session, watch, &mut gpus, &mut buffer, moved, false)?;
-                self.snapshot.vitals.observe(Lane::Process, began.elapsed());
+            }
+            if due.is_some() || moved != 0 {
+                let bits = if due.is_some() { u64::MAX } else { moved };
+                self.pass(session, watch, &mut gpus, &mut buffer, bits, due.is_some())?;
+                let took = began.elapsed();
+                rested = Instant::now() + (took * REST).min(LONGEST_REST);
+                self.snapshot.vitals.observe(Lane::Process, took);
             }
             self.snapshot.vitals.beat(Lane::Telemetry, began);
             // One reading and no more, so that a list that is asked for meanwhile waits for one driver call at most.
@@ -116,27 +139,34 @@ impl ProcessLane {
         bits: u64,
         whole: bool,
     ) -> Result<(), Superseded> {
+        let mut blind = false;
         for (position, kept) in gpus.iter_mut().enumerate().filter(|(i, _)| bits & Bell::bit(*i) != 0) {
-            if session.stalled(position) {
+            let device = session.driver.device(position).filter(|_| !session.stalled(position));
+            let Some(device) = device else {
+                blind = true;
                 continue;
-            }
-            let Some(device) = session.driver.device(position) else { continue };
+            };
             let slices: Vec<_> = session.driver.mig_devices(position).collect();
-            match kept.lists.read(device, &slices, watch, position, buffer, whole)? {
+            let total = self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total));
+            match kept.lists.read(device, &slices, watch, position, buffer, (whole, total))? {
                 Ok(listing) => {
                     self.take(session, position, listing);
                     if whole {
                         self.account(session, watch, position, &mut kept.accounting)?;
                     }
                 }
-                Err(error) => self.failed(session, position, &error),
+                Err(error) => {
+                    blind = true;
+                    self.failed(session, position, &error);
+                }
             }
         }
         let mut book = self.book();
         if whole {
             book.attribution.sweep();
         }
-        let alive = book.rosters.values().map(Roster::alive).sum();
+        // Where a list cannot be read there may be processes.
+        let alive = book.rosters.values().map(Roster::alive).sum::<usize>() + usize::from(blind);
         self.publish(&book);
         drop(book);
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
@@ -148,6 +178,10 @@ impl ProcessLane {
     /// Folds a list into the GPU's roster and shows it.
     fn take(&self, session: &Session, position: usize, listing: Listing) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
+        if let Some(pid) = listing.implausible {
+            let error = std::io::Error::other(format!("the driver gives process {pid} more memory than the GPU has"));
+            self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
+        }
         let mut book = self.book();
         let Book { attribution, rosters, part } = &mut *book;
         let roster = rosters.entry(key(gpu)).or_insert_with(|| Roster::new(&self.settings));
@@ -172,7 +206,10 @@ impl ProcessLane {
         let mut book = self.book();
         let Book { rosters, part, .. } = &mut *book;
         let Some(roster) = rosters.get_mut(&key(&work.gpu)) else { return };
-        roster.worked(&work.samples, work.asked_at);
+        match &work.samples {
+            Some(samples) => roster.worked(samples, work.asked_at),
+            None => roster.work_unknown(),
+        }
         if let Some(shown) = part.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
             (shown.processes, shown.other) = roster.show(work.asked_at.0);
         }

@@ -24,6 +24,15 @@ const ROUND: Duration = Duration::from_millis(500);
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Between two openings of the driver for the sake of a GPU that is lost: doubled from the first to the last.
 const LOST_BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// How long opening or closing the driver may take before it is told; it is waited for all the same, since nothing else
+/// can be done with the driver meanwhile.
+const SLOW: Duration = Duration::from_secs(30);
+/// Between the end of a thread by a panic and its next start: doubled from the first to the last.
+const REVIVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How old a session is when it has asked every GPU.
+const SETTLED: Duration = Duration::from_secs(5);
+/// How often the supervisor looks while threads are about to end.
+const SHORT: Duration = Duration::from_millis(10);
 /// How long the end waits for threads; one that hangs in the driver is left behind.
 const FAREWELL: Duration = Duration::from_millis(1500);
 
@@ -108,6 +117,11 @@ struct Supervisor {
     known: Vec<Arc<Gpu>>,
     back_off: Duration,
     lost_back_off: Duration,
+    /// Since when a GPU is lost.
+    lost_since: Option<Instant>,
+    /// When a lane that died is started again, and how long after the next time.
+    revive_at: Instant,
+    revival: Duration,
     /// Threads that were superseded and have not come back.
     stuck: Vec<JoinHandle<()>>,
 }
@@ -117,12 +131,17 @@ enum Phase {
     /// No driver; it is tried again at this time.
     Closed(Instant),
     /// A thread of its own opens the driver, since that can hang too.
-    Opening(Receiver<Result<Driver, OpenError>>),
+    Opening { answer: Receiver<Opened>, since: Instant, told: bool },
     /// The lanes run.
     Open { session: Arc<Session>, since: Instant, workers: Vec<Worker> },
     /// The lanes were asked to let go.
     Ending { session: Arc<Session>, workers: Vec<Worker>, retry_at: Instant },
+    /// A thread of its own closes the driver, since that can hang as well as opening it.
+    Closing { closer: JoinHandle<()>, since: Instant, retry_at: Instant },
 }
+
+/// The opened driver and what to publish of it.
+type Opened = Result<(Driver, snapshot::Driver), OpenError>;
 
 /// A thread of a lane.
 struct Worker {
@@ -154,6 +173,9 @@ impl Supervisor {
             known: Vec::new(),
             back_off: BACK_OFF.0,
             lost_back_off: LOST_BACK_OFF.0,
+            lost_since: None,
+            revive_at: Instant::now(),
+            revival: REVIVAL.0,
             stuck: Vec::new(),
         }
     }
@@ -161,13 +183,20 @@ impl Supervisor {
     fn run(mut self) {
         let mut phase = Phase::Closed(Instant::now());
         while !self.stop.load(Ordering::Relaxed) {
+            let before = std::mem::discriminant(&phase);
             phase = self.turn(phase);
             self.stuck.retain(|thread| !thread.is_finished());
             if !matches!(phase, Phase::Open { .. }) {
                 let now = Instant::now();
                 Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));
             }
-            thread::park_timeout(ROUND);
+            if std::mem::discriminant(&phase) == before {
+                thread::park_timeout(match phase {
+                    Phase::Closed(at) => at.saturating_duration_since(Instant::now()).min(ROUND),
+                    Phase::Open { .. } | Phase::Opening { .. } => ROUND,
+                    Phase::Ending { .. } | Phase::Closing { .. } => SHORT,
+                });
+            }
         }
         self.farewell(phase);
     }
@@ -176,10 +205,16 @@ impl Supervisor {
         match phase {
             Phase::Closed(at) if Instant::now() < at => phase,
             Phase::Closed(_) => self.open(),
-            Phase::Opening(answer) => match answer.try_recv() {
-                Ok(Ok(driver)) => self.begin(driver),
+            Phase::Opening { answer, since, told } => match answer.try_recv() {
+                Ok(Ok((driver, description))) => self.begin(driver, description),
                 Ok(Err(error)) => self.refused(&error),
-                Err(TryRecvError::Empty) => Phase::Opening(answer),
+                Err(TryRecvError::Empty) => {
+                    let slow = since.elapsed() > SLOW;
+                    if slow && !told {
+                        self.tell_slow("opening the driver");
+                    }
+                    Phase::Opening { answer, since, told: slow }
+                }
                 Err(TryRecvError::Disconnected) => {
                     let error = std::io::Error::other("the thread that opened the driver ended by a panic");
                     self.faults.report(Source::Library, Reason::Died, None, &error);
@@ -188,13 +223,28 @@ impl Supervisor {
             },
             Phase::Open { session, since, workers } => self.look_after(session, since, workers),
             Phase::Ending { session, workers, retry_at } => {
-                let workers = self.watch_over(&session, workers, false);
-                match workers.is_empty() {
-                    true => Phase::Closed(retry_at),
-                    false => Phase::Ending { session, workers, retry_at },
+                let workers = self.watch_over(&session, workers);
+                if !workers.is_empty() {
+                    return Phase::Ending { session, workers, retry_at };
+                }
+                match close(session) {
+                    Some(closer) => Phase::Closing { closer, since: Instant::now(), retry_at },
+                    None => Phase::Closed(retry_at),
                 }
             }
+            Phase::Closing { closer, retry_at, .. } if closer.is_finished() => Phase::Closed(retry_at),
+            Phase::Closing { since, retry_at, .. } if since.elapsed() > SLOW => {
+                self.tell_slow("closing the driver");
+                Phase::Closed(retry_at)
+            }
+            Phase::Closing { .. } => phase,
         }
+    }
+
+    fn tell_slow(&self, what: &str) {
+        let problem = format!("{what} has not ended within {SLOW:?}");
+        self.faults.report(Source::Library, Reason::Stalled, None, &std::io::Error::other(problem.clone()));
+        self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
     }
 
     fn open(&mut self) -> Phase {
@@ -203,14 +253,17 @@ impl Supervisor {
         let opener = thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _wake = Wake(caller);
             let opened = library.open().and_then(|mut driver| match driver.discover(&known) {
-                Ok(()) => Ok(driver),
+                Ok(()) => {
+                    let description = driver.describe();
+                    Ok((driver, description))
+                }
                 Err(cause) => Err(OpenError::Init { library: format!("{library:?}"), cause }),
             });
             // The receiver is gone only when the exporter ends.
             let _ = send.send(opened);
         });
         match opener {
-            Ok(_) => Phase::Opening(answer),
+            Ok(_) => Phase::Opening { answer, since: Instant::now(), told: false },
             Err(error) => {
                 self.faults.report(Source::Library, Reason::Died, None, &error);
                 self.retry()
@@ -231,8 +284,7 @@ impl Supervisor {
         Phase::Closed(Instant::now() + wait)
     }
 
-    fn begin(&mut self, driver: Driver) -> Phase {
-        let description = driver.describe();
+    fn begin(&mut self, driver: Driver, description: snapshot::Driver) -> Phase {
         tracing::info!(
             gpus = description.gpus.len(),
             driver = description.driver_version,
@@ -249,6 +301,8 @@ impl Supervisor {
         self.process.resume(&session);
         // What was read of the same GPUs before stays in sight for the moment until the lanes have read them again.
         self.snapshot.driver.store(Arc::new(description));
+        let now = Instant::now();
+        Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));
         let workers = [Lane::Memory, Lane::Process].into_iter().filter_map(|lane| self.start(lane, &session)).collect();
         Phase::Open { session, since: Instant::now(), workers }
     }
@@ -259,7 +313,6 @@ impl Supervisor {
         let name = format!("{}-lane", lane.label());
         let (memory, process) = (self.memory.clone(), self.process.clone());
         let (session, watched, caller) = (session.clone(), watch.clone(), thread::current());
-        self.snapshot.vitals.beat(lane, Instant::now());
         let body = move || {
             let _wake = Wake(caller);
             let end = match lane {
@@ -282,41 +335,57 @@ impl Supervisor {
     }
 
     fn look_after(&mut self, session: Arc<Session>, since: Instant, workers: Vec<Worker>) -> Phase {
-        let mut workers = self.watch_over(&session, workers, true);
+        let mut workers = self.watch_over(&session, workers);
         for lane in [Lane::Memory, Lane::Process] {
-            if !session.ending() && !workers.iter().any(|worker| worker.lane == lane) {
+            let missing = !workers.iter().any(|worker| worker.lane == lane);
+            if missing && !session.ending() && Instant::now() >= self.revive_at {
                 workers.extend(self.start(lane, &session));
             }
         }
-        if !session.lost() && since.elapsed() > BACK_OFF.1 {
-            (self.back_off, self.lost_back_off) = (BACK_OFF.0, LOST_BACK_OFF.0);
-        }
-        let mut retry_at = Instant::now();
         if session.ending() {
             self.link.rouse();
             let why = session.why().unwrap_or_default();
             tracing::warn!(why, "the driver is closed and will be opened again");
             self.snapshot.clear(snapshot::Driver { problem: Some(why), ..snapshot::Driver::default() });
+            let mut retry_at = Instant::now();
             if since.elapsed() < BACK_OFF.1 {
                 retry_at += self.back_off;
                 self.back_off = (self.back_off * 2).min(BACK_OFF.1);
             }
             return Phase::Ending { session, workers, retry_at };
         }
-        if session.lost() && since.elapsed() > self.lost_back_off {
+        if since.elapsed() > BACK_OFF.1 {
+            (self.back_off, self.revival) = (BACK_OFF.0, REVIVAL.0);
+        }
+        if self.wants_reopening(&session, since) {
+            self.lost_since = Some(Instant::now());
             self.lost_back_off = (self.lost_back_off * 2).min(LOST_BACK_OFF.1);
             tracing::info!("a GPU does not answer: the driver is opened again for its sake");
             session.end("a GPU does not answer");
             self.link.rouse();
             // What is known of the other GPUs stays in sight meanwhile: opening again takes milliseconds.
-            return Phase::Ending { session, workers, retry_at };
+            return Phase::Ending { session, workers, retry_at: Instant::now() };
         }
         Phase::Open { session, since, workers }
     }
 
-    /// Gives up threads whose driver call does not return, and takes away those that ended. `replace`: say that a
-    /// thread which ended by itself died.
-    fn watch_over(&mut self, session: &Arc<Session>, workers: Vec<Worker>, replace: bool) -> Vec<Worker> {
+    /// Whether a GPU has been lost for so long that opening the driver again is worth the gap in the others' samples.
+    /// While a thread hangs it is not: the thread would hold the old opening, and others might join it.
+    fn wants_reopening(&mut self, session: &Session, opened: Instant) -> bool {
+        if !session.lost() {
+            // A session that just began has not looked yet.
+            if opened.elapsed() < SETTLED {
+                return false;
+            }
+            (self.lost_since, self.lost_back_off) = (None, LOST_BACK_OFF.0);
+            return false;
+        }
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        since.elapsed() > self.lost_back_off && self.stuck.is_empty()
+    }
+
+    /// Gives up threads whose driver call does not return, and takes away those that ended.
+    fn watch_over(&mut self, session: &Arc<Session>, workers: Vec<Worker>) -> Vec<Worker> {
         let mut going_on = Vec::new();
         for worker in workers {
             if let Some(slot) = worker.watch.give_up_after(self.settings.call_timeout) {
@@ -328,9 +397,11 @@ impl Supervisor {
                 self.stuck.push(worker.thread);
             } else if !worker.thread.is_finished() {
                 going_on.push(worker);
-            } else if worker.thread.join().is_err() && replace {
+            } else if worker.thread.join().is_err() {
                 let error = std::io::Error::other(format!("the {} lane ended by a panic", worker.lane.label()));
                 self.faults.report(source(worker.lane), Reason::Died, None, &error);
+                self.revive_at = Instant::now() + self.revival;
+                self.revival = (self.revival * 2).min(REVIVAL.1);
             }
         }
         going_on
@@ -339,20 +410,29 @@ impl Supervisor {
     fn farewell(&mut self, phase: Phase) {
         let (session, workers) = match phase {
             Phase::Open { session, workers, .. } | Phase::Ending { session, workers, .. } => (session, workers),
-            Phase::Closed(_) | Phase::Opening(_) => return,
+            Phase::Closed(_) | Phase::Opening { .. } | Phase::Closing { .. } => return,
         };
         session.end("the exporter ends");
         self.link.rouse();
         let deadline = Instant::now() + FAREWELL;
-        while workers.iter().any(|worker| !worker.thread.is_finished()) && Instant::now() < deadline {
-            thread::park_timeout(Duration::from_millis(10));
-        }
-        if workers.iter().any(|worker| !worker.thread.is_finished()) {
+        let in_time = |done: &dyn Fn() -> bool| {
+            while !done() && Instant::now() < deadline {
+                thread::park_timeout(SHORT);
+            }
+            done()
+        };
+        let closed = in_time(&|| workers.iter().all(|worker| worker.thread.is_finished()))
+            && close(session).is_none_or(|closer| in_time(&|| closer.is_finished()));
+        if !closed {
             tracing::warn!("a driver call does not return: its thread is left behind");
-            // Closing the library under that call would be worse than not closing it.
-            std::mem::forget(session);
         }
     }
+}
+
+/// Lets go of the session on a thread of its own: closing the driver is a call that can hang. `None` where the system
+/// gives no thread; then the session was let go of here.
+fn close(session: Arc<Session>) -> Option<JoinHandle<()>> {
+    thread::Builder::new().name("driver-close".into()).spawn(move || drop(session)).ok()
 }
 
 /// Wakes the supervisor when a thread ends, by a panic too.

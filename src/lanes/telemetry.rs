@@ -3,8 +3,8 @@
 
 mod reading;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::schedule::Ticker;
@@ -34,11 +34,19 @@ pub(super) struct Settings {
     pub(super) energy: bool,
 }
 
+/// The critical errors of every GPU by UUID, since the exporter started: a lost GPU is opened again, and its last Xid is
+/// the one that matters.
+pub(super) type XidLedger = Mutex<HashMap<String, BTreeMap<u64, u64>>>;
+
+/// How far a sample may lie in the future before its time is taken for nonsense.
+const AHEAD: Duration = Duration::from_secs(5);
+
 /// What the processes of a GPU did.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) gpu: Arc<Gpu>,
-    pub(super) samples: Vec<UtilizationSample>,
+    /// `None` where the driver cannot tell.
+    pub(super) samples: Option<Vec<UtilizationSample>>,
     pub(super) asked_at: (Instant, SystemTime),
 }
 
@@ -47,6 +55,7 @@ pub(super) struct Telemetry<'s> {
     settings: Settings,
     snapshot: &'s Snapshot,
     faults: &'s Faults,
+    ledger: &'s XidLedger,
     events: Option<XidEvents<'s>>,
     gpus: Vec<GpuReadings>,
     queue: VecDeque<Step>,
@@ -62,12 +71,16 @@ struct GpuReadings {
     absent: Vec<Reading>,
     /// Up to when the work of processes is known, in microseconds of unix time.
     work_until: u64,
+    /// Whether a reading of the present round was good.
+    good: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Read(usize, Reading),
     Work(usize),
+    /// Nothing ran on the GPU, so the driver is not asked what its processes did.
+    Rest(usize),
     QuickDone(usize),
     SlowDone(usize),
     Events,
@@ -81,6 +94,7 @@ impl<'s> Telemetry<'s> {
         settings: &Settings,
         snapshot: &'s Snapshot,
         faults: &'s Faults,
+        ledger: &'s XidLedger,
         session: &'s Session,
         watch: &Watch,
     ) -> Result<Self, Superseded> {
@@ -90,16 +104,22 @@ impl<'s> Telemetry<'s> {
         if !session.stalled(session.whole()) {
             match watch.call(session.whole(), || XidEvents::register(driver))? {
                 Ok((set, reporting)) => {
+                    let mut known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
                     for (gpu, _) in gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
-                        gpu.shown.xid_errors = Some(KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect());
+                        let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
+                        known.entry(gpu.shown.gpu.uuid.clone()).or_insert_with(zeros);
                     }
                     events = reporting.contains(&true).then_some(set);
                 }
                 Err(error) => faults.report(Source::Telemetry, error.reason(), None, &error),
             }
         }
+        let known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.uuid).cloned());
+        drop(known);
         let now = Instant::now();
         Ok(Self {
+            ledger,
             settings: settings.clone(),
             snapshot,
             faults,
@@ -126,9 +146,11 @@ impl<'s> Telemetry<'s> {
         let Some(step) = self.queue.pop_front() else { return Ok(None) };
         let work = self.perform(step, session, watch)?;
         self.spent += began.elapsed();
-        if self.queue.is_empty() {
+        if self.queue.is_empty() || matches!(step, Step::QuickDone(_) | Step::SlowDone(_)) {
             let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
             self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
+        }
+        if self.queue.is_empty() {
             self.snapshot.vitals.observe(Lane::Telemetry, std::mem::take(&mut self.spent));
         }
         Ok(work)
@@ -154,9 +176,9 @@ impl<'s> Telemetry<'s> {
         for (position, gpu) in self.gpus.iter().enumerate() {
             let wanted = Reading::QUICK.iter().filter(|reading| !gpu.absent.contains(reading));
             self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
-            let idle = gpu.shown.quick.utilization == Some(0.0);
-            if !gpu.absent.contains(&Reading::Work) && (!idle || self.round % IDLE_STRIDE == 1) {
-                self.queue.push_back(Step::Work(position));
+            let idle = gpu.shown.quick.utilization == Some(0.0) && self.round % IDLE_STRIDE != 1;
+            if !gpu.absent.contains(&Reading::Work) {
+                self.queue.push_back(if idle { Step::Rest(position) } else { Step::Work(position) });
             }
             self.queue.push_back(Step::QuickDone(position));
         }
@@ -168,9 +190,7 @@ impl<'s> Telemetry<'s> {
     fn queue_slow(&mut self) {
         self.queue.push_back(Step::Topology);
         for (position, gpu) in self.gpus.iter().enumerate() {
-            if gpu.shown.gpu.mig_mode.is_some() {
-                self.queue.push_back(Step::MigLayout(position));
-            }
+            self.queue.push_back(Step::MigLayout(position));
             let wanted = Reading::SLOW.iter().filter(|reading| !gpu.absent.contains(reading));
             let wanted = wanted.filter(|&&reading| reading != Reading::Energy || self.settings.energy);
             self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
@@ -182,16 +202,26 @@ impl<'s> Telemetry<'s> {
         match step {
             Step::Read(position, reading) => self.read(position, reading, session, watch)?,
             Step::Work(position) => return self.work(position, session, watch),
-            Step::QuickDone(position) => self.gpus[position].shown.quick_at = Some(Instant::now()),
-            Step::SlowDone(position) => self.gpus[position].shown.slow_at = Some(Instant::now()),
+            Step::Rest(position) => return Ok(Some(self.gpus[position].work(Some(Vec::new())))),
+            Step::QuickDone(position) => {
+                let gpu = &mut self.gpus[position];
+                gpu.shown.quick_at = gpu.done().or(gpu.shown.quick_at);
+            }
+            Step::SlowDone(position) => {
+                let gpu = &mut self.gpus[position];
+                gpu.shown.slow_at = gpu.done().or(gpu.shown.slow_at);
+            }
             Step::Events => self.events(session, watch)?,
             Step::Topology => self.topology(session, watch)?,
             Step::MigLayout(position) if session.stalled(position) => {}
-            Step::MigLayout(position) => {
-                if !watch.call(position, || session.driver.same_mig_layout(position))? {
-                    session.end("the MIG layout changed");
+            Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
+                Ok(true) => {}
+                Ok(false) => session.end("the MIG layout changed"),
+                Err(error) => {
+                    let gpu = self.gpus[position].shown.gpu.index;
+                    self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
                 }
-            }
+            },
         }
         Ok(None)
     }
@@ -203,10 +233,12 @@ impl<'s> Telemetry<'s> {
             reading.clear(shown);
             return Ok(());
         };
-        // The call writes only when it is good; a thread that is superseded must not touch what it shared.
-        if let Err(error) = watch.call(position, || reading.take(device, shown))? {
-            reading.clear(&mut self.gpus[position].shown);
-            self.failed(position, reading, &error, session);
+        match watch.call(position, || reading.take(device, shown))? {
+            Ok(()) => self.gpus[position].good = true,
+            Err(error) => {
+                reading.clear(&mut self.gpus[position].shown);
+                self.failed(position, reading, &error, session);
+            }
         }
         Ok(())
     }
@@ -216,15 +248,19 @@ impl<'s> Telemetry<'s> {
             return Ok(None);
         };
         let gpu = &mut self.gpus[position];
-        let asked_at = (Instant::now(), SystemTime::now());
-        match watch.call(position, || device.process_utilization(gpu.work_until))? {
-            Ok(samples) => {
-                gpu.work_until = samples.iter().map(|sample| sample.timestamp).fold(gpu.work_until, u64::max);
-                Ok(Some(Work { gpu: gpu.shown.gpu.clone(), samples, asked_at }))
+        // A clock that was set back must not hide what happens from now on.
+        let since = gpu.work_until.min(micros(SystemTime::now()));
+        match watch.call(position, || device.process_utilization(since))? {
+            Ok(mut samples) => {
+                let latest = micros(SystemTime::now() + AHEAD);
+                samples.retain(|sample| sample.timestamp <= latest);
+                gpu.work_until = samples.iter().map(|sample| sample.timestamp).fold(since, u64::max);
+                Ok(Some(gpu.work(Some(samples))))
             }
             Err(error) => {
+                let work = gpu.work(None);
                 self.failed(position, Reading::Work, &error, session);
-                Ok(None)
+                Ok(Some(work))
             }
         }
     }
@@ -238,8 +274,10 @@ impl<'s> Telemetry<'s> {
             match watch.call(session.whole(), || events.poll(&session.driver))? {
                 Ok(Some(event)) => {
                     let Some(gpu) = event.gpu.and_then(|position| self.gpus.get_mut(position)) else { continue };
-                    let counts = gpu.shown.xid_errors.get_or_insert_with(BTreeMap::new);
+                    let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+                    let counts = known.entry(gpu.shown.gpu.uuid.clone()).or_default();
                     *counts.entry(event.xid).or_default() += 1;
+                    gpu.shown.xid_errors = Some(counts.clone());
                     tracing::warn!(gpu = gpu.shown.gpu.index, uuid = gpu.shown.gpu.uuid, xid = event.xid, "Xid error");
                 }
                 Ok(None) => break,
@@ -292,11 +330,22 @@ impl<'s> Telemetry<'s> {
 
 impl GpuReadings {
     fn new(gpu: Arc<Gpu>) -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self {
-            shown: GpuTelemetry::unread(gpu),
-            absent: Vec::new(),
-            work_until: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
-        }
+        let work_until = micros(SystemTime::now());
+        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false }
     }
+
+    fn work(&self, samples: Option<Vec<UtilizationSample>>) -> Work {
+        Work { gpu: self.shown.gpu.clone(), samples, asked_at: (Instant::now(), SystemTime::now()) }
+    }
+
+    /// The end of a round: now, if anything was read in it.
+    fn done(&mut self) -> Option<Instant> {
+        std::mem::take(&mut self.good).then(Instant::now)
+    }
+}
+
+/// Unix time in microseconds.
+fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

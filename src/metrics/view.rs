@@ -43,7 +43,7 @@ pub struct GpuView<'a> {
     pub quick: Option<&'a Quick>,
     /// Slow telemetry. `None` where the GPU is not up or the readings are too old.
     pub slow: Option<&'a Slow>,
-    /// Xid errors. `None` where the GPU is not up or does not report them.
+    /// Xid errors, also of a GPU that is not up. `None` where it does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
     /// How old each lane's last good reading is, in the order of [`Lane::ALL`]; `None` where there was none.
     pub ages: [Option<Duration>; Lane::ALL.len()],
@@ -92,7 +92,8 @@ impl Parts {
             processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
             quick: telemetry_up.filter(|t| fresh(t.quick_at, settings.telemetry_interval)).map(|t| &t.quick),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
-            xid_errors: telemetry_up.and_then(|t| t.xid_errors.as_ref()),
+            // Events, not samples: the last Xid of a GPU that is lost is the one that matters.
+            xid_errors: telemetry.filter(|_| self.driver.up).and_then(|t| t.xid_errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),
                 age(processes.and_then(|p| p.at)),

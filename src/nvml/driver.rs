@@ -6,7 +6,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
 use super::raw::{self, Handle};
-use super::{Device, Error};
+use super::{Device, Error, Severity};
 use crate::snapshot::{self, Gpu, MigDevice};
 
 /// An open NVML. Dropping it shuts NVML down and unloads the library.
@@ -29,7 +29,8 @@ struct Entry {
 
 impl Driver {
     pub(super) fn new(nvml: Nvml, simulated: bool) -> Self {
-        let second_version_lists = nvml.sys_driver_version().is_ok_and(|version| has_other_process_layout(&version));
+        // A driver that does not tell its version may be one of them.
+        let second_version_lists = nvml.sys_driver_version().map_or(true, |version| has_other_process_layout(&version));
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }
 
@@ -82,13 +83,13 @@ impl Driver {
     }
 
     /// Whether the machine still has the MIG devices of a GPU that [`Driver::discover`] found.
-    pub fn same_mig_layout(&self, position: usize) -> bool {
-        let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return true };
-        if entry.gpu.mig_mode.is_none() {
-            return true;
-        }
-        let (mode, mig, _) = mig(&device, &self.nvml);
-        mode == entry.gpu.mig_mode && mig == entry.gpu.mig
+    ///
+    /// # Errors
+    /// Whatever NVML answers but that the GPU knows no MIG: then nothing is said of the layout.
+    pub fn same_mig_layout(&self, position: usize) -> Result<bool, Error> {
+        let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return Ok(true) };
+        let layout = MigLayout::read(&device, &self.nvml)?;
+        Ok(layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig)
     }
 
     /// What to publish of the driver.
@@ -126,7 +127,8 @@ fn has_other_process_layout(driver_version: &str) -> bool {
 }
 
 fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu, Vec<Handle>) {
-    let (mig_mode, mig, handles) = mig(device, nvml);
+    // A layout that cannot be read now differs from the one that is read later, which is then taken up.
+    let layout = MigLayout::read(device, nvml).unwrap_or_default();
     let capability = device.cuda_compute_capability().ok();
     let gpu = Gpu {
         index,
@@ -136,34 +138,49 @@ fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu,
         architecture: device.architecture().ok().map(|architecture| architecture.to_string()),
         vbios: device.vbios_version().ok(),
         compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)),
-        mig_mode,
-        mig,
+        mig_mode: layout.on,
+        mig: layout.devices,
     };
-    (gpu, handles)
+    (gpu, layout.handles)
 }
 
-/// Whether MIG is on, and the MIG devices. The maximum is not the present count: a hole answers `NOT_FOUND`.
-fn mig(device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Option<bool>, Vec<Arc<MigDevice>>, Vec<Handle>) {
-    const ENABLED: u32 = 1;
-    let Ok(mode) = device.mig_mode() else { return (None, Vec::new(), Vec::new()) };
-    if mode.current != ENABLED {
-        return (Some(false), Vec::new(), Vec::new());
-    }
-    let (mut devices, mut handles) = (Vec::new(), Vec::new());
-    for index in 0..device.mig_device_count().unwrap_or(0) {
-        let slice = match device.mig_device_by_index(index) {
-            Ok(slice) => slice,
-            Err(NvmlError::NotFound) => continue,
-            Err(_) => break,
+/// Whether MIG is on (`None`: the GPU knows no MIG), and the MIG devices.
+#[derive(Default)]
+struct MigLayout {
+    on: Option<bool>,
+    devices: Vec<Arc<MigDevice>>,
+    handles: Vec<Handle>,
+}
+
+impl MigLayout {
+    fn read(device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> Result<Self, Error> {
+        const ENABLED: u32 = 1;
+        let mode = match device.mig_mode().map_err(|error| Error::new("nvmlDeviceGetMigMode", error)) {
+            Ok(mode) => mode,
+            Err(error) if error.severity() == Severity::Absent => return Ok(Self::default()),
+            Err(error) => return Err(error),
         };
-        let handle = Handle::of(&slice);
-        let Ok((gpu_instance, compute_instance)) = raw::instance_ids(nvml, handle) else { continue };
-        let profile = slice.name().ok().and_then(|name| Some(name.split_once(" MIG ")?.1.trim().to_owned()));
-        let uuid = slice.uuid().unwrap_or_default();
-        devices.push(Arc::new(MigDevice { index, uuid, gpu_instance, compute_instance, profile }));
-        handles.push(handle);
+        let mut layout = Self { on: Some(mode.current == ENABLED), ..Self::default() };
+        if layout.on == Some(false) {
+            return Ok(layout);
+        }
+        // The count is the maximum, not the present one: a hole answers NOT_FOUND.
+        let count = device.mig_device_count().map_err(|error| Error::new("nvmlDeviceGetMaxMigDeviceCount", error))?;
+        for index in 0..count {
+            let slice = match device.mig_device_by_index(index) {
+                Ok(slice) => slice,
+                Err(NvmlError::NotFound) => continue,
+                Err(error) => return Err(Error::new("nvmlDeviceGetMigDeviceHandleByIndex", error)),
+            };
+            let handle = Handle::of(&slice);
+            let (gpu_instance, compute_instance) = raw::instance_ids(nvml, handle)?;
+            let profile = slice.name().ok().and_then(|name| Some(name.split_once(" MIG ")?.1.trim().to_owned()));
+            let uuid = slice.uuid().map_err(|error| Error::new("nvmlDeviceGetUUID", error))?;
+            layout.devices.push(Arc::new(MigDevice { index, uuid, gpu_instance, compute_instance, profile }));
+            layout.handles.push(handle);
+        }
+        Ok(layout)
     }
-    (Some(true), devices, handles)
 }
 
 #[cfg(test)]

@@ -86,11 +86,15 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
+        /// More processes than a machine has pids for: a count beyond it is no count.
+        const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;
         for _ in 0..ATTEMPTS {
             buffer.clear();
-            buffer.reserve(HEADROOM.max(needed + HEADROOM));
+            if needed > MOST || buffer.try_reserve(needed + HEADROOM).is_err() {
+                break;
+            }
             let mut count = c_uint::try_from(buffer.capacity()).unwrap_or(c_uint::MAX);
             match nvml_try(list(&mut count, buffer.as_mut_ptr())?) {
                 Ok(()) => {

@@ -17,6 +17,8 @@ pub(super) struct Listed {
     pub(super) kind: ProcessKind,
     /// Bytes; `None` where the driver does not tell.
     pub(super) used: Option<u64>,
+    /// Bytes: the highest of several readings, where memory moved while the lists were read.
+    pub(super) highest: Option<u64>,
     /// GPU instance and compute instance under MIG.
     pub(super) instance: Option<(u32, u32)>,
 }
@@ -30,6 +32,8 @@ pub(super) struct Listing {
     pub(super) used: Option<u64>,
     /// The same for each MIG device.
     pub(super) slices: Vec<Option<u64>>,
+    /// A process with more memory than the GPU has; it is listed with unknown memory.
+    pub(super) implausible: Option<u32>,
     pub(super) at: Instant,
 }
 
@@ -51,7 +55,8 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices.
+    /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices. `whole`: also lists that
+    /// were empty; `total`: all memory of the GPU, where it is known.
     pub(super) fn read(
         &mut self,
         device: Device<'_>,
@@ -59,17 +64,23 @@ impl Lists {
         watch: &Watch,
         slot: usize,
         buffer: &mut ProcessBuffer,
-        whole: bool,
+        (whole, total): (bool, Option<u64>),
     ) -> Result<Result<Listing, Error>, Superseded> {
         let mut before = in_use(device, slices, watch, slot)?;
         let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < EMPTY_STANDS;
         let all = whole && !self.all_read.is_some_and(stand);
+        let mut highest = BTreeMap::new();
         for attempt in 1.. {
             for kind in ListKind::ALL {
                 let wanted = all || kind == ListKind::Compute || !self.list(kind).is_empty();
                 if wanted && let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
                     return Ok(Err(error));
                 }
+            }
+            // A spike may be over at the next attempt.
+            for entry in self.compute.iter().chain(&self.graphics).chain(&self.mps) {
+                let known = highest.entry((entry.pid, entry.instance)).or_insert(entry.used);
+                *known = (*known).max(entry.used);
             }
             let after = in_use(device, slices, watch, slot)?;
             if before == after || attempt == ATTEMPTS {
@@ -84,7 +95,16 @@ impl Lists {
         if all {
             self.all_read = used.map(|used| (Instant::now(), used));
         }
-        Ok(Ok(Listing { entries: self.merge(), used, slices, at: Instant::now() }))
+        let mut implausible = None;
+        let mut entries = self.merge();
+        for entry in &mut entries {
+            entry.highest = highest.get(&(entry.pid, entry.instance)).copied().flatten();
+            if [entry.used, entry.highest].into_iter().flatten().any(|bytes| total.is_some_and(|total| bytes > total)) {
+                implausible = Some(entry.pid);
+                (entry.used, entry.highest) = (None, None);
+            }
+        }
+        Ok(Ok(Listing { entries, used, slices, implausible, at: Instant::now() }))
     }
 
     fn reread(
@@ -135,6 +155,7 @@ impl Lists {
                     pid,
                     kind,
                     used,
+                    highest: None,
                     instance,
                 });
             }

@@ -63,9 +63,9 @@ impl Roster {
         let mut ended = false;
         for entry in entries {
             let identity = identify(entry.pid);
-            let index = self.track(entry, identity, gpu, now);
+            let index = self.track(entry, identity, now);
             seen.insert(index);
-            self.tracks[index].see(entry, now);
+            self.tracks[index].see(entry, gpu, now);
         }
         for (index, track) in self.tracks.iter_mut().enumerate() {
             if track.ended.is_none() && !seen.contains(&index) {
@@ -81,7 +81,7 @@ impl Roster {
     }
 
     /// Where the entry's process stands in the roster, newly entered if it must be.
-    fn track(&mut self, entry: &Listed, identity: Identity, gpu: &Gpu, now: Instant) -> usize {
+    fn track(&mut self, entry: &Listed, identity: Identity, now: Instant) -> usize {
         let Identity { start, owner } = identity;
         let same_place = |track: &Track| track.pid == entry.pid && track.instance == entry.instance;
         let living = self.tracks.iter().position(|track| track.ended.is_none() && same_place(track));
@@ -105,14 +105,11 @@ impl Roster {
             self.tracks[index].owner = owner;
             return index;
         }
-        let mig = entry.instance.and_then(|ids| {
-            gpu.mig.iter().find(|device| (device.gpu_instance, device.compute_instance) == ids).cloned()
-        });
         self.tracks.push(Track {
             pid: entry.pid,
             start,
             instance: entry.instance,
-            mig,
+            mig: None,
             kind: entry.kind,
             owner,
             used: None,
@@ -144,6 +141,13 @@ impl Roster {
             .collect();
         let mut kept = kept.into_iter();
         self.tracks.retain(|_| kept.next().unwrap_or(true));
+    }
+
+    /// The driver cannot tell what the processes do.
+    pub(super) fn work_unknown(&mut self) {
+        for track in &mut self.tracks {
+            (track.sm_utilization, track.last_active) = (None, None);
+        }
     }
 
     /// Folds what the driver says of the work of each process since it was last asked.
@@ -179,13 +183,13 @@ impl Roster {
 
     /// Bytes that the living processes hold together; `None` while one of them is unknown.
     pub(super) fn used(&self) -> Option<u64> {
-        self.tracks.iter().filter(|track| track.ended.is_none()).map(|track| track.used).sum()
+        total(self.tracks.iter().filter(|track| track.ended.is_none()))
     }
 
     /// The same for the processes of one GPU instance.
     pub(super) fn used_in(&self, gpu_instance: u32) -> Option<u64> {
         let inside = |track: &&Track| track.ended.is_none() && track.instance.is_some_and(|ids| ids.0 == gpu_instance);
-        self.tracks.iter().filter(inside).map(|track| track.used).sum()
+        total(self.tracks.iter().filter(inside))
     }
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
@@ -196,19 +200,22 @@ impl Roster {
         let others = &self.tracks[shown..];
         let other = (!others.is_empty()).then(|| Other {
             processes: others.len() as u64,
-            used: others.iter().filter_map(|track| track.used).reduce(|sum, used| sum + used),
+            used: others.iter().filter_map(|track| track.used).reduce(u64::saturating_add),
         });
         (self.tracks[..shown].iter_mut().map(|track| track.show(now)).collect(), other)
     }
 }
 
 impl Track {
-    fn see(&mut self, entry: &Listed, now: Instant) {
+    fn see(&mut self, entry: &Listed, gpu: &Gpu, now: Instant) {
         self.kind = entry.kind;
         self.used = entry.used;
-        if let Some(used) = entry.used {
+        // Looked up each time: the layout may have been read after the process came.
+        let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
+        self.mig = gpu.mig.iter().find(here).cloned();
+        for bytes in [entry.highest, entry.used].into_iter().flatten() {
             self.measured = true;
-            self.peaks.see(used, now);
+            self.peaks.see(bytes, now);
         }
     }
 
@@ -240,6 +247,11 @@ impl Track {
     }
 }
 
+/// Bytes together; `None` while one is unknown.
+fn total<'t>(mut tracks: impl Iterator<Item = &'t Track>) -> Option<u64> {
+    tracks.try_fold(0, |sum: u64, track| Some(sum.saturating_add(track.used?)))
+}
+
 /// A moment of the wall clock as one of the monotonic clock. A timestamp of the future (the clock was set back) is now.
 fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
     let then = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
@@ -259,7 +271,7 @@ mod tests {
     }
 
     fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
-        Listed { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
+        Listed { pid, kind: ProcessKind::Compute, used: used.into(), highest: None, instance: None }
     }
 
     fn named(start: u64, name: &str) -> Identity {
