@@ -58,6 +58,8 @@ pub(super) struct OwnProcess {
     boot: Option<u64>,
     ticks: f64,
     page: u64,
+    /// The soft limit of open files; nothing in the exporter changes it.
+    most_fds: Option<u64>,
 }
 
 impl OwnProcess {
@@ -67,6 +69,12 @@ impl OwnProcess {
             boot: procfs::boot_time_secs().ok(),
             ticks: procfs::ticks_per_second() as f64,
             page: procfs::page_size(),
+            most_fds: Process::myself().and_then(|own| own.limits()).ok().and_then(|limits| {
+                match limits.max_open_files.soft_limit {
+                    LimitValue::Value(most) => Some(most),
+                    LimitValue::Unlimited => None,
+                }
+            }),
         }
     }
 
@@ -84,9 +92,7 @@ impl OwnProcess {
         if let Ok(open) = process.fd_count() {
             out.add_one(&OPEN_FDS, open as f64);
         }
-        if let Ok(limits) = process.limits()
-            && let LimitValue::Value(most) = limits.max_open_files.soft_limit
-        {
+        if let Some(most) = self.most_fds {
             out.add_one(&MAX_FDS, most as f64);
         }
     }
