@@ -114,6 +114,11 @@ impl Library {
                 [d, at[0], at[1], none, none]
             }
             "nvmlDeviceGetProcessUtilization" => [d, none, at[0], none, none],
+            // One field, the memory temperature (NVML_FI_DEV_MEMORY_TEMP), as the recorder asks for it.
+            "nvmlDeviceGetFieldValues" => {
+                put(at[0], 82);
+                [d, int(1), at[0], none, none]
+            }
             "nvmlDeviceGetRetiredPages" | "nvmlDeviceGetRetiredPages_v2" => {
                 put(at[0], 256);
                 [d, none, at[0], at[1], at[2]]
