@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::config::Config;
-use crate::nvml::Library;
+use crate::nvml::{Library, OpenError};
 
 /// The simulator's file name.
 const SIMULATOR: &str = "libnvml_sim.so";
@@ -31,6 +31,15 @@ pub enum Error {
     /// No folder for the simulated `/proc`.
     #[error("--demo needs a temporary folder for its simulated /proc")]
     NoFolder(#[source] std::io::Error),
+    /// The scenario is not good; what is wrong with it, the simulator writes to standard error.
+    #[error("--demo={scenario} makes no machine")]
+    Scenario {
+        /// As it was asked for.
+        scenario: String,
+        /// What the simulator answered.
+        #[source]
+        cause: OpenError,
+    },
 }
 
 /// A simulated machine. Its `/proc` is removed when this is dropped.
@@ -45,7 +54,7 @@ impl SimulatedMachine {
     /// Finds the simulator and makes room for the `/proc` of its processes.
     ///
     /// # Errors
-    /// When the simulator's library cannot be found, or no temporary folder can be made.
+    /// When the simulator's library cannot be found, no temporary folder can be made, or the scenario is not good.
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
         let executable = std::env::current_exe().ok();
         let beside = executable.as_deref().and_then(Path::parent);
@@ -58,7 +67,12 @@ impl SimulatedMachine {
             });
         };
         let folder = tempfile::Builder::new().prefix("vram-exporter-demo-").tempdir().map_err(Error::NoFolder)?;
-        Ok(Self { library, scenario: scenario.into(), folder })
+        let machine = Self { library, scenario: scenario.into(), folder };
+        // Tried once here: a driver may come later, a scenario that is wrong stays wrong.
+        match machine.library().open() {
+            Ok(_) => Ok(machine),
+            Err(cause) => Err(Error::Scenario { scenario: scenario.to_owned(), cause }),
+        }
     }
 
     /// The library to open.

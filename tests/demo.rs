@@ -1,0 +1,42 @@
+//! `--demo` as a visitor meets it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what fails in a test fails the test")]
+
+mod harness;
+
+use harness::{Exporter, bare};
+
+#[test]
+fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let first = exporter.scrape_until("the first process", |s| s.all("gpu_process_memory_used_bytes").count() > 3);
+    assert!(first.all("gpu_info").count() > 1);
+    assert!(first.all("gpu_info").all(|info| info.label("simulated") == Some("true")));
+    assert!(first.all("nvidia_driver_info").all(|info| info.label("simulated") == Some("true")));
+    assert!(exporter.get("/").unwrap().body.contains("SIMULATED"));
+    assert!(exporter.log().contains("SIMULATED"), "{}", exporter.log());
+    let used = |s: &harness::Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
+    exporter.scrape_until("other numbers", |s| used(s) != used(&first));
+    assert!(first.all("gpu_process_info").any(|info| info.label("user").is_some()));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_scenario_that_is_not_there_ends_the_demo_and_is_named() {
+    let output = bare(&["--demo=nosuch", "--web.listen-address=127.0.0.1:0"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--demo=nosuch makes no machine"), "{said}");
+    assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
+}
+
+#[test]
+fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "[[gpu]]\nmodel = \"H200\"\nmemmory = 1\n").unwrap();
+    let output = bare(&[&format!("--demo={}", path.display()), "--once"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
+}
