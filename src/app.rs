@@ -29,6 +29,8 @@ use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 const WEB_THREADS: usize = 2;
 /// How long `--once` waits for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
+/// How much longer than one process interval `--once` waits for users' names.
+const NAMES: Duration = Duration::from_millis(200);
 /// How long the end waits for scrapes that are under way.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -117,13 +119,26 @@ pub fn serve(config: Config) -> Result<()> {
 pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     logging::start(&config.log)?;
     let exporter = Exporter::start(config)?;
-    let deadline = Instant::now() + ONCE;
-    while !has_read_all(&exporter.snapshot) && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(ONCE, || has_read_all(&exporter.snapshot));
+    // A name service answers after its process was shown, and a uid without a name never.
+    wait_until(exporter.config.process.interval + NAMES, || has_names(&exporter.snapshot));
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
     exporter.lanes.stop();
     out.write_all(&exposition?).context("the exposition could not be written")
+}
+
+fn wait_until(limit: Duration, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !done() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether every process whose user is known by number is known by name too.
+fn has_names(snapshot: &Snapshot) -> bool {
+    let processes = snapshot.processes.load();
+    let mut owners = processes.gpus.iter().flat_map(|gpu| &gpu.processes).map(|process| &process.owner);
+    owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
 /// Whether every lane has asked every GPU that answers, or the driver cannot be opened.

@@ -231,3 +231,11 @@ fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
     }
     assert_eq!(scrape.all("gpu_process_memory_used_bytes").filter(|s| s.label("mig_uuid").is_none()).count(), 0);
 }
+
+#[test]
+fn once_waits_for_the_systems_own_user_names() {
+    // The machine's own passwd is asked, not the simulated one: the name comes from another thread, a little later.
+    let scrape =
+        Machine::new(&ONE.replace("uid = 1001", "uid = 0").replace("user = \"ada\"\n", "")).once(&["--path.passwd="]);
+    assert_eq!(scrape.all("gpu_process_info").next().unwrap().label("user"), Some("root"));
+}

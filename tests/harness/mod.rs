@@ -97,8 +97,9 @@ impl Machine {
         command
             .arg(format!("--nvml.library={}", self.library.display()))
             .arg(format!("--path.procfs={}", self.procfs().display()))
-            .arg(format!("--path.passwd={}", self.procfs().join("passwd").display()))
             .args(flags)
+            // As a variable, so that a test's flag wins over it.
+            .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
             .envs(self.environment());
         command
     }
