@@ -86,7 +86,7 @@ mod tests {
         // Plain programs.
         ("nvidia-smi", "nvidia-smi", "nvidia-smi"),
         ("gmx", "/usr/local/gromacs/bin/gmx|mdrun|-s|topol.tpr", "gmx"),
-        ("ollama_llama_se", "/tmp/ollama/runners/cuda_v12/ollama_llama_server|--model|/m/x", "ollama_llama_server"),
+        ("ollama_llama_se", "/var/lib/ollama/runners/cuda_v12/ollama_llama_server|--model|/m/x", "ollama_llama_server"),
         ("Xorg", "/usr/lib/xorg/Xorg|:0|-seat|seat0", "Xorg"),
         ("bash", "-bash", "bash"),
         ("My Viewer", "/opt/My Tools/bin/My Viewer|--file|x", "My Viewer"),
@@ -94,7 +94,7 @@ mod tests {
         ("game.exe", "Z:\\home\\me\\game.exe|-fullscreen", "game.exe"),
         // Python.
         ("python", "python|train.py|--token=hunter2", "train.py"),
-        ("python3", "/opt/conda/bin/python3.12|-u|/work/exp/train.py|--lr|3", "train.py"),
+        ("python3", "/opt/conda/bin/python3.12|-u|/home/ada/exp/train.py|--lr|3", "train.py"),
         ("python", "python|-W|ignore|-X|dev|-B|-O|-u|a/b/main.py|x.py", "main.py"),
         ("python", "python|-Wignore|-Xfaulthandler|main.py", "main.py"),
         ("python3", "python3|-m|vllm.entrypoints.openai.api_server|--api-key|s", "vllm.entrypoints.openai.api_server"),
