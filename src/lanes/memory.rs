@@ -14,7 +14,7 @@ use super::session::Session;
 use super::watch::{Superseded, Watch};
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{self, Severity};
-use crate::snapshot::{GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
+use crate::snapshot::{Gpu, GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
 
 /// How long memory must have stood still, with no process in sight, before the lane falls to its idle rate. Processes
 /// may be hidden from the exporter: then moving memory is the only sign of them.
@@ -80,13 +80,13 @@ impl MemoryLane {
     /// Before the first thread of a session starts: takes up what is known of its GPUs.
     pub(super) fn resume(&self, session: &Session) {
         for gpu in session.driver.gpus() {
-            lock(&self.fold(&gpu.uuid, gpu)).resume(gpu);
+            lock(&self.fold(gpu)).resume(gpu);
         }
     }
 
     /// Samples until the session ends or the thread is superseded.
     pub(super) fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(&gpu.uuid, gpu)).collect();
+        let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
         let mut calm_since = Instant::now();
         let mut published = None;
         let mut empty = false;
@@ -236,12 +236,10 @@ impl MemoryLane {
         });
     }
 
-    fn fold(&self, uuid: &str, gpu: &Arc<crate::snapshot::Gpu>) -> Fold {
-        // A GPU that could never be opened has no UUID: its index stands for it.
-        let key = if uuid.is_empty() { format!("index {}", gpu.index) } else { uuid.to_owned() };
+    fn fold(&self, gpu: &Arc<Gpu>) -> Fold {
         let mut folds = self.folds.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Mutex::new(GpuFold::new(gpu.clone(), self.settings.peak_window)));
-        folds.entry(key).or_insert_with(new).clone()
+        folds.entry(gpu.key()).or_insert_with(new).clone()
     }
 }
 

@@ -184,7 +184,7 @@ impl ProcessLane {
         }
         let mut book = self.book();
         let Book { attribution, rosters, part } = &mut *book;
-        let roster = rosters.entry(key(gpu)).or_insert_with(|| Roster::new(&self.settings));
+        let roster = rosters.entry(gpu.key()).or_insert_with(|| Roster::new(&self.settings));
         roster.fold(&listing.entries, gpu, listing.at, |pid| attribution.identify(pid));
         let unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
         let shown = &mut part[position];
@@ -205,7 +205,7 @@ impl ProcessLane {
     fn fold_work(&self, work: &Work) {
         let mut book = self.book();
         let Book { rosters, part, .. } = &mut *book;
-        let Some(roster) = rosters.get_mut(&key(&work.gpu)) else { return };
+        let Some(roster) = rosters.get_mut(&work.gpu.key()) else { return };
         match &work.samples {
             Some(samples) => roster.worked(samples, work.asked_at),
             None => roster.work_unknown(),
@@ -229,11 +229,11 @@ impl ProcessLane {
             *on = Some(watch.call(position, || device.accounting())?.unwrap_or(false));
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| *on == Some(true)) else { return Ok(()) };
-        let pids = self.book().rosters.get(&key(gpu)).map(Roster::pids).unwrap_or_default();
+        let pids = self.book().rosters.get(&gpu.key()).map(Roster::pids).unwrap_or_default();
         for pid in pids {
             match watch.call(position, || device.accounted_peak(pid))? {
                 Ok(Some(peak)) => {
-                    if let Some(roster) = self.book().rosters.get_mut(&key(gpu)) {
+                    if let Some(roster) = self.book().rosters.get_mut(&gpu.key()) {
                         roster.raise(pid, peak);
                     }
                 }
@@ -268,9 +268,4 @@ impl ProcessLane {
 
 fn unread(gpu: Arc<crate::snapshot::Gpu>) -> GpuProcesses {
     GpuProcesses { gpu, at: None, processes: Vec::new(), other: None, unattributed: None, mig_unattributed: Vec::new() }
-}
-
-/// Under what a GPU's roster is kept: its UUID, since an index can change when GPUs come and go.
-fn key(gpu: &crate::snapshot::Gpu) -> String {
-    if gpu.uuid.is_empty() { format!("index {}", gpu.index) } else { gpu.uuid.clone() }
 }

@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) energy: bool,
 }
 
-/// The critical errors of every GPU by UUID, since the exporter started: a lost GPU is opened again, and its last Xid is
+/// The critical errors of every GPU by [`Gpu::key`], since the exporter started: a lost GPU is opened again, and its last Xid is
 /// the one that matters.
 pub(super) type XidLedger = Mutex<HashMap<String, BTreeMap<u64, u64>>>;
 
@@ -107,7 +107,7 @@ impl<'s> Telemetry<'s> {
                     let mut known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
                     for (gpu, _) in gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
                         let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
-                        known.entry(gpu.shown.gpu.uuid.clone()).or_insert_with(zeros);
+                        known.entry(gpu.shown.gpu.key()).or_insert_with(zeros);
                     }
                     events = reporting.contains(&true).then_some(set);
                 }
@@ -115,7 +115,7 @@ impl<'s> Telemetry<'s> {
             }
         }
         let known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.uuid).cloned());
+        gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.key()).cloned());
         drop(known);
         let now = Instant::now();
         Ok(Self {
@@ -275,7 +275,7 @@ impl<'s> Telemetry<'s> {
                 Ok(Some(event)) => {
                     let Some(gpu) = event.gpu.and_then(|position| self.gpus.get_mut(position)) else { continue };
                     let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                    let counts = known.entry(gpu.shown.gpu.uuid.clone()).or_default();
+                    let counts = known.entry(gpu.shown.gpu.key()).or_default();
                     *counts.entry(event.xid).or_default() += 1;
                     gpu.shown.xid_errors = Some(counts.clone());
                     tracing::warn!(gpu = gpu.shown.gpu.index, uuid = gpu.shown.gpu.uuid, xid = event.xid, "Xid error");

@@ -44,6 +44,14 @@ pub struct Gpu {
     pub mig: Vec<Arc<MigDevice>>,
 }
 
+impl Gpu {
+    /// Under what anything about the GPU is kept over openings of the driver: its UUID, since an index can change when
+    /// GPUs come and go. A GPU that could never be opened has none: its index stands for it.
+    pub fn key(&self) -> String {
+        if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
+    }
+}
+
 /// A MIG device: a compute instance in a GPU instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigDevice {
