@@ -31,7 +31,7 @@ use crate::snapshot::Snapshot;
 /// How long a lane may be silent, unless said otherwise.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// How long open connections may take to end after the shutdown began.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
@@ -103,7 +103,10 @@ pub async fn serve(
     };
     tokio::select! {
         ended = server => ended,
-        () = patience => Ok(()),
+        () = patience => {
+            tracing::warn!("a connection did not end in time and is cut");
+            Ok(())
+        }
     }
 }
 
