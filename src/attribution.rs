@@ -134,6 +134,7 @@ impl Attribution {
             user: None,
             start,
             command: self.settings.command_line.then(|| command(&cmdline)).flatten(),
+            ..Owner::default()
         };
         // Read by path, the files may belong to two processes that followed one another.
         if !directory.is_held() && !directory.is_still(stat.start)? {

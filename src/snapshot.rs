@@ -4,8 +4,10 @@
 //! else's. Every value that can be unknown is an `Option`, every reading bears the time at which it was good, and no
 //! type here knows NVML or Prometheus.
 
+mod kubernetes;
 mod machine;
 mod memory;
+mod owner;
 mod process;
 mod telemetry;
 mod vitals;
@@ -14,9 +16,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
-pub use process::{GpuProcesses, Other, Owner, Process, ProcessKind, ProcessPart};
+pub use owner::{Boundary, Home, Owner, PodContainer, Workload, WorkloadKind};
+pub use process::{GpuProcesses, Other, Process, ProcessKind, ProcessPart};
 pub use telemetry::{ClockDomain, GpuTelemetry, Quick, Slow, THROTTLE_REASONS, TelemetryPart};
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, Vitals};
 
@@ -31,6 +35,10 @@ pub struct Snapshot {
     pub processes: ArcSwap<ProcessPart>,
     /// Written by the telemetry readings.
     pub telemetry: ArcSwap<TelemetryPart>,
+    /// Written by the watch of the API server.
+    pub pods: ArcSwap<Pods>,
+    /// Written by the reading of the kubelet's pod-resources socket.
+    pub allocations: ArcSwap<Allocations>,
     /// What each lane says of itself.
     pub vitals: Vitals,
 }
@@ -41,7 +49,7 @@ impl Snapshot {
         Arc::default()
     }
 
-    /// Forgets every reading: the driver is gone, so nothing that was read is true any longer.
+    /// Forgets every reading of the driver: it is gone, so nothing that was read is true any longer.
     pub fn clear(&self, driver: Driver) {
         self.driver.store(Arc::new(driver));
         self.memory.store(Arc::default());

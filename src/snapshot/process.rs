@@ -1,9 +1,9 @@
 //! What the process lane publishes.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use super::{Gpu, MigDevice};
+use super::{Gpu, MigDevice, Owner};
 
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -85,19 +85,4 @@ pub struct Process {
     pub sm_utilization: Option<f64>,
     /// When it last did work on the GPU, its first sight at the earliest. `None` where the driver cannot tell, and after the end.
     pub last_active: Option<Instant>,
-}
-
-/// Who a process is. Resolved once for each (pid, start time).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// The executable's name, or the script's for an interpreter; `None` where `/proc` does not show the process.
-    pub name: Option<String>,
-    /// The effective user id.
-    pub uid: Option<u32>,
-    /// The user's name; `None` where it is not known (yet).
-    pub user: Option<String>,
-    /// When the process started.
-    pub start: Option<SystemTime>,
-    /// The command line, only where the configuration asks for it.
-    pub command: Option<String>,
 }

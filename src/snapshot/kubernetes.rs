@@ -1,0 +1,81 @@
+//! What Kubernetes tells of this node: which container is which pod's, and which container was given which GPU.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::PodContainer;
+
+/// The containers of this node's pods, as the API server names them. Written by the watch of the API server.
+#[derive(Debug, Clone, Default)]
+pub struct Pods {
+    /// Whether the API server answers; `None` where it is not asked at all.
+    pub up: Option<bool>,
+    /// By the runtime's full container id. Stays while the API server does not answer: an id is never given twice.
+    pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
+}
+
+/// What the kubelet has handed out, and what it can. Written by the reading of the pod-resources socket.
+#[derive(Debug, Clone, Default)]
+pub struct Allocations {
+    /// Whether the kubelet answers; `None` where it is not asked at all.
+    pub up: Option<bool>,
+    /// When the kubelet last answered.
+    pub at: Option<Instant>,
+    /// The devices that containers hold.
+    pub allocated: Arc<Vec<Allocation>>,
+    /// The devices that can be handed out, those that are included; `None` where the kubelet does not tell.
+    pub allocatable: Option<Arc<Vec<AllocatedDevice>>>,
+}
+
+/// A device in a container's hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    /// Who holds it.
+    pub holder: Arc<PodContainer>,
+    /// What is held.
+    pub device: AllocatedDevice,
+}
+
+/// A device as the kubelet knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocatedDevice {
+    /// The resource's name, such as `nvidia.com/gpu`.
+    pub resource: String,
+    /// Which GPU or MIG device it is.
+    pub device: DeviceName,
+    /// Which share of it, under time-slicing or MPS; `None` for a whole one.
+    pub replica: Option<String>,
+}
+
+/// How a device plugin names a GPU or a MIG device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceName {
+    /// A GPU's UUID, `GPU-…`.
+    Gpu(String),
+    /// A MIG device's UUID, `MIG-…`.
+    Mig(String),
+    /// The number of the device file `/dev/nvidia<minor>`, and a GPU instance on it.
+    Minor {
+        /// The number of the device file.
+        minor: u32,
+        /// The GPU instance's id, under MIG.
+        gpu_instance: Option<u32>,
+    },
+    /// NVML's index, and the index of a MIG device under it.
+    Index {
+        /// The GPU's index.
+        gpu: u32,
+        /// The MIG device's index under the GPU.
+        mig: Option<u32>,
+    },
+    /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers named MIG devices before 470.
+    Instance {
+        /// The GPU's UUID, `GPU-…`.
+        gpu: String,
+        /// The GPU instance's id.
+        gpu_instance: u32,
+        /// The compute instance's id.
+        compute_instance: u32,
+    },
+}
