@@ -43,6 +43,8 @@ pub struct Config {
     pub process: Process,
     /// `telemetry.*`
     pub telemetry: Telemetry,
+    /// `kubernetes.*`
+    pub kubernetes: Kubernetes,
     /// `log.*`
     pub log: Log,
     /// `--demo`: the scenario's name or path, where the GPUs are simulated.
@@ -98,6 +100,8 @@ pub struct Process {
     pub linger: Duration,
     /// `process.series-limit`: processes shown for each GPU.
     pub series_limit: usize,
+    /// `process.series`: whether single processes are shown, or workloads alone.
+    pub series: bool,
     /// `process.command-line`: whether `gpu_process_info` bears the command line.
     pub command_line: bool,
 }
@@ -111,6 +115,37 @@ pub struct Telemetry {
     pub slow_interval: Duration,
     /// `telemetry.energy`: whether the dear energy counter is read.
     pub energy: bool,
+}
+
+/// Whom to ask about the pods of this node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kubernetes {
+    /// `kubernetes.node-name`; there where `api_server` is.
+    pub node_name: Option<String>,
+    /// `kubernetes.api-server`, with `token-file` and `ca-file`.
+    pub api_server: Option<ApiServer>,
+    /// `kubernetes.pod-resources`: the kubelet's socket.
+    pub pod_resources: Option<PathBuf>,
+    /// `kubernetes.pod-resources-interval`
+    pub pod_resources_interval: Duration,
+    /// `kubernetes.timeout`
+    pub timeout: Duration,
+}
+
+/// Where the API server is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ApiServer {
+    /// As the service account of the exporter's pod says.
+    InCluster,
+    /// Somewhere else.
+    At {
+        /// `https://host:port`, or `http://` on this machine.
+        url: String,
+        /// `kubernetes.token-file`
+        token_file: Option<PathBuf>,
+        /// `kubernetes.ca-file`
+        ca_file: Option<PathBuf>,
+    },
 }
 
 /// The log on standard error.

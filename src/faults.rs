@@ -50,8 +50,12 @@ closed_enum! {
         Process => "process",
         /// The telemetry readings.
         Telemetry => "telemetry",
-        /// `/proc` and user names.
+        /// `/proc`, cgroups and user names.
         Attribution => "attribution",
+        /// The kubelet's pod-resources socket.
+        PodResources => "pod_resources",
+        /// The Kubernetes API server.
+        KubernetesApi => "kubernetes_api",
         /// The web server.
         Http => "http",
     }
@@ -66,15 +70,15 @@ closed_enum! {
         InvalidArgument => "invalid_argument",
         /// `NVML_ERROR_NOT_SUPPORTED`, counted once for a thing that this GPU will never give.
         NotSupported => "not_supported",
-        /// `NVML_ERROR_NO_PERMISSION`.
+        /// `NVML_ERROR_NO_PERMISSION`, or a server that does not know the exporter or does not let it.
         NoPermission => "no_permission",
-        /// `NVML_ERROR_NOT_FOUND`.
+        /// `NVML_ERROR_NOT_FOUND`, or a socket that is not there.
         NotFound => "not_found",
         /// `NVML_ERROR_INSUFFICIENT_SIZE`, after the buffer was already enlarged.
         InsufficientSize => "insufficient_size",
         /// `NVML_ERROR_DRIVER_NOT_LOADED`.
         DriverNotLoaded => "driver_not_loaded",
-        /// `NVML_ERROR_TIMEOUT`.
+        /// `NVML_ERROR_TIMEOUT`, or a server that did not answer in time.
         Timeout => "timeout",
         /// `NVML_ERROR_IRQ_ISSUE`.
         IrqIssue => "irq_issue",
@@ -102,6 +106,10 @@ closed_enum! {
         Unreadable => "unreadable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",
+        /// The driver lists processes that `/proc` does not show.
+        OutOfSight => "out_of_sight",
+        /// An answer that cannot be understood, or is too large.
+        Malformed => "malformed",
         /// The exposition could not be built.
         Encoding => "encoding",
         /// A connection or a listener failed.
@@ -130,6 +138,10 @@ const NVML: &[Reason] = &[
     Reason::Died,
 ];
 
+/// The reasons that another program's server can give.
+const PEER: &[Reason] =
+    &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
+
 impl Source {
     /// The reasons that this source can report: the closed set of `vram_exporter_faults_total`.
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
@@ -138,7 +150,8 @@ impl Source {
             Self::Memory => (NVML, &[Reason::Implausible]),
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
-            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown]),
+            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
+            Self::PodResources | Self::KubernetesApi => (&[], PEER),
             Self::Http => (&[], &[Reason::Encoding, Reason::Connection]),
         };
         shared.iter().chain(own).copied()

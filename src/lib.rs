@@ -5,6 +5,7 @@
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
 //!                      └── asks attribution who owns a pid
+//!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
 //! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`app`] alone knows everybody.
@@ -15,6 +16,7 @@ pub mod config;
 pub mod demo;
 pub mod faults;
 pub mod http;
+pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;

@@ -7,15 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("main", &["app", "config"]),
-    ("app", &["attribution", "config", "demo", "faults", "http", "lanes", "metrics", "nvml", "snapshot"]),
+    ("app", &["attribution", "config", "demo", "faults", "http", "kubernetes", "lanes", "metrics", "nvml", "snapshot"]),
     ("demo", &["config", "nvml"]),
     ("http", &["config", "faults", "metrics", "snapshot"]),
     ("metrics", &["faults", "snapshot"]),
     ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
     ("nvml", &["faults", "snapshot"]),
     ("attribution", &["faults", "snapshot"]),
+    ("kubernetes", &["faults", "snapshot"]),
     ("snapshot", &[]),
     ("config", &[]),
     ("faults", &[]),

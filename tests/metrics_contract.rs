@@ -55,7 +55,7 @@ fn process(pid: u32, name: &str) -> Process {
             uid: Some(1000),
             user: Some("ada".to_owned()),
             start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
-            command: None,
+            ..Owner::default()
         }),
         alive: true,
         used: Some(GIB),

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::forms::IN_CLUSTER;
 use super::layers::Effective;
 use super::problem::Problem;
 use super::setting::Setting;
 use super::units::format_duration;
-use super::{Config, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
+use super::{ApiServer, Config, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
 
 /// A GPU may miss one idle sample before it counts as stale.
 const IDLE_PERIODS: f64 = 2.0;
@@ -36,6 +37,15 @@ pub(super) fn fit(effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
     let slower = duration(effective, "telemetry.slow-interval") >= quick;
     let owes = format!("at least telemetry.interval = {}", format_duration(quick));
     hold("telemetry.slow-interval", "telemetry.interval", slower, owes);
+
+    let server = text(effective, "kubernetes.api-server");
+    let named = server.is_none() || text(effective, "kubernetes.node-name").is_some();
+    let owes = "given together with kubernetes.node-name, since only this node's pods are asked for".to_owned();
+    hold("kubernetes.api-server", "kubernetes.node-name", named, owes);
+    for file in ["kubernetes.token-file", "kubernetes.ca-file"] {
+        let used = text(effective, file).is_none() || server.as_deref().is_some_and(|server| server != IN_CLUSTER);
+        hold(file, "kubernetes.api-server", used, "given together with a URL as kubernetes.api-server".to_owned());
+    }
     found
 }
 
@@ -62,12 +72,27 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
             interval: duration(e, "process.interval"),
             linger: duration(e, "process.linger"),
             series_limit: count(e, "process.series-limit"),
+            series: switch(e, "process.series"),
             command_line: switch(e, "process.command-line"),
         },
         telemetry: Telemetry {
             interval: duration(e, "telemetry.interval"),
             slow_interval: duration(e, "telemetry.slow-interval"),
             energy: switch(e, "telemetry.energy"),
+        },
+        kubernetes: Kubernetes {
+            node_name: text(e, "kubernetes.node-name"),
+            api_server: text(e, "kubernetes.api-server").map(|server| match server.as_str() {
+                IN_CLUSTER => ApiServer::InCluster,
+                _ => ApiServer::At {
+                    token_file: path(e, "kubernetes.token-file"),
+                    ca_file: path(e, "kubernetes.ca-file"),
+                    url: server,
+                },
+            }),
+            pod_resources: path(e, "kubernetes.pod-resources"),
+            pod_resources_interval: duration(e, "kubernetes.pod-resources-interval"),
+            timeout: duration(e, "kubernetes.timeout"),
         },
         log: Log {
             level: text(e, "log.level").unwrap_or_default(),

@@ -1,9 +1,16 @@
-//! The forms of text that some keys ask for: an address to listen on, a path of the web server, a log filter.
+//! The forms of text that some keys ask for: an address to listen on, a path of the web server, a log filter, a node, a server.
 //! Pure functions; an error says what is allowed.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use axum::http::Uri;
 use tracing_subscriber::EnvFilter;
+
+/// What `kubernetes.api-server` is inside a pod that has a service account.
+pub(super) const IN_CLUSTER: &str = "in-cluster";
+
+/// The longest name that Kubernetes gives a node.
+const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths of the web server that `web.telemetry-path` must leave alone.
 const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
@@ -67,6 +74,38 @@ pub(super) fn check_log_filter(text: &str) -> Result<(), String> {
     Err(format!("must be a level ({}) or levels by target, such as \"info,vram_exporter=debug\"", LEVELS.join(", ")))
 }
 
+/// Whether `text` can be the name of a node: what Kubernetes allows, and so nothing that a selector gives a meaning to.
+pub(super) fn check_node_name(text: &str) -> Result<(), String> {
+    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let whole = end(text.chars().next()) && end(text.chars().last()) && text.len() <= LONGEST_NODE_NAME;
+    if whole && text.chars().all(plain) {
+        return Ok(());
+    }
+    Err("must be a node's name: lower-case letters, digits, - and ., as `kubectl get nodes` shows it".to_owned())
+}
+
+/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token goes over a TLS connection or stays on this machine.
+pub(super) fn check_api_server(text: &str) -> Result<(), String> {
+    if text == IN_CLUSTER {
+        return Ok(());
+    }
+    let uri: Option<Uri> = text.parse().ok();
+    let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?, uri.path(), uri.query())));
+    let bare = uri.as_ref().and_then(Uri::authority).is_some_and(|authority| !authority.as_str().contains('@'));
+    match parts {
+        Some(("https", _, "/", None)) if bare => Ok(()),
+        Some(("http", host, "/", None)) if bare => {
+            let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+            match host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+                true => Ok(()),
+                false => Err("http:// is for a proxy on this machine only; give an https:// URL".to_owned()),
+            }
+        }
+        _ => Err(format!("must be \"{IN_CLUSTER}\" or a URL without a path, such as \"https://10.0.0.1:6443\"")),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -123,6 +162,38 @@ mod tests {
         }
         for bad in ["", "inof", "vram_exporter", "info,", "vram_exporter=loud", "info,,warn", "="] {
             assert!(check_log_filter(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn node_names_hold_nothing_that_a_selector_reads() {
+        for good in ["gpu-1", "a", "ip-10-0-0-1.eu-west-1.compute.internal", "0x"] {
+            assert_eq!(check_node_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "-a", "a-", ".a", "A", "a,b", "a=b", "a b", "a\n", "ä", &"a".repeat(254)] {
+            assert!(check_node_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_leaves_the_machine_over_tls_only() {
+        for good in
+            ["in-cluster", "https://10.0.0.1:6443", "https://[fd00::1]", "https://k8s.example", "http://127.0.0.1:8001"]
+        {
+            assert_eq!(check_api_server(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "10.0.0.1:6443",
+            "http://10.0.0.1:8080",
+            "http://[fd00::1]:80",
+            "https://a/b",
+            "https://a/?q",
+            "ftp://a",
+            "https://user:pw@a",
+            "https://",
+        ] {
+            assert!(check_api_server(bad).is_err(), "{bad:?}");
         }
     }
 }

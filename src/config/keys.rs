@@ -28,6 +28,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("memory", "GPU memory"),
     ("process", "GPU processes"),
     ("telemetry", "GPU telemetry"),
+    ("kubernetes", "Kubernetes"),
     ("log", "Log"),
 ];
 
@@ -126,6 +127,13 @@ pub const KEYS: &[Key] = &[
         help: "Most processes shown for each GPU; those with the most memory come first.",
     },
     Key {
+        name: "process.series",
+        default: Some("true"),
+        kind: Kind::Switch,
+        value_name: "BOOL",
+        help: "Show single processes. Without them the workloads stay, whose number does not grow with short processes.",
+    },
+    Key {
         name: "process.command-line",
         default: Some("false"),
         kind: Kind::Switch,
@@ -152,6 +160,57 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Switch,
         value_name: "BOOL",
         help: "Read the energy counter. Its call can hold the driver's lock for many milliseconds.",
+    },
+    Key {
+        name: "kubernetes.node-name",
+        default: None,
+        kind: Kind::NodeName,
+        value_name: "NAME",
+        help: "This node's name in the cluster, as in spec.nodeName of its pods. Needed with kubernetes.api-server.",
+    },
+    Key {
+        name: "kubernetes.api-server",
+        default: None,
+        kind: Kind::ApiServer,
+        value_name: "URL",
+        help: "The API server that names pods: \"in-cluster\" (the service account of the exporter's pod) or a URL such as \
+               \"https://10.0.0.1:6443\". It is asked for the pods of this node only. Not set: nobody is asked.",
+    },
+    Key {
+        name: "kubernetes.token-file",
+        default: None,
+        kind: Kind::Path,
+        value_name: "FILE",
+        help: "A bearer token for the API server, read again as it changes. Not with \"in-cluster\".",
+    },
+    Key {
+        name: "kubernetes.ca-file",
+        default: None,
+        kind: Kind::Path,
+        value_name: "FILE",
+        help: "The certificates to trust for the API server, in PEM. Not with \"in-cluster\".",
+    },
+    Key {
+        name: "kubernetes.pod-resources",
+        default: None,
+        kind: Kind::Path,
+        value_name: "SOCKET",
+        help: "The kubelet's socket that tells which GPU was given to which container, as a rule \
+               /var/lib/kubelet/pod-resources/kubelet.sock. Not set: nobody is asked.",
+    },
+    Key {
+        name: "kubernetes.pod-resources-interval",
+        default: Some("10s"),
+        kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3600) },
+        value_name: "DURATION",
+        help: "Time between two questions to the kubelet.",
+    },
+    Key {
+        name: "kubernetes.timeout",
+        default: Some("5s"),
+        kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(300) },
+        value_name: "DURATION",
+        help: "How long the kubelet or the API server may take to answer.",
     },
     Key {
         name: "log.level",

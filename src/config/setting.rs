@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ::config::ValueKind;
 
-use super::forms::{check_log_filter, check_url_path, format_address, parse_address};
+use super::forms::{
+    check_api_server, check_log_filter, check_node_name, check_url_path, format_address, parse_address,
+};
 use super::units::{format_duration, parse_duration};
 
 /// What a key's value must be.
@@ -45,6 +47,10 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A log level or levels by target.
     LogFilter,
+    /// A name of a Kubernetes node.
+    NodeName,
+    /// `in-cluster`, or the URL of an API server.
+    ApiServer,
 }
 
 /// One value, checked against its key's [`Kind`].
@@ -81,6 +87,8 @@ impl Kind {
             Self::Switch => "true or false".to_owned(),
             Self::Choice(words) => words.join(" or "),
             Self::LogFilter => "a log level or levels by target".to_owned(),
+            Self::NodeName => "a node's name".to_owned(),
+            Self::ApiServer => "\"in-cluster\" or a URL".to_owned(),
         }
     }
 
@@ -90,6 +98,8 @@ impl Kind {
             Self::Addresses => return addresses(text.split(',').map(str::trim)),
             Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
             Self::LogFilter => return check_log_filter(text).map(|()| Setting::Text(text.to_owned())),
+            Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
+            Self::ApiServer => return check_api_server(text).map(|()| Setting::Text(text.to_owned())),
             Self::Path => {
                 (!text.is_empty() && !text.contains(char::is_control)).then(|| Setting::Text(text.to_owned()))
             }
@@ -106,10 +116,7 @@ impl Kind {
 
     /// Reads a file's value, whose type must fit: a number is not taken from a string, nor a duration from a number.
     pub fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
-        let textual = matches!(
-            self,
-            Self::Addresses | Self::UrlPath | Self::LogFilter | Self::Path | Self::Choice(_) | Self::Duration { .. }
-        );
+        let textual = !matches!(self, Self::Number { .. } | Self::Count { .. } | Self::Switch);
         match (self, value) {
             (_, ValueKind::String(text)) if textual => self.read_text(text),
             (_, ValueKind::String(_)) => Err(format!("must be {}, written without quotes", self.allowed())),
