@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vram_exporter::config::keys::{KEYS, Key};
-use vram_exporter::config::{Command, Config, load, reference};
+use vram_exporter::config::{ApiServer, Command, Config, load, reference};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -79,6 +79,14 @@ fn changed(key: &Key) -> &'static str {
         "process.linger" => "0s",
         "process.series-limit" => "7",
         "process.command-line" | "telemetry.energy" => "true",
+        "process.series" => "false",
+        "kubernetes.node-name" => "gpu-node-1",
+        "kubernetes.api-server" => "https://10.0.0.1:6443",
+        "kubernetes.token-file" => "/etc/vram-exporter/token",
+        "kubernetes.ca-file" => "/etc/vram-exporter/ca.pem",
+        "kubernetes.pod-resources" => "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "kubernetes.pod-resources-interval" => "20s",
+        "kubernetes.timeout" => "3s",
         "telemetry.interval" => "2s",
         "telemetry.slow-interval" => "30s",
         "log.level" => "warn,vram_exporter=debug",
@@ -87,10 +95,21 @@ fn changed(key: &Key) -> &'static str {
     }
 }
 
-/// The changed value as TOML writes it.
-fn changed_toml(key: &Key) -> String {
+/// The keys of the same section without which the key may not be changed.
+fn company(key: &Key) -> Vec<&'static Key> {
+    let names: &[&str] = match key.name {
+        "kubernetes.api-server" => &["kubernetes.node-name"],
+        "kubernetes.token-file" | "kubernetes.ca-file" => &["kubernetes.node-name", "kubernetes.api-server"],
+        _ => &[],
+    };
+    names.iter().map(|name| Key::find(name).unwrap()).collect()
+}
+
+/// The changed value as TOML and YAML write it.
+fn changed_in_file(key: &Key) -> String {
     let text = changed(key);
-    if text == "true" || text.parse::<f64>().is_ok() { text.to_owned() } else { format!("{text:?}") }
+    let bare = ["true", "false"].contains(&text) || text.parse::<f64>().is_ok();
+    if bare { text.to_owned() } else { format!("{text:?}") }
 }
 
 #[test]
@@ -106,18 +125,37 @@ fn the_defaults_are_those_of_the_reference() {
 
 #[test]
 fn every_key_reaches_the_configuration_from_every_place() {
-    let defaults = config(&[], &[]);
     for key in KEYS {
-        let value = changed(key);
-        let by_flag = config(&[&format!("--{}={value}", key.name)], &[]);
-        assert_ne!(by_flag, defaults, "{} does not reach the configuration", key.name);
-        assert_eq!(config(&[], &[(&key.variable(), value)]), by_flag, "{}", key.variable());
-        let (section, leaf) = key.parts();
-        let toml = from_text("a.toml", format!("[{section}]\n{leaf} = {}\n", changed_toml(key)));
+        let keys: Vec<&Key> = company(key).into_iter().chain([key]).collect();
+        let flags: Vec<String> = keys.iter().map(|key| format!("--{}={}", key.name, changed(key))).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let by_flag = config(&flags, &[]);
+        let (own, company) = flags.split_last().unwrap();
+        assert_ne!(by_flag, config(company, &[]), "{own} does not reach the configuration");
+        assert_eq!(config(company, &[(&key.variable(), changed(key))]), by_flag, "{}", key.variable());
+        let section = key.parts().0;
+        let lines = |begin: &str, between: &str| -> String {
+            keys.iter().map(|key| format!("{begin}{}{between} {}\n", key.parts().1, changed_in_file(key))).collect()
+        };
+        let toml = from_text("a.toml", format!("[{section}]\n{}", lines("", " =")));
         assert_eq!(toml, Ok(Command::Run(by_flag.clone())), "{} in TOML", key.name);
-        let yaml = from_text("a.yaml", format!("{section}:\n  {leaf}: {}\n", changed_toml(key)));
+        let yaml = from_text("a.yaml", format!("{section}:\n{}", lines("  ", ":")));
         assert_eq!(yaml, Ok(Command::Run(by_flag)), "{} in YAML", key.name);
     }
+}
+
+#[test]
+fn the_api_server_needs_this_nodes_name_and_files_need_a_url() {
+    let refused = |flags: &[&str]| refused(flags, &[]);
+    let error = refused(&["--kubernetes.api-server=in-cluster"]);
+    assert!(error.contains("kubernetes.node-name"), "{error}");
+    let node = "--kubernetes.node-name=n";
+    let error = refused(&[node, "--kubernetes.api-server=in-cluster", "--kubernetes.token-file=/t"]);
+    assert!(error.contains("kubernetes.token-file") && error.contains("a URL"), "{error}");
+    let error = refused(&["--kubernetes.ca-file=/c"]);
+    assert!(error.contains("kubernetes.ca-file"), "{error}");
+    let kubernetes = config(&[node, "--kubernetes.api-server=in-cluster"], &[]).kubernetes;
+    assert_eq!(kubernetes.api_server, Some(ApiServer::InCluster));
 }
 
 #[test]
