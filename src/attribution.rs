@@ -4,6 +4,8 @@
 //! lives; a pid that was given to another process is resolved anew. Nothing here waits for the network.
 
 mod boot;
+#[allow(dead_code, reason = "its caller comes with the workloads")]
+mod cgroup;
 mod directory;
 mod interpreter;
 mod name;

@@ -1,0 +1,193 @@
+//! One cgroup path, read from the outside in.
+//!
+//! Invariant: reading stops at the first boundary. Below a user, a job or a unit only the container is looked for, and
+//! it does not change whose the process is.
+
+use super::shape;
+use crate::snapshot::{Boundary, Home};
+
+/// The names that are looked at. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
+const DEPTH: usize = 64;
+
+/// A path in its names.
+#[derive(Debug)]
+pub(super) struct Path<'a> {
+    names: [&'a [u8]; DEPTH],
+    length: usize,
+    /// How many of the first names are also on this process's own path.
+    shared: usize,
+    /// The last name may be cut off.
+    cut: bool,
+}
+
+/// A boundary, and where the container ends that makes or fills it.
+struct Found {
+    home: Home,
+    container_end: Option<usize>,
+}
+
+/// A container, and the place behind its names.
+type Container = (String, usize);
+
+impl<'a> Path<'a> {
+    /// `own` is this process's path in the same hierarchy; `whole` says that the line is not cut off.
+    pub(super) fn new(path: &'a [u8], own: &[u8], whole: bool) -> Self {
+        let mut names: [&[u8]; DEPTH] = [b""; DEPTH];
+        let mut parts = names_of(path);
+        let length = names.iter_mut().zip(parts.by_ref()).map(|(name, part)| *name = part).count();
+        let cut = !whole && parts.next().is_none();
+        let shared = names[..length].iter().zip(names_of(own)).take_while(|(name, own)| *name == own).count();
+        Self { names, length, shared, cut }
+    }
+
+    /// Where the process lives.
+    pub(super) fn home(&self) -> Home {
+        let mut from = 0;
+        let mut enclosing = None;
+        while let Some(found) = self.boundary(from) {
+            match found.container_end {
+                // This process is in the container too: it is the machine, if there is something further inside.
+                Some(end) if end <= self.shared => {
+                    from = end;
+                    enclosing = Some(found.home);
+                }
+                _ => return found.home,
+            }
+        }
+        enclosing.unwrap_or_default()
+    }
+
+    /// The first boundary from there on.
+    fn boundary(&self, from: usize) -> Option<Found> {
+        // Seen from inside, the word can be above what is seen.
+        let mut in_kubepods = from == 0 && self.name(0) == b"..";
+        let mut slices_only = true;
+        let mut runtime = None;
+        for at in from..self.length {
+            let name = self.name(at);
+            if name == b".." {
+                continue;
+            }
+            let found = self.pod(at, in_kubepods).or_else(|| {
+                let (id, end) = self.container(at).or_else(|| self.named_container(at, from))?;
+                let home = Home { boundary: Some(Boundary::Container), container_id: Some(id), ..Home::default() };
+                Some(Found { home, container_end: Some(end) })
+            });
+            if found.is_some() {
+                return found;
+            }
+            // Units and users are systemd's, and it puts nothing but slices above them.
+            if slices_only {
+                let found = self.job(at).or_else(|| self.user(at)).or_else(|| self.unit(at));
+                match found {
+                    Some(found) if shape::is_runtime(name) => runtime = Some(found),
+                    Some(found) => return Some(found),
+                    None => {}
+                }
+            }
+            in_kubepods |= shape::is_kubepods(name);
+            slices_only &= shape::is_slice(name);
+        }
+        runtime
+    }
+
+    fn pod(&self, at: usize, in_kubepods: bool) -> Option<Found> {
+        let name = self.name(at);
+        let uid = shape::pod_slice(name).or_else(|| shape::pod_directory(name).filter(|_| in_kubepods))?;
+        // A pod's containers are its children. Others (a monitor, a virtual machine's helpers) are the pod's only.
+        let container = match shape::container(name) {
+            Some(id) => Some((id, at + 1)),
+            None => shape::container(self.name(at + 1)).map(|id| (id, at + 2)),
+        };
+        let (container_id, container_end) = container.unzip();
+        let home = Home { boundary: Some(Boundary::Pod), pod_uid: Some(uid), container_id, ..Home::default() };
+        Some(Found { home, container_end })
+    }
+
+    /// A container of a shape that is one anywhere.
+    fn container(&self, at: usize) -> Option<Container> {
+        let name = self.name(at);
+        if let Some(id) = shape::container(name) {
+            // podman's pods have names like containers there, and their containers are called `libpod-<id>`.
+            let is_pod = at > 0 && self.name(at - 1) == b"libpod_parent" && id.len() == name.len();
+            return (!is_pod).then_some((id, at + 1));
+        }
+        let lxc = match name {
+            b"lxc" | b"lxc.payload" => at + 1,
+            _ => at,
+        };
+        if lxc > at || name.starts_with(b"lxc.payload.") {
+            let text = self.name(lxc).strip_prefix(b"lxc.payload.").unwrap_or(self.name(lxc));
+            return shape::lxc_name(text).filter(|_| self.ends(lxc)).map(|name| (name, lxc + 1));
+        }
+        let in_ecs = self.names[at.saturating_sub(3)..at].contains(&b"ecs".as_slice());
+        shape::ecs_container(name).filter(|_| in_ecs && self.ends(at)).map(|id| (id, at + 1))
+    }
+
+    /// A container that was given a name, in containerd's own namespace at the top.
+    fn named_container(&self, at: usize, from: usize) -> Option<Container> {
+        let at_top = at == from || self.name(at - 1) == b"..";
+        let named = at_top && self.name(at) == b"default" && self.ends(at + 1);
+        named.then(|| shape::containerd_name(self.name(at + 1)))?.map(|id| (id, at + 2))
+    }
+
+    fn job(&self, at: usize) -> Option<Found> {
+        let at_job = match self.name(at) {
+            name if shape::is_slurm_scope(name) => at + 1,
+            name if shape::is_slurm(name) && shape::is_slurm_uid(self.name(at + 1)) => at + 2,
+            _ => return None,
+        };
+        let job = shape::slurm_job(self.name(at_job)).filter(|_| self.ends(at_job))?;
+        let step = shape::slurm_step(self.name(at_job + 1)).filter(|_| self.ends(at_job + 1));
+        let home =
+            Home { boundary: Some(Boundary::SlurmJob), slurm_job: Some(job), slurm_step: step, ..Home::default() };
+        Some(self.filled(home, at_job + 1))
+    }
+
+    /// A user: the first unit that is not a slice, the user's own systemd left aside if there is one below it.
+    fn user(&self, at: usize) -> Option<Found> {
+        if !shape::is_user(self.name(at)) {
+            return None;
+        }
+        let mut unit = None;
+        for at in at..self.length {
+            let name = self.name(at);
+            if shape::is_slice(name) {
+                continue;
+            }
+            // A container's scope is a unit as well, but the container is told apart.
+            let Some(next) = shape::unit_name(name).filter(|_| self.container(at).is_none()) else { break };
+            let goes_on = unit.is_none() && shape::is_user_manager(name);
+            unit = Some(next);
+            if !goes_on {
+                break;
+            }
+        }
+        Some(self.filled(Home { boundary: Some(Boundary::User), unit, ..Home::default() }, at))
+    }
+
+    fn unit(&self, at: usize) -> Option<Found> {
+        let unit = shape::unit_name(self.name(at))?;
+        Some(self.filled(Home { boundary: Some(Boundary::Unit), unit: Some(unit), ..Home::default() }, at + 1))
+    }
+
+    /// With the first container from there on, which belongs to whom the home says.
+    fn filled(&self, home: Home, from: usize) -> Found {
+        let (container_id, container_end) = (from..self.length).find_map(|at| self.container(at)).unzip();
+        Found { home: Home { container_id, ..home }, container_end }
+    }
+
+    /// The name there; empty behind the end.
+    fn name(&self, at: usize) -> &'a [u8] {
+        self.names.get(at).copied().unwrap_or_default()
+    }
+
+    /// Whether the name there is surely not cut off.
+    fn ends(&self, at: usize) -> bool {
+        at + 1 < self.length || !self.cut
+    }
+}
+
+fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}

@@ -1,0 +1,197 @@
+//! What one name on a cgroup path can be.
+//!
+//! Invariant: an id is taken whole or not at all; what is returned is ASCII.
+
+/// The units of the machine that make cgroups for containers below their own, which happens where a runtime and the
+/// kubelet disagree over who makes cgroups. In any other unit a container is that unit's own affair.
+const RUNTIMES: [&[u8]; 17] = [
+    b"balena.service",
+    b"containerd.service",
+    b"cri-docker.service",
+    b"crio.service",
+    b"docker.service",
+    b"ecs.service",
+    b"k0scontroller.service",
+    b"k0sworker.service",
+    b"k3s-agent.service",
+    b"k3s.service",
+    b"kubelet.service",
+    b"rke2-agent.service",
+    b"rke2-server.service",
+    b"snap.docker.dockerd.service",
+    b"snap.k8s.containerd.service",
+    b"snap.microk8s.daemon-containerd.service",
+    b"snap.microk8s.daemon-kubelite.service",
+];
+
+/// The longest name that Linux allows.
+const NAME_LENGTH: usize = 255;
+/// The length of the ids of docker, containerd's CRI, nerdctl, cri-o and podman.
+const ID_LENGTH: usize = 64;
+/// The length of the ids of an ECS task and of a static pod: an MD5 sum or a uid without hyphens.
+const SHORT_LENGTH: usize = 32;
+
+/// A name that is known to be ASCII.
+fn owned(name: &[u8]) -> String {
+    name.iter().copied().map(char::from).collect()
+}
+
+fn is_hex(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_number(bytes: &[u8]) -> bool {
+    (1..=10).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_digit)
+}
+
+/// A runtime's container: its 64 hexadecimal digits alone, behind `prefix-`, or so in a scope: `docker-<id>.scope`,
+/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or what the systemd driver meant for systemd and a
+/// runtime without it took as a name, `slice:prefix:<id>`.
+///
+/// The prefix is not asked for: a runtime puts its containers under any parent that it is told, and nothing else names
+/// cgroups so. Except for podman's and cri-o's monitors, which bear the container's id and are not in it.
+pub(super) fn container(name: &[u8]) -> Option<String> {
+    let name = name.strip_suffix(b".scope").unwrap_or(name);
+    let (prefix, id) = name.split_at(name.len().checked_sub(ID_LENGTH)?);
+    let is_prefix = match prefix {
+        [] => true,
+        [_, .., b'-' | b':'] => !prefix.windows(6).any(|word| word == b"conmon"),
+        _ => false,
+    };
+    (is_prefix && is_hex(id)).then(|| owned(id))
+}
+
+/// A container of AWS Fargate, below `ecs`: the task's id, a hyphen and a number.
+pub(super) fn ecs_container(name: &[u8]) -> Option<String> {
+    let (task, number) = name.split_at_checked(SHORT_LENGTH)?;
+    (is_hex(task) && is_number(number.strip_prefix(b"-")?)).then(|| owned(name))
+}
+
+/// A container that containerd was given a name for, as its own rule for names is.
+pub(super) fn containerd_name(name: &[u8]) -> Option<String> {
+    let inner = name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
+    let ends = [name.first()?, name.last()?].into_iter().all(u8::is_ascii_alphanumeric);
+    (inner && ends && name.len() <= 76).then(|| owned(name))
+}
+
+/// An LXC container's name.
+pub(super) fn lxc_name(name: &[u8]) -> Option<String> {
+    let is_name = (1..=NAME_LENGTH).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
+    (is_name && !name.starts_with(b"lxc.")).then(|| owned(name))
+}
+
+/// Whether the kubelet's pods are below: `kubepods`, `kubepods.slice`, `kubelet-kubepods-burstable.slice`.
+pub(super) fn is_kubepods(name: &[u8]) -> bool {
+    is_kubepods_stem(name.strip_suffix(b".slice").unwrap_or(name))
+}
+
+fn is_kubepods_stem(stem: &[u8]) -> bool {
+    let stem = stem.strip_suffix(b"-burstable").or_else(|| stem.strip_suffix(b"-besteffort")).unwrap_or(stem);
+    stem.strip_suffix(b"kubepods").is_some_and(|parent| matches!(parent, [] | [.., b'-']))
+}
+
+/// The uid of a pod by its slice, `kubepods-burstable-pod<uid>.slice`. Of `slice:prefix:id` the slice is looked at.
+pub(super) fn pod_slice(name: &[u8]) -> Option<String> {
+    let (slice, joined) = match name.iter().position(|byte| *byte == b':') {
+        Some(colon) => (&name[..colon], true),
+        None => (name, false),
+    };
+    let stem = match slice.strip_suffix(b".slice") {
+        Some(stem) => stem,
+        None if joined => slice,
+        None => return None,
+    };
+    let at = stem.windows(4).rposition(|word| word == b"-pod")?;
+    is_kubepods_stem(&stem[..at]).then(|| uid(&stem[at + 4..], b'_')).flatten()
+}
+
+/// The uid of a pod by its directory, `pod<uid>`.
+pub(super) fn pod_directory(name: &[u8]) -> Option<String> {
+    name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
+}
+
+/// A uid with hyphens; in the text they are `hyphen`, as in a slice's name a hyphen parts levels. A static pod has none.
+fn uid(text: &[u8], hyphen: u8) -> Option<String> {
+    if text.len() == SHORT_LENGTH {
+        return is_hex(text).then(|| owned(text));
+    }
+    let is_uid = text.len() == 36
+        && text.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == hyphen,
+            _ => is_hex(&[*byte]),
+        });
+    is_uid.then(|| text.iter().map(|byte| if *byte == hyphen { '-' } else { char::from(*byte) }).collect())
+}
+
+/// The top of Slurm's tree in version 1, `slurm`, or `slurm_<node>` where several slurmd share a machine.
+pub(super) fn is_slurm(name: &[u8]) -> bool {
+    name == b"slurm" || name.starts_with(b"slurm_")
+}
+
+/// A user's level in it.
+pub(super) fn is_slurm_uid(name: &[u8]) -> bool {
+    name.strip_prefix(b"uid_").is_some_and(is_number)
+}
+
+/// The top of Slurm's tree in version 2.
+pub(super) fn is_slurm_scope(name: &[u8]) -> bool {
+    name == b"slurmstepd.scope" || name.ends_with(b"_slurmstepd.scope")
+}
+
+/// A job by its number. From Slurm 26.05 on version 2 has the job's SLUID instead, unless `CgroupJobIdPaths` is set:
+/// `s` and thirteen characters, by which Slurm's own commands know the job too.
+pub(super) fn slurm_job(name: &[u8]) -> Option<String> {
+    if let Some(number) = name.strip_prefix(b"job_") {
+        return is_number(number).then(|| owned(number));
+    }
+    // Its digits and letters leave out I, L, O and U.
+    let is_digit =
+        |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !matches!(byte, b'I' | b'L' | b'O' | b'U');
+    (name.len() == 14 && name[0] == b's' && name[1..].iter().all(is_digit)).then(|| owned(name))
+}
+
+/// A step: a number, one with a component of a heterogeneous job (`0+1`), or one of Slurm's own.
+pub(super) fn slurm_step(name: &[u8]) -> Option<String> {
+    let step = name.strip_prefix(b"step_")?;
+    let is_step = match step {
+        b"batch" | b"extern" | b"interactive" => true,
+        _ => step.splitn(2, |byte| *byte == b'+').all(is_number),
+    };
+    is_step.then(|| owned(step))
+}
+
+/// Whether it is a slice of systemd.
+pub(super) fn is_slice(name: &[u8]) -> bool {
+    name.ends_with(b".slice")
+}
+
+/// A unit that is no slice, as systemd shows it: on a path an underscore is put before a name that begins with one, or
+/// that the kernel could take for a file of its own.
+pub(super) fn unit(name: &[u8]) -> Option<&[u8]> {
+    let name = name.strip_prefix(b"_").unwrap_or(name);
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(byte);
+    let is_type = matches!(&name[dot..], b".service" | b".scope" | b".socket" | b".mount" | b".swap");
+    (dot > 0 && is_type && name.len() <= NAME_LENGTH && name.iter().all(is_name)).then_some(name)
+}
+
+/// [`unit`], to keep.
+pub(super) fn unit_name(name: &[u8]) -> Option<String> {
+    unit(name).map(owned)
+}
+
+/// Whether a unit makes cgroups for containers of the whole machine.
+pub(super) fn is_runtime(name: &[u8]) -> bool {
+    RUNTIMES.contains(&name)
+}
+
+/// Whether a user begins here. Slices are the machine's own, so nobody else's can be called so.
+pub(super) fn is_user(name: &[u8]) -> bool {
+    let number = name.strip_prefix(b"user-").and_then(|rest| rest.strip_suffix(b".slice"));
+    number.is_some_and(is_number) || is_user_manager(name) || name.starts_with(b"session-") && name.ends_with(b".scope")
+}
+
+/// Whether it is a user's own systemd.
+pub(super) fn is_user_manager(name: &[u8]) -> bool {
+    name.strip_prefix(b"user@").and_then(|rest| rest.strip_suffix(b".service")).is_some_and(is_number)
+}

@@ -1,0 +1,113 @@
+//! What is read from cgroup paths: a table of real shapes, one file for each kind; `hostile` is what holds for any
+//! text. The ids are made up.
+
+mod containers;
+mod enclosed;
+mod hostile;
+mod jobs;
+mod pods;
+mod trust;
+mod units;
+
+use super::home;
+use crate::snapshot::{Boundary, Home};
+
+/// A container's id: made up, like all of them.
+const IDS: [(&str, &str); 4] = [
+    ("{A}", "a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36"),
+    ("{B}", "b18d6f32e0a95c47b18d6f32e0a95c47b18d6f32e0a95c47b18d6f32e0a95c47"),
+    ("{E}", "e41f9c65b3d28f7ae41f9c65b3d28f7ae41f9c65b3d28f7ae41f9c65b3d28f7a"),
+    ("{K}", "c29e7a43f1b06d58c29e7a43f1b06d58c29e7a43f1b06d58c29e7a43f1b06d58"),
+];
+/// Uids of pods, a static pod's, and an ECS task's.
+const UIDS: [(&str, &str); 5] = [
+    ("{P}", "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f"),
+    ("{Q}", "2e3f4051-6b7c-4d8e-9fa0-1b2c3d4e5f60"),
+    ("{X}", "3f405162-7c8d-4e9f-a0b1-2c3d4e5f6071"),
+    ("{S}", "4051627384950a1b2c3d4e5f60718293"),
+    ("{T}", "5162738495a60b1c2d3e4f5061728394"),
+];
+
+/// One shape, and where it comes from.
+struct Row {
+    source: &'static str,
+    cgroup: String,
+    own: String,
+    home: Home,
+}
+
+/// A shape as a process on the machine itself sees it.
+fn row(source: &'static str, cgroup: &str, home: Home) -> Row {
+    Row { source, cgroup: whole(cgroup), own: String::new(), home }
+}
+
+impl Row {
+    /// As a process with these cgroups sees it.
+    fn seen_from(self, own: &str) -> Self {
+        Self { own: whole(own), ..self }
+    }
+}
+
+fn whole(text: &str) -> String {
+    let text = expand(text);
+    if text.is_empty() { text } else { text + "\n" }
+}
+
+/// The text with its ids: `{P}` is a pod's uid as the API writes it, `{p}` as systemd's slices do.
+fn expand(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (mark, id) in IDS.iter().chain(&UIDS) {
+        text = text.replace(mark, id).replace(&mark.to_lowercase(), &id.replace('-', "_"));
+    }
+    text
+}
+
+fn nowhere() -> Home {
+    Home::default()
+}
+
+fn pod(uid: &str, container: &str) -> Home {
+    Home { container_id: Some(expand(container)), ..pod_only(uid) }
+}
+
+fn pod_only(uid: &str) -> Home {
+    Home { boundary: Some(Boundary::Pod), pod_uid: Some(expand(uid)), ..Home::default() }
+}
+
+fn container(id: &str) -> Home {
+    Home { boundary: Some(Boundary::Container), container_id: Some(expand(id)), ..Home::default() }
+}
+
+fn job(job: &str) -> Home {
+    Home { boundary: Some(Boundary::SlurmJob), slurm_job: Some(job.into()), ..Home::default() }
+}
+
+fn step(number: &str, step: &str) -> Home {
+    Home { slurm_step: Some(step.into()), ..job(number) }
+}
+
+fn unit(name: &str) -> Home {
+    Home { boundary: Some(Boundary::Unit), unit: Some(expand(name)), ..Home::default() }
+}
+
+fn user(unit: &str) -> Home {
+    Home { boundary: Some(Boundary::User), unit: Some(unit.into()), ..Home::default() }
+}
+
+fn with_container(home: Home, id: &str) -> Home {
+    Home { container_id: Some(expand(id)), ..home }
+}
+
+fn rows() -> Vec<Row> {
+    [pods::rows(), containers::rows(), jobs::rows(), units::rows(), enclosed::rows(), trust::rows()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+#[test]
+fn every_shape_is_read() {
+    for row in rows() {
+        assert_eq!(home(row.cgroup.as_bytes(), row.own.as_bytes()), row.home, "{}\n{}", row.source, row.cgroup);
+    }
+}

@@ -1,0 +1,122 @@
+//! Names that somebody made up below a boundary of their own.
+
+use super::{Row, container, expand, home, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
+use crate::snapshot::Boundary;
+
+/// Another pod's container.
+const VICTIM: &str = "/kubepods.slice/kubepods-pod{x}.slice/cri-containerd-{B}.scope";
+
+pub(super) fn rows() -> Vec<Row> {
+    let below = |path: &str| format!("0::{path}{VICTIM}");
+    vec![
+        row("systemd in a pod's container", &below("/kubepods/pod{P}/{A}"), pod("{P}", "{A}")),
+        row(
+            "the same, systemd's driver",
+            &below("/kubepods.slice/kubepods-pod{p}.slice/cri-containerd-{A}.scope"),
+            pod("{P}", "{A}"),
+        ),
+        row("docker with a writable cgroup", &below("/system.slice/docker-{A}.scope"), container("{A}")),
+        row("LXC", &below("/lxc.payload.dev"), container("dev")),
+        row(
+            "a user's systemd",
+            &below("/user.slice/user-1000.slice/user@1000.service"),
+            with_container(user("user@1000.service"), "{B}"),
+        ),
+        row(
+            "a login that root parted",
+            &below("/user.slice/user-1000.slice/session-3.scope"),
+            with_container(user("session-3.scope"), "{B}"),
+        ),
+        row(
+            "a job",
+            &below("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"),
+            with_container(step("42", "0"), "{B}"),
+        ),
+        row(
+            "a service with Delegate= and User=",
+            &below("/system.slice/notebook.service"),
+            with_container(unit("notebook.service"), "{B}"),
+        ),
+        row(
+            "a machine of systemd-nspawn",
+            &below("/machine.slice/systemd-nspawn@dev.service/payload"),
+            with_container(unit("systemd-nspawn@dev.service"), "{B}"),
+        ),
+        row(
+            "a user called like a service",
+            "0::/user.slice/user-1000.slice/user@1000.service/system.slice/ollama.service",
+            user("ollama.service"),
+        ),
+        row(
+            "a job made up by a user",
+            "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_1/step_0",
+            user("slurmstepd.scope"),
+        ),
+        row("a job made up in a container", "0::/docker/{A}/slurm/uid_0/job_1/step_0", container("{A}")),
+        row(
+            "a user made up in a container",
+            "0::/docker/{A}/user.slice/user-0.slice/session-1.scope",
+            container("{A}"),
+        ),
+        row("a container's name below something else of a pod", "0::/kubepods/pod{P}/x/{B}", pod_only("{P}")),
+        row("a podman pod's name made up in docker", "0::/docker/{A}/libpod_parent/{B}/libpod-{B}", container("{A}")),
+        row("a cgroup called as if it was gone", "0::/docker/{A}/x (deleted)", container("{A}")),
+        row(
+            "a victim's path in a hierarchy that does not count",
+            &format!("9:memory:/docker/{{A}}\n8:misc:{VICTIM}\n7:name=mine:{VICTIM}"),
+            container("{A}"),
+        ),
+        row("bytes that are no text", "0::/system.slice/ol\u{fffd}lama.service", nowhere()),
+    ]
+}
+
+#[test]
+fn nothing_deeper_replaces_a_boundary() {
+    let all = rows_on_one_line();
+    for outer in &all {
+        for inner in &all {
+            let text = whole(&format!("{}{}", outer.cgroup.trim_end(), &inner.cgroup.trim_end()["0::".len()..]));
+            let found = home(text.as_bytes(), b"");
+            assert_eq!(found.boundary, outer.home.boundary, "{text}");
+            assert_eq!(found.pod_uid, outer.home.pod_uid, "{text}");
+            assert_eq!(found.slurm_job, outer.home.slurm_job, "{text}");
+            if matches!(found.boundary, Some(Boundary::Pod | Boundary::Container)) {
+                assert_eq!(found.container_id, outer.home.container_id, "{text}");
+            }
+            if found.boundary == Some(Boundary::Unit) {
+                assert_eq!(found.unit, outer.home.unit, "{text}");
+            }
+        }
+    }
+}
+
+/// The rows of version 2 as the host sees them whose boundary is closed: a pod's container, or anything else but the
+/// units of the machine's own runtimes, which are trusted.
+fn rows_on_one_line() -> Vec<Row> {
+    let closed = |row: &Row| match row.home.boundary {
+        None => false,
+        Some(Boundary::Pod) => row.home.container_id.is_some(),
+        Some(Boundary::Unit) => {
+            let unit = row.home.unit.as_deref().unwrap_or_default();
+            !super::super::shape::is_runtime(unit.as_bytes())
+        }
+        Some(_) => true,
+    };
+    let all: Vec<Row> = super::rows()
+        .into_iter()
+        .filter(|row| row.own.is_empty() && row.cgroup.starts_with("0::/") && row.cgroup.lines().count() == 1)
+        .filter(|row| !row.cgroup.contains("(deleted)") && closed(row))
+        .collect();
+    assert!(all.len() > 60, "{}", all.len());
+    all
+}
+
+#[test]
+fn bytes_that_are_no_text_are_no_name() {
+    for name in [b"ol\xfflama.service".as_slice(), b"lxc.payload.\xff", b"lxc.payload.a\x1b[2J"] {
+        let text = [b"0::/", name, b"\n"].concat();
+        assert_eq!(home(&text, b""), nowhere());
+    }
+    let text = [b"0::/\xff\xfe/", expand("{A}").as_bytes(), b"\n"].concat();
+    assert_eq!(home(&text, b""), container("{A}"));
+}
