@@ -1,12 +1,12 @@
 //! Where a process lives, from the text of its `/proc/<pid>/cgroup`.
 //!
-//! Invariant: the outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to make
-//! cgroups of any name below its own, so nothing that is named deeper replaces what stands above it. What is not surely
-//! known is left out. The text is hostile: any bytes, cut off anywhere.
+//! Invariant: the outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to
+//! make cgroups of any name below its own, so nothing that is named deeper replaces what stands above it. What is not
+//! surely known is left out. The text is hostile: any bytes, cut off anywhere.
 //!
-//! The kernel ends every line with a newline and lets no cgroup's name hold one, so a last line without it may have been
-//! cut off: of its last name only a shape of fixed length or with a suffix is believed, never a job's number or the name
-//! of an LXC container.
+//! The kernel ends every line with a newline and lets no cgroup's name hold one, so a last line without it may have
+//! been cut off: of its last name only a shape of fixed length or with a suffix is believed, never a job's number or
+//! the name of an LXC container.
 //!
 //! Version 1 has a line for each hierarchy, and they differ: Slurm moves its processes only where it constrains them,
 //! Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the runtime's own unit.

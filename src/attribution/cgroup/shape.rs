@@ -110,7 +110,8 @@ pub(super) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens; in the text they are `hyphen`, as in a slice's name a hyphen parts levels. A static pod has none.
+/// A uid with hyphens; in the text they are `hyphen`, as in a slice's name a hyphen parts levels. A static pod has
+/// none.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
         return is_hex(text).then(|| owned(text));
@@ -185,10 +186,14 @@ pub(super) fn is_runtime(name: &[u8]) -> bool {
     RUNTIMES.contains(&name)
 }
 
-/// Whether a user begins here. Slices are the machine's own, so nobody else's can be called so.
+/// Whether a user begins here. In version 1 `user` is pam_cgfs's, which gives each login a `/user/<name>/<number>` that
+/// the user may write to.
 pub(super) fn is_user(name: &[u8]) -> bool {
     let number = name.strip_prefix(b"user-").and_then(|rest| rest.strip_suffix(b".slice"));
-    number.is_some_and(is_number) || is_user_manager(name) || name.starts_with(b"session-") && name.ends_with(b".scope")
+    number.is_some_and(is_number)
+        || name == b"user"
+        || is_user_manager(name)
+        || name.starts_with(b"session-") && name.ends_with(b".scope")
 }
 
 /// Whether it is a user's own systemd.

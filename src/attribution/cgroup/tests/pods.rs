@@ -94,6 +94,12 @@ pub(super) fn rows() -> Vec<Row> {
              cri-containerd-{A}.scope",
             pod("{P}", "{A}"),
         ),
+        row("a directory called as a pod outside of kubepods", "0::/site/pod{P}/{A}", container("{A}")),
+        row(
+            "a slice called nearly as kubepods",
+            "0::/notkubepods.slice/notkubepods-pod{p}.slice/docker-{A}.scope",
+            container("{A}"),
+        ),
         row("the runtime itself", "0::/system.slice/containerd.service", unit("containerd.service")),
         row("the kubelet on Amazon Linux", "0::/runtime.slice/kubelet.service", unit("kubelet.service")),
         row("containerd in podruntime.slice", "0::/podruntime.slice/containerd.service", unit("containerd.service")),

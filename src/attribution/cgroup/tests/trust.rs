@@ -1,7 +1,7 @@
 //! Names that somebody made up below a boundary of their own.
 
 use super::{Row, container, expand, home, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
-use crate::snapshot::Boundary;
+use crate::snapshot::{Boundary, Home};
 
 /// Another pod's container.
 const VICTIM: &str = "/kubepods.slice/kubepods-pod{x}.slice/cri-containerd-{B}.scope";
@@ -51,6 +51,11 @@ pub(super) fn rows() -> Vec<Row> {
             "a job made up by a user",
             "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_1/step_0",
             user("slurmstepd.scope"),
+        ),
+        row(
+            "version 1, below a login of pam_cgfs",
+            &format!("9:memory:/user/ada/0{VICTIM}"),
+            with_container(Home { boundary: Some(Boundary::User), ..Home::default() }, "{B}"),
         ),
         row("a job made up in a container", "0::/docker/{A}/slurm/uid_0/job_1/step_0", container("{A}")),
         row(

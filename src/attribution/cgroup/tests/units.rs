@@ -97,6 +97,16 @@ pub(super) fn rows() -> Vec<Row> {
             Home { boundary: Some(Boundary::User), ..Home::default() },
         ),
         row("a service of the machine in user.slice", "0::/user.slice/kiosk.service", unit("kiosk.service")),
+        row(
+            "a user's unit that parts itself",
+            "0::/user.slice/user-1000.slice/user@1000.service/a.service/b.service",
+            user("a.service"),
+        ),
+        row(
+            "LXC's pam_cgfs, version 1: the user's own",
+            "9:memory:/user/ada/0\n1:name=systemd:/user.slice/user-1000.slice/session-3.scope",
+            user("session-3.scope"),
+        ),
         row("users in general", "0::/user.slice", nowhere()),
     ]
 }
