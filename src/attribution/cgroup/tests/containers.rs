@@ -12,7 +12,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("docker --cgroup-parent=/batch", "0::/batch/{A}", container("{A}")),
         row("docker --cgroup-parent=gpu.slice", "0::/gpu.slice/docker-{A}.scope", container("{A}")),
         row(
-            "docker 1.9, version 1: name=systemd left at the daemon (kubernetes issue 18202)",
+            "docker 1.9, version 1: name=systemd left at the daemon (kubernetes#18202)",
             "9:perf_event:/docker/{A}\n5:memory:/docker/{A}\n3:cpu,cpuacct:/docker/{A}\n\
              1:name=systemd:/system.slice/docker.service",
             container("{A}"),

@@ -39,12 +39,8 @@ pub(super) fn rows() -> Vec<Row> {
         row("cri-o, its default monitor", "0::/system.slice/crio-conmon-{A}.scope", unit("crio-conmon-{A}.scope")),
         row("cri-o, cgroupfs", "0::/kubepods/besteffort/pod{P}/crio-{A}", pod("{P}", "{A}")),
         row("cri-o, cgroupfs, the monitor", "0::/kubepods/besteffort/pod{P}/crio-conmon-{A}", pod_only("{P}")),
-        row(
-            "dockershim and cri-dockerd, systemd (kubernetes issue 95488)",
-            &below("/docker-{A}.scope"),
-            pod("{P}", "{A}"),
-        ),
-        row("kubelet systemd, docker cgroupfs (cri-dockerd issue 101)", &below("/{A}"), pod("{P}", "{A}")),
+        row("dockershim and cri-dockerd, systemd (kubernetes#95488)", &below("/docker-{A}.scope"), pod("{P}", "{A}")),
+        row("kubelet systemd, docker cgroupfs (cri-dockerd#101)", &below("/{A}"), pod("{P}", "{A}")),
         row("a process that the kubelet left in the pod's own cgroup", SYSTEMD_POD, pod_only("{P}")),
         row(
             "Kata: the virtual machine in the sandbox's cgroup",
@@ -74,7 +70,7 @@ pub(super) fn rows() -> Vec<Row> {
             pod("{P}", "{A}"),
         ),
         row(
-            "kubelet systemd, containerd 1.5 without SystemdCgroup (kubernetes issue 106514)",
+            "kubelet systemd, containerd 1.5 without SystemdCgroup (kubernetes#106514)",
             "0::/system.slice/containerd.service/kubepods-burstable-pod{p}.slice:cri-containerd:{A}",
             pod("{P}", "{A}"),
         ),
