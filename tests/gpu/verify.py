@@ -18,6 +18,7 @@ import traceback
 
 import check_cost
 import check_memory
+import check_owners
 import nvml_abi
 from results import Results
 
@@ -27,6 +28,8 @@ CHECKS = {
     "spikes2": check_memory.spikes2,
     "training": check_memory.training,
     "scrapers": check_memory.scrapers,
+    "owners": check_owners.owners,
+    "namespaces": check_owners.namespaces,
     "cost": check_cost.cost,
     "stall": check_cost.stall,
 }
