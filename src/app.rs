@@ -1,6 +1,8 @@
 //! Makes every part, ties them together and ends them: the one file that knows them all.
 
+mod cluster;
 mod logging;
+mod service;
 
 use std::future::Future;
 use std::io::Write;
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -39,11 +42,14 @@ struct Exporter {
     faults: Arc<Faults>,
     metrics: Arc<Metrics>,
     lanes: Lanes,
+    /// What follows the cluster, as long as it is held.
+    _followers: JoinSet<()>,
     /// Holds the simulated `/proc` while the exporter runs.
     _machine: Option<SimulatedMachine>,
 }
 
 impl Exporter {
+    /// To be called within a runtime.
     fn start(mut config: Config) -> Result<Self> {
         let machine = config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
         let library = match (&machine, &config.nvml.library) {
@@ -63,12 +69,14 @@ impl Exporter {
                 passwd: config.path.passwd.clone(),
                 command_line: config.process.command_line,
             },
+            snapshot.clone(),
             faults.clone(),
         );
+        let followers = cluster::follow(&config.kubernetes, &snapshot, &faults);
         let settings = lanes::Settings::new(&config, library);
         let lanes = Lanes::start(settings, attribution, snapshot.clone(), faults.clone())
             .context("the lanes could not be started")?;
-        Ok(Self { config, snapshot, faults, metrics, lanes, _machine: machine })
+        Ok(Self { config, snapshot, faults, metrics, lanes, _followers: followers, _machine: machine })
     }
 }
 
@@ -76,6 +84,8 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
     metrics::Settings {
         stale_after: config.memory.stale_after,
         process_interval: config.process.interval,
+        process_series: config.process.series,
+        pod_resources_interval: config.kubernetes.pod_resources_interval,
         telemetry_interval: config.telemetry.interval,
         telemetry_slow_interval: config.telemetry.slow_interval,
         peak_window: config.memory.peak_window,
@@ -88,13 +98,7 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
 /// When an address cannot be listened on, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
     logging::start(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WEB_THREADS)
-        .thread_name("web")
-        .enable_all()
-        .build()
-        .context("the web server's threads could not be started")?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         // Bound before anything is opened, so that a wrong address costs nothing.
         let listeners = listen(&config.web.listen_addresses).await?;
         let stop = stop_signal()?;
@@ -105,9 +109,22 @@ pub fn serve(config: Config) -> Result<()> {
             exporter.faults.clone(),
             &exporter.config.web.telemetry_path,
         );
+        service::ready();
+        let living = state.clone();
+        let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
         serve_until(listeners, http::router(state), stop).await;
+        life_signs.abort();
         tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
     })
+}
+
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WEB_THREADS)
+        .thread_name("web")
+        .enable_all()
+        .build()
+        .context("the web server's threads could not be started")
 }
 
 /// Reads everything once, writes the exposition and ends.
@@ -116,8 +133,13 @@ pub fn serve(config: Config) -> Result<()> {
 /// When the exposition cannot be built or written, or the demo has no simulator.
 pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     logging::start(&config.log)?;
+    let runtime = runtime()?;
+    let _within = runtime.enter();
     let exporter = Exporter::start(config)?;
-    wait_until(ONCE, || has_read_all(&exporter.snapshot));
+    let kubernetes = &exporter.config.kubernetes;
+    wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot));
+    let answered = Instant::now();
+    wait_until(ONCE, || has_read_all(&exporter.snapshot, answered));
     // A name service answers after its process was shown, and a uid without a name never.
     wait_until(exporter.config.process.interval + NAMES, || has_names(&exporter.snapshot));
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
@@ -139,15 +161,15 @@ fn has_names(snapshot: &Snapshot) -> bool {
     owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
-/// Whether every lane has asked every GPU that answers, or the driver cannot be opened.
-fn has_read_all(snapshot: &Snapshot) -> bool {
+/// Whether every lane has asked every GPU that answers, the processes not before `since`, or the driver cannot be opened.
+fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();
     let processes = snapshot.processes.load();
     // A first round of telemetry holds the slow readings too.
     let telemetry = snapshot.vitals.durations(Lane::Telemetry).buckets.iter().any(|&rounds| rounds > 0);
     let read = |(index, gpu): (usize, &GpuMemory)| {
-        let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some());
+        let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some_and(|at| at >= since));
         gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed)
     };
     let complete = driver.up && telemetry && memory.gpus.len() == driver.gpus.len();
@@ -180,6 +202,7 @@ async fn serve_until(listeners: Vec<TcpListener>, router: axum::Router, stop: im
         servers.spawn(http::serve(listener, router.clone(), end));
     }
     stop.await;
+    service::stopping();
     ending.send_replace(true);
     // Each server bounds its own end.
     while servers.join_next().await.is_some() {}

@@ -1,16 +1,17 @@
-//! Who a process is: its name, its user, its start, from `/proc`.
+//! Who a process is and where it lives: its name, its user, its start, its cgroup, from `/proc`; and the name of its pod, as
+//! far as the snapshot knows its container.
 //!
 //! Invariant: a process is (pid, start time). What is known of a pid is shown only after a look that its process still
 //! lives; a pid that was given to another process is resolved anew. Nothing here waits for the network.
 
 mod boot;
-#[allow(dead_code, reason = "its caller comes with the workloads")]
 mod cgroup;
 mod directory;
 mod interpreter;
 mod name;
 mod record;
 mod users;
+mod workload;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,12 +22,16 @@ use directory::{Directory, ReadError};
 use users::Users;
 
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::Owner;
+use crate::snapshot::{Owner, Snapshot};
 
 /// How many directories are held open; beyond it a start time is read at each look.
 const HELD: usize = 512;
+/// The pid namespace that the kernel starts with: its number is fixed (`PROC_PID_INIT_INO`).
+const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Bytes of the arguments that are looked at.
 const CMDLINE_LIMIT: u64 = 64 * 1024;
+/// Bytes of the cgroup file: a dozen hierarchies with paths of the longest kind.
+const CGROUP_LIMIT: u64 = 64 * 1024;
 /// Bytes of the arguments that are shown where the configuration asks for them.
 const COMMAND_LIMIT: usize = 4096;
 
@@ -63,8 +68,11 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Attribution {
     settings: Settings,
+    snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     boot: Boot,
+    /// The exporter's own cgroups, once they were read.
+    own_cgroup: Option<Vec<u8>>,
     users: Users,
     known: HashMap<u32, Known>,
     nobody: Arc<Owner>,
@@ -76,16 +84,27 @@ struct Known {
     directory: Directory,
     start: u64,
     owner: Arc<Owner>,
+    /// Whether the process' cgroups were read: else nothing is known of where it lives.
+    placed: bool,
     /// Identified since the last sweep.
     wanted: bool,
 }
 
 impl Attribution {
-    /// Knows nobody yet; reads nothing.
-    pub fn new(settings: Settings, faults: Arc<Faults>) -> Self {
+    /// Knows nobody yet; reads nothing. Of the snapshot only the names of containers are read.
+    pub fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
         let boot = Boot::new(&settings.procfs);
         let users = Users::new(settings.passwd.clone());
-        Self { settings, faults, boot, users, known: HashMap::new(), nobody: Arc::default() }
+        Self {
+            settings,
+            snapshot,
+            faults,
+            boot,
+            own_cgroup: None,
+            users,
+            known: HashMap::new(),
+            nobody: Arc::default(),
+        }
     }
 
     /// Who has this pid now. Cheap for a process that is known already; never waits for a name service.
@@ -101,12 +120,16 @@ impl Attribution {
         };
         let known = self.known.entry(pid).insert_entry(known).into_mut();
         known.wanted = true;
-        // The name may have come, or changed, since the process was resolved.
+        // The names may have come, or changed, since the process was resolved.
         let user = known.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
-        if known.owner.user.as_deref() != user {
-            known.owner = Arc::new(Owner { user: user.map(str::to_owned), ..(*known.owner).clone() });
-        }
+        known.name(user, &self.snapshot);
         Identity { start: StartTime::Ticks(known.start), owner: known.owner.clone() }
+    }
+
+    /// Whether the exporter sees the processes of a pid namespace of its own only, and not the machine's.
+    pub fn in_own_pid_namespace(&self) -> bool {
+        let namespace = std::fs::read_link(self.settings.procfs.join("self/ns/pid"));
+        namespace.is_ok_and(|name| name.as_os_str() != MACHINE_PID_NAMESPACE)
     }
 
     /// Forgets the pids that were not identified since the last sweep. To be called after a pass over all GPUs.
@@ -126,6 +149,8 @@ impl Attribution {
         let stat = directory.stat()?;
         let uid = self.part(directory.effective_uid());
         let cmdline = self.part(directory.cmdline(CMDLINE_LIMIT)).unwrap_or_default();
+        let cgroup = if stat.ended { None } else { self.part(directory.cgroup(CGROUP_LIMIT)) };
+        let home = cgroup.as_ref().map(|cgroup| cgroup::home(cgroup, self.own_cgroup()));
         let start = self.boot.at(stat.start).unwrap_or_else(|error| {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
             None
@@ -136,14 +161,24 @@ impl Attribution {
             user: None,
             start,
             command: self.settings.command_line.then(|| command(&cmdline)).flatten(),
-            ..Owner::default()
+            home: home.clone().unwrap_or_default(),
+            workload: None,
         };
         // Read by path, the files may belong to two processes that followed one another.
         if !directory.is_held() && !directory.is_still(stat.start)? {
             let path = self.settings.procfs.join(pid.to_string());
             return Err(ReadError::Io { path, source: std::io::ErrorKind::NotFound.into() });
         }
-        Ok(Known { directory, start: stat.start, owner: Arc::new(owner), wanted: true })
+        Ok(Known { directory, start: stat.start, owner: Arc::new(owner), placed: home.is_some(), wanted: true })
+    }
+
+    /// The exporter's own cgroups; empty where they cannot be read, as in a simulated `/proc`.
+    fn own_cgroup(&mut self) -> &[u8] {
+        let path = self.settings.procfs.join("self/cgroup");
+        self.own_cgroup.get_or_insert_with(|| {
+            let file = std::fs::File::open(path).ok();
+            file.and_then(|file| directory::read_bounded(file, CGROUP_LIMIT).ok()).unwrap_or_default()
+        })
     }
 
     /// One thing that may be unknown without making the rest so.
@@ -157,6 +192,30 @@ impl Attribution {
                 None
             }
         }
+    }
+}
+
+impl Known {
+    /// Fills in what others know of the process by now: its user's name and its pod's.
+    fn name(&mut self, user: Option<&str>, snapshot: &Snapshot) {
+        let owner = &self.owner;
+        // A container id is never given twice, so a pod that was once named stays.
+        let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
+        let pod = named.clone().or_else(|| {
+            let container = workload::cluster_container(&owner.home)?;
+            snapshot.pods.load().containers.get(container).cloned()
+        });
+        let known = owner.workload.is_some() || !self.placed;
+        if known && owner.user.as_deref() == user && pod == named {
+            return;
+        }
+        let workload = workload::workload(&owner.home, owner.uid, user, pod.as_ref()).filter(|_| self.placed);
+        // The same workload stays the same object, so that it can be told apart at a glance.
+        let workload = match &owner.workload {
+            Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
+            _ => workload.map(Arc::new),
+        };
+        self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
     }
 }
 

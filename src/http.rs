@@ -61,6 +61,11 @@ impl HttpState {
         let telemetry_path = telemetry_path.to_owned();
         Self { metrics, snapshot, faults, telemetry_path, started: Instant::now(), alive_within: ALIVE_WITHIN }
     }
+
+    /// Why the exporter is not alive, as `/healthz` tells it; `None` while it is.
+    pub fn unhealthy(&self) -> Option<String> {
+        health::unhealthy(&self.snapshot.vitals, self.started.elapsed(), self.alive_within)
+    }
 }
 
 /// All paths of the exporter, compressed when the client asks for it.
@@ -126,7 +131,7 @@ async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
 }
 
 async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
-    verdict(health::unhealthy(&state.snapshot.vitals, state.started.elapsed(), state.alive_within))
+    verdict(state.unhealthy())
 }
 
 async fn readyz(State(state): State<Arc<HttpState>>) -> Response {

@@ -9,6 +9,7 @@ mod exporter;
 mod exposition;
 mod family;
 mod gpu_memory;
+mod kubernetes;
 mod label;
 mod mig;
 mod own_process;
@@ -17,6 +18,7 @@ mod reference;
 mod table;
 mod telemetry;
 mod view;
+mod workloads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,6 +47,10 @@ pub struct Settings {
     pub stale_after: Duration,
     /// The longest time between two lists of processes.
     pub process_interval: Duration,
+    /// Whether single processes are shown.
+    pub process_series: bool,
+    /// The time between two questions to the kubelet.
+    pub pod_resources_interval: Duration,
     /// The time between two quick telemetry readings.
     pub telemetry_interval: Duration,
     /// The time between two slow telemetry readings.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vram_exporter::attribution::{Attribution, Identity, Settings, StartTime};
 use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::snapshot::Snapshot;
 
 const BOOT: u64 = 1_700_000_000;
 
@@ -58,7 +59,7 @@ impl FakeProc {
 fn watch(procfs: &Path, passwd: Option<PathBuf>, command_line: bool) -> (Attribution, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let settings = Settings { procfs: procfs.to_owned(), passwd, command_line };
-    (Attribution::new(settings, faults.clone()), faults)
+    (Attribution::new(settings, Snapshot::new(), faults.clone()), faults)
 }
 
 fn unreadable(faults: &Faults) -> u64 {

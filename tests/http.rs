@@ -39,6 +39,8 @@ impl Server {
             peak_window: Duration::from_secs(60),
             stale_after: Duration::from_secs(600),
             process_interval: Duration::from_secs(1),
+            process_series: true,
+            pod_resources_interval: Duration::from_secs(10),
             telemetry_interval: Duration::from_secs(1),
             telemetry_slow_interval: Duration::from_secs(15),
         };
@@ -76,14 +78,8 @@ impl Server {
         };
         let memory =
             GpuMemory { state, at: Some(Instant::now()), figures: Some(figures), ..GpuMemory::unsampled(gpu.clone()) };
-        let list = GpuProcesses {
-            gpu: gpu.clone(),
-            at: Some(Instant::now()),
-            processes,
-            other: None,
-            unattributed: None,
-            mig_unattributed: Vec::new(),
-        };
+        let at = Some(Instant::now());
+        let list = GpuProcesses { gpu: gpu.clone(), at, processes, ..GpuProcesses::default() };
         self.snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
         self.snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![list] }));
         self.snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));

@@ -1,7 +1,7 @@
 //! The contract of the metrics, held against hand-made snapshots: names, types, what is absent and when, unique series.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,6 +15,8 @@ const SETTINGS: Settings = Settings {
     peak_window: Duration::from_secs(60),
     stale_after: Duration::from_secs(2),
     process_interval: Duration::from_secs(1),
+    process_series: true,
+    pod_resources_interval: Duration::from_secs(10),
     telemetry_interval: Duration::from_secs(1),
     telemetry_slow_interval: Duration::from_secs(15),
 };
@@ -67,14 +69,8 @@ fn process(pid: u32, name: &str) -> Process {
 }
 
 fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
-    GpuProcesses {
-        gpu: gpu.clone(),
-        at: ago(0.0),
-        processes,
-        other: None,
-        unattributed: Some(8 << 20),
-        mig_unattributed: Vec::new(),
-    }
+    let unattributed = Some(8 << 20);
+    GpuProcesses { gpu: gpu.clone(), at: ago(0.0), processes, unattributed, ..GpuProcesses::default() }
 }
 
 fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
@@ -108,12 +104,33 @@ fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
     GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow, xid_errors }
 }
 
+fn pod_container(pod: &str) -> Arc<PodContainer> {
+    Arc::new(PodContainer { namespace: "team-b".to_owned(), pod: pod.to_owned(), container: "main".to_owned() })
+}
+
+fn of_pod(pod: &str) -> Arc<Workload> {
+    let name = format!("team-b/{pod}/main");
+    Arc::new(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod_container(pod)) })
+}
+
+fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
+    let (window_peak, peak) = (Some(used + 1), Some(used + 2));
+    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
+}
+
+fn device(device: DeviceName, replica: Option<&str>) -> AllocatedDevice {
+    AllocatedDevice { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
+}
+
 /// One machine under test.
 struct Machine {
     driver: Driver,
     memory: Vec<GpuMemory>,
     processes: Vec<GpuProcesses>,
     telemetry: Vec<GpuTelemetry>,
+    pods: Pods,
+    allocations: Allocations,
+    settings: Settings,
     faults: Arc<Faults>,
 }
 
@@ -124,6 +141,9 @@ impl Machine {
             memory: gpus.iter().map(memory).collect(),
             processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
             telemetry: gpus.iter().map(telemetry).collect(),
+            pods: Pods::default(),
+            allocations: Allocations::default(),
+            settings: SETTINGS,
             faults: Arc::default(),
         }
     }
@@ -138,10 +158,12 @@ impl Machine {
         snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
         snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes }));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.pods.store(Arc::new(self.pods));
+        snapshot.allocations.store(Arc::new(self.allocations));
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
         snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
         snapshot.vitals.add_missed(Lane::Process, 5);
-        Metrics::new(snapshot, self.faults, SETTINGS).unwrap()
+        Metrics::new(snapshot, self.faults, self.settings).unwrap()
     }
 
     fn text(self) -> String {
@@ -165,6 +187,7 @@ fn everything() -> Machine {
     let sliced = Arc::new(Gpu {
         index: 1,
         uuid: "GPU-1".to_owned(),
+        minor: Some(3),
         name: Some("NVIDIA H200".to_owned()),
         pci_bus_id: Some("00000000:1B:00.0".to_owned()),
         architecture: Some("Hopper".to_owned()),
@@ -182,10 +205,31 @@ fn everything() -> Machine {
     machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");
     inside.mig = Some(mig);
-    let owner = Owner { command: Some("vllm serve".to_owned()), ..(*inside.owner).clone() };
-    inside.owner = Arc::new(owner);
+    let home = Home {
+        boundary: Some(Boundary::Pod),
+        container_id: Some("c0ffee".to_owned()),
+        pod_uid: Some("1d5c7a0e".to_owned()),
+        unit: Some("a.service".to_owned()),
+        slurm_job: Some("42".to_owned()),
+        slurm_step: Some("0".to_owned()),
+    };
+    let command = Some("vllm serve".to_owned());
+    inside.owner = Arc::new(Owner { command, home, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
+    let mig = inside.mig.clone();
     machine.processes[1].processes.push(inside);
-    machine.processes[0].other = Some(Other { processes: 12, used: Some(13 * GIB) });
+    machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
+    machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });
+    let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
+    machine.pods = Pods { up: Some(true), containers: Arc::new(pods) };
+    let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
+    let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
+    let held = vec![
+        Allocation { holder: pod_container("vllm"), device: slice.clone() },
+        Allocation { holder: pod_container("idle"), device: whole.clone() },
+    ];
+    let allocatable = Some(Arc::new(vec![slice, whole]));
+    machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
     machine
 }
 
@@ -480,10 +524,11 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             .map(|series| series.name.as_str())
             .collect();
         let kept = [
+            "gpu_allocatable_devices",
+            "gpu_allocation_info",
             "gpu_info",
             "gpu_up",
             "gpu_xid_errors_total",
-            "vram_exporter_process_series_dropped",
             "vram_exporter_sample_age_seconds",
         ];
         assert_eq!(left, BTreeSet::from(kept), "{name}");
@@ -510,7 +555,8 @@ fn a_driver_that_went_away_takes_all_values_with_it() {
     let mut machine = everything();
     machine.driver.up = false;
     let scrape = machine.scrape();
-    assert_eq!(scrape.starting("gpu_"), ["gpu_info", "gpu_up"]);
+    // What the kubelet says is not the driver's to take.
+    assert_eq!(scrape.starting("gpu_"), ["gpu_allocatable_devices", "gpu_allocation_info", "gpu_info", "gpu_up"]);
     assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
     assert_eq!(scrape.count("nvidia_driver_info"), 0);
 }
@@ -577,10 +623,146 @@ fn what_the_cap_leaves_out_is_summed_and_counted() {
     assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "1"), ("uuid", "GPU-1")]), "0");
 
     let mut machine = everything();
-    machine.processes[0].other = Some(Other { processes: 2, used: None });
+    machine.processes[0].other = Some(Other { entries: 2, processes: 0, used: None });
     let scrape = machine.scrape();
     assert!(scrape.of("gpu_process_memory_used_bytes").all(|series| series.labels.contains_key("pid")));
     assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "2");
+}
+
+#[test]
+fn a_workload_bears_its_names_and_no_pid() {
+    let mut machine = Machine::one();
+    let unit = Workload { name: "unit:ollama.service".to_owned(), kind: WorkloadKind::Systemd, pod: None };
+    let gone = WorkloadUse { processes: 0, used: None, ..workload(of_pod("gone"), 7) };
+    machine.processes[0].workloads = vec![workload(of_pod("nb"), GIB), workload(Arc::new(unit), 5), gone];
+    let scrape = machine.scrape();
+    let nb = [("workload", "team-b/nb/main"), ("namespace", "team-b"), ("pod", "nb"), ("container", "main")];
+    assert_eq!(scrape.value("gpu_workload_memory_used_bytes", &nb), "1073741824");
+    assert_eq!(scrape.value("gpu_workload_processes", &nb), "2");
+    let system = scrape.of("gpu_workload_memory_peak_bytes").find(|s| s.labels["kind"] == "systemd").unwrap();
+    assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
+    // After its last process a workload keeps its peaks alone.
+    let of_gone: BTreeSet<_> = scrape
+        .series
+        .iter()
+        .filter(|s| s.labels.get("pod").is_some_and(|pod| pod == "gone"))
+        .map(|s| s.name.as_str())
+        .collect();
+    assert_eq!(of_gone, BTreeSet::from(["gpu_workload_memory_peak_bytes", "gpu_workload_memory_window_peak_bytes"]));
+}
+
+#[test]
+fn workloads_that_look_alike_once_cut_are_one_series() {
+    let mut machine = Machine::one();
+    let long = |end: &str| {
+        let name = format!("unit:{}{end}", "x".repeat(128));
+        Arc::new(Workload { name, kind: WorkloadKind::Systemd, pod: None })
+    };
+    machine.processes[0].workloads = vec![workload(long("a"), 5), workload(long("b"), 6)];
+    assert_eq!(machine.scrape().value("gpu_workload_memory_used_bytes", &[]), "6");
+}
+
+#[test]
+fn workloads_beyond_the_cap_are_summed_and_counted() {
+    let scrape = everything().scrape();
+    let other = [("workload", "other")];
+    assert_eq!(scrape.value("gpu_workload_memory_used_bytes", &other), (5 * GIB).to_string());
+    assert_eq!(scrape.value("gpu_workload_processes", &other), "4");
+    let of_other = scrape.of("gpu_workload_processes").find(|s| s.labels["workload"] == "other").unwrap();
+    assert_eq!(of_other.labels.keys().collect::<Vec<_>>(), ["gpu", "uuid", "workload"]);
+    assert_eq!(scrape.value("vram_exporter_workload_series_dropped", &[("gpu", "0")]), "3");
+}
+
+#[test]
+fn without_series_of_processes_the_workloads_stay() {
+    let mut machine = everything();
+    machine.settings.process_series = false;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.starting("gpu_process_"), [""; 0]);
+    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("pid")));
+    assert_eq!(scrape.count("gpu_workload_memory_used_bytes"), 2);
+    assert_eq!(scrape.count("vram_exporter_process_series_dropped"), 0);
+    assert_eq!(scrape.count("gpu_memory_unattributed_bytes"), 2);
+}
+
+#[test]
+fn every_form_of_a_devices_name_finds_its_gpu() {
+    let minor = |minor, gpu_instance| DeviceName::Minor { minor, gpu_instance };
+    let index = |gpu, mig| DeviceName::Index { gpu, mig };
+    let instance =
+        |gpu: &str, gpu_instance| DeviceName::Instance { gpu: gpu.into(), gpu_instance, compute_instance: 0 };
+    let cases = [
+        (DeviceName::Gpu("GPU-0".into()), Some("gpu=0 uuid=GPU-0")),
+        (DeviceName::Mig("MIG-a".into()), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (minor(3, None), Some("gpu=1 uuid=GPU-1")),
+        (minor(3, Some(7)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (index(1, None), Some("gpu=1 uuid=GPU-1")),
+        (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        // The driver does not know them: a UUID is still the cluster's word, a number means nothing.
+        (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
+        (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),
+        (minor(1, None), None),
+        (minor(3, Some(6)), None),
+        (index(2, None), None),
+        (index(0, Some(0)), None),
+        (instance("GPU-9", 7), None),
+        (instance("GPU-1", 6), None),
+    ];
+    for (name, expected) in cases {
+        let mut machine = everything();
+        machine.allocations.allocated =
+            Arc::new(vec![Allocation { holder: pod_container("nb"), device: device(name.clone(), None) }]);
+        let scrape = machine.scrape();
+        let found: Vec<String> = scrape
+            .of("gpu_allocation_info")
+            .map(|s| {
+                assert_eq!((s.labels["pod"].as_str(), s.labels["resource"].as_str()), ("nb", "nvidia.com/gpu"));
+                let place = s.labels.iter().filter(|(key, _)| ["gpu", "uuid", "mig_uuid"].contains(&key.as_str()));
+                place.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name:?}");
+    }
+}
+
+#[test]
+fn replicas_are_told_apart_where_they_are_held_and_counted_where_they_can_be() {
+    let mut machine = Machine::one();
+    let replica = |n: &str| device(DeviceName::Gpu("GPU-0".into()), Some(n));
+    let held = |n: &str| Allocation { holder: pod_container("nb"), device: replica(n) };
+    machine.allocations = Allocations {
+        up: Some(true),
+        at: ago(0.0),
+        allocated: Arc::new(vec![held("0"), held("1"), held("1")]),
+        allocatable: Some(Arc::new((0..4).map(|n| replica(&n.to_string())).collect())),
+    };
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_allocation_info"), 2);
+    assert_eq!(scrape.value("gpu_allocatable_devices", &[("uuid", "GPU-0")]), "4");
+}
+
+#[test]
+fn what_the_kubelet_said_long_ago_is_not_shown() {
+    let allocated = |age| {
+        let mut machine = everything();
+        machine.allocations.at = age;
+        machine.allocations.up = Some(false);
+        let scrape = machine.scrape();
+        assert_eq!(scrape.value("vram_exporter_pod_resources_up", &[]), "0");
+        scrape.count("gpu_allocation_info")
+    };
+    assert_eq!((allocated(ago(29.0)), allocated(ago(31.0)), allocated(None)), (2, 0, 0));
+}
+
+#[test]
+fn a_cluster_that_is_not_asked_is_not_spoken_of() {
+    let scrape = Machine::one().scrape();
+    for family in
+        ["vram_exporter_pod_resources_up", "vram_exporter_kubernetes_api_up", "vram_exporter_kubernetes_containers"]
+    {
+        assert_eq!(scrape.count(family), 0, "{family}");
+    }
 }
 
 #[test]

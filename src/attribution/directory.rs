@@ -106,6 +106,11 @@ impl Directory {
         self.read("cmdline", limit)
     }
 
+    /// The cgroups, one line for each hierarchy.
+    pub(super) fn cgroup(&self, limit: u64) -> Result<Vec<u8>, ReadError> {
+        self.read("cgroup", limit)
+    }
+
     fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
         let file = self.open_file(name)?;
         read_bounded(file, limit).map_err(|source| ReadError::Io { path: self.path.join(name), source })

@@ -9,6 +9,8 @@ pub(super) struct Stat {
     pub(super) comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
     pub(super) start: u64,
+    /// Whether it has ended and waits for its parent: then the kernel has taken its arguments and its cgroup away.
+    pub(super) ended: bool,
 }
 
 /// Which field of `stat` holds the start, counted from the state behind the name.
@@ -22,10 +24,12 @@ impl Stat {
         let comm = line.get(open + 1..close)?.to_vec();
         let fields = std::str::from_utf8(&line[close + 1..]).ok()?;
         // A line that ends in the middle of the number would give another number: a field must follow.
-        let mut fields = fields.split_ascii_whitespace().skip(START);
+        let mut fields = fields.split_ascii_whitespace();
+        let ended = matches!(fields.next()?, "Z" | "X");
+        let mut fields = fields.skip(START - 1);
         let start = fields.next()?.parse().ok()?;
         fields.next()?;
-        Some(Self { comm, start })
+        Some(Self { comm, start, ended })
     }
 }
 
@@ -55,10 +59,17 @@ mod tests {
     fn the_name_may_hold_anything() {
         for comm in ["python3", "a) R 1 2 (b", "", " ", "\n)(", "((("] {
             let stat = Stat::parse(format!("42 ({comm}) {TAIL}").as_bytes());
-            assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654 }), "{comm:?}");
+            assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654, ended: false }), "{comm:?}");
         }
         let line = [b"42 (\xff\xfe) ", TAIL.as_bytes()].concat();
         assert_eq!(Stat::parse(&line).map(|stat| stat.comm), Some(b"\xff\xfe".to_vec()));
+    }
+
+    #[test]
+    fn a_zombie_has_ended() {
+        let ended = |tail: &str| Stat::parse(format!("42 (S) {tail}").as_bytes()).map(|stat| stat.ended);
+        assert_eq!(ended(TAIL), Some(false));
+        assert_eq!(ended(&TAIL.replacen('S', "Z", 1)), Some(true));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod listing;
 mod roster;
+mod workloads;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,8 @@ use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{GpuProcesses, Lane, ProcessPart, Snapshot};
 use listing::{Listing, Lists};
-pub(super) use roster::Roster;
+use roster::{Member, Roster};
+use workloads::Workloads;
 
 /// After a pass the lane rests for so many times as long as the pass took, so that memory that moves at every tick cannot
 /// make it hold the driver's lock more than a third of the time. It reads telemetry meanwhile.
@@ -53,8 +55,45 @@ pub(super) struct ProcessLane {
 #[derive(Debug)]
 struct Book {
     attribution: Attribution,
-    rosters: HashMap<String, Roster>,
+    gpus: HashMap<String, GpuBook>,
     part: Vec<GpuProcesses>,
+}
+
+/// What is remembered of one GPU, under its key.
+#[derive(Debug)]
+struct GpuBook {
+    roster: Roster,
+    workloads: Workloads,
+    /// How many processes were out of sight, so that it is said once when they are more.
+    out_of_sight: u64,
+}
+
+impl GpuBook {
+    fn new(settings: &Settings) -> Self {
+        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), out_of_sight: 0 }
+    }
+
+    fn show(&mut self, shown: &mut GpuProcesses, now: Instant) {
+        (shown.processes, shown.other) = self.roster.show(now);
+        (shown.workloads, shown.other_workloads) = self.workloads.show(now);
+        shown.out_of_sight = self.roster.out_of_sight(now);
+    }
+}
+
+/// Processes are on the GPU that `/proc` does not show.
+#[derive(Debug, thiserror::Error)]
+#[error("{processes} processes on the GPU are not in /proc, so nobody can say whose they are: {}", why(*own_namespace))]
+struct OutOfSight {
+    processes: u64,
+    own_namespace: bool,
+}
+
+fn why(own_namespace: bool) -> &'static str {
+    if own_namespace {
+        "the exporter has a pid namespace of its own; give it the host's (hostPID: true, docker run --pid=host)"
+    } else {
+        "they are in another pid namespace, or /proc is mounted with hidepid and the exporter is not in its group"
+    }
 }
 
 /// What one thread of the lane keeps for a GPU between passes.
@@ -72,7 +111,7 @@ impl ProcessLane {
         faults: Arc<Faults>,
         link: Arc<Link>,
     ) -> Self {
-        let book = Mutex::new(Book { attribution, rosters: HashMap::new(), part: Vec::new() });
+        let book = Mutex::new(Book { attribution, gpus: HashMap::new(), part: Vec::new() });
         Self { settings, snapshot, faults, link, book, xids: XidLedger::default() }
     }
 
@@ -166,7 +205,7 @@ impl ProcessLane {
             book.attribution.sweep();
         }
         // Where a list cannot be read there may be processes.
-        let alive = book.rosters.values().map(Roster::alive).sum::<usize>() + usize::from(blind);
+        let alive = book.gpus.values().map(|gpu| gpu.roster.alive()).sum::<usize>() + usize::from(blind);
         self.publish(&book);
         drop(book);
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
@@ -183,12 +222,14 @@ impl ProcessLane {
             self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
         }
         let mut book = self.book();
-        let Book { attribution, rosters, part } = &mut *book;
-        let roster = rosters.entry(gpu.key()).or_insert_with(|| Roster::new(&self.settings));
-        roster.fold(&listing.entries, gpu, listing.at, |pid| attribution.identify(pid));
-        let unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
+        let Book { attribution, gpus, part } = &mut *book;
+        let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
+        let GpuBook { roster, workloads, .. } = known;
+        roster.fold((&listing.entries, &listing.earlier), gpu, listing.at, |pid| attribution.identify(pid));
+        let members: Vec<Member<'_>> = roster.members().collect();
+        workloads.fold(&members, &listing.earlier, listing.at);
         let shown = &mut part[position];
-        shown.unattributed = unattributed;
+        shown.unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
         shown.mig_unattributed.clear();
         for (device, used) in gpu.mig.iter().zip(listing.slices) {
             // The compute instances of a GPU instance share its memory, which is told once.
@@ -198,20 +239,24 @@ impl ProcessLane {
             }
         }
         shown.at = Some(listing.at);
-        (shown.processes, shown.other) = roster.show(listing.at);
+        known.show(shown, listing.at);
+        if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
+            let error = OutOfSight { processes: shown.out_of_sight, own_namespace: attribution.in_own_pid_namespace() };
+            self.faults.report(Source::Attribution, Reason::OutOfSight, Some(gpu.index), &error);
+        }
     }
 
     /// Folds what a GPU's processes did and shows it.
     fn fold_work(&self, work: &Work) {
         let mut book = self.book();
-        let Book { rosters, part, .. } = &mut *book;
-        let Some(roster) = rosters.get_mut(&work.gpu.key()) else { return };
+        let Book { gpus, part, .. } = &mut *book;
+        let Some(known) = gpus.get_mut(&work.gpu.key()) else { return };
         match &work.samples {
-            Some(samples) => roster.worked(samples, work.asked_at),
-            None => roster.work_unknown(),
+            Some(samples) => known.roster.worked(samples, work.asked_at),
+            None => known.roster.work_unknown(),
         }
         if let Some(shown) = part.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
-            (shown.processes, shown.other) = roster.show(work.asked_at.0);
+            known.show(shown, work.asked_at.0);
         }
         self.publish(&book);
     }
@@ -229,12 +274,15 @@ impl ProcessLane {
             *on = Some(watch.call(position, || device.accounting())?.unwrap_or(false));
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| *on == Some(true)) else { return Ok(()) };
-        let pids = self.book().rosters.get(&gpu.key()).map(Roster::pids).unwrap_or_default();
+        let pids = self.book().gpus.get(&gpu.key()).map(|known| known.roster.pids()).unwrap_or_default();
         for pid in pids {
             match watch.call(position, || device.accounted_peak(pid))? {
                 Ok(Some(peak)) => {
-                    if let Some(roster) = self.book().rosters.get_mut(&gpu.key()) {
-                        roster.raise(pid, peak);
+                    if let Some(known) = self.book().gpus.get_mut(&gpu.key()) {
+                        known.roster.raise(pid, peak);
+                        for member in known.roster.members().filter(|member| member.pid == pid) {
+                            known.workloads.raise(member.workload, member.instance, peak);
+                        }
                     }
                 }
                 Ok(None) => {}
@@ -267,5 +315,5 @@ impl ProcessLane {
 }
 
 fn unread(gpu: Arc<crate::snapshot::Gpu>) -> GpuProcesses {
-    GpuProcesses { gpu, at: None, processes: Vec::new(), other: None, unattributed: None, mig_unattributed: Vec::new() }
+    GpuProcesses { gpu, ..GpuProcesses::default() }
 }

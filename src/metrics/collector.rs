@@ -11,7 +11,7 @@ use super::exporter::Itself;
 use super::exposition::Exposition;
 use super::own_process::OwnProcess;
 use super::view::Parts;
-use super::{Settings, driver, exporter, families, gpu_memory, mig, processes, telemetry};
+use super::{Settings, driver, exporter, families, gpu_memory, kubernetes, mig, processes, telemetry, workloads};
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -61,7 +61,11 @@ impl Collector for MetricsCollector {
         let mut out = Exposition::default();
         gpu_memory::collect(&gpus, &mut out);
         mig::collect(&gpus, &mut out);
-        processes::collect(&gpus, parts.now, &mut out);
+        if self.settings.process_series {
+            processes::collect(&gpus, parts.now, &mut out);
+        }
+        workloads::collect(&gpus, &mut out);
+        kubernetes::collect(&parts, &self.settings, &mut out);
         telemetry::collect(&gpus, &mut out);
         driver::collect(&parts.driver, &gpus, &mut out);
         exporter::collect(&itself, &gpus, &mut out);

@@ -6,7 +6,7 @@ use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::view::GpuView;
 use crate::faults::Faults;
-use crate::snapshot::{DURATION_BUCKETS, Lane, Vitals};
+use crate::snapshot::{DURATION_BUCKETS, GpuProcesses, Lane, Other, Vitals};
 
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
@@ -59,6 +59,20 @@ static DROPPED: Family = Family::gauge(
     &["gpu", "uuid"],
     "Process entries that the limit on series leaves out at present; the memory of those that live is in process=\"other\".",
 );
+static WORKLOADS_DROPPED: Family = Family::gauge(
+    "vram_exporter_workload_series_dropped",
+    Unit::Number,
+    When::ProcessLane,
+    &["gpu", "uuid"],
+    "Workload entries that the limit on series leaves out at present; the memory of those that live is in workload=\"other\".",
+);
+static OUT_OF_SIGHT: Family = Family::gauge(
+    "vram_exporter_processes_out_of_sight",
+    Unit::Number,
+    When::ProcessLane,
+    &["gpu", "uuid"],
+    "Processes on the GPU that /proc does not show, for longer than an end takes: the exporter lacks the host's pid namespace, or /proc is mounted with hidepid. They have a pid and memory, and neither name nor workload.",
+);
 static SCRAPES: Family = Family::counter(
     "vram_exporter_scrapes_total",
     Unit::Number,
@@ -79,6 +93,8 @@ pub(super) static SECTION: Section = Section {
         &FAULTS,
         &PEAK_WINDOW,
         &DROPPED,
+        &WORKLOADS_DROPPED,
+        &OUT_OF_SIGHT,
         &SCRAPES,
     ],
 };
@@ -113,13 +129,15 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
                 .filter_map(|(lane, age)| Some((gpu.labels.with_room(1).and("lane", lane.label()), age?.as_secs_f64())))
         }),
     );
-    out.add(
-        &DROPPED,
-        gpus.iter().map(|gpu| {
-            let other = gpu.processes.and_then(|part| part.other);
-            (gpu.labels.clone(), other.map_or(0.0, |other| other.processes as f64))
-        }),
-    );
+    let left_out = |other: Option<Other>| other.map_or(0.0, |other| other.entries as f64);
+    let mut of_processes = |family, read: &dyn Fn(&GpuProcesses) -> f64| {
+        out.add(family, gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), read(gpu.processes?)))));
+    };
+    if itself.settings.process_series {
+        of_processes(&DROPPED, &|part| left_out(part.other));
+    }
+    of_processes(&WORKLOADS_DROPPED, &|part| left_out(part.other_workloads));
+    of_processes(&OUT_OF_SIGHT, &|part| part.out_of_sight as f64);
 }
 
 fn lanes(vitals: &Vitals, out: &mut Exposition) {

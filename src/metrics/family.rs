@@ -71,6 +71,8 @@ pub enum When {
     MemoryLane,
     /// By the process lane.
     ProcessLane,
+    /// When the kubelet was last asked.
+    PodResources,
     /// With the quick telemetry readings.
     Quick,
     /// With the slow telemetry readings.
@@ -91,6 +93,7 @@ impl When {
             Self::ProcessLane => {
                 "Read by the process lane at a change of memory and once per interval, not at the scrape."
             }
+            Self::PodResources => "Read from the kubelet once per interval, not at the scrape.",
             Self::Quick => "Read by the telemetry lane once per interval, not at the scrape.",
             Self::Slow => "Read by the telemetry lane once per slow interval, not at the scrape.",
             Self::Event => "Counted as the driver reports it, not at the scrape.",

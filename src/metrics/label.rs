@@ -7,6 +7,8 @@ use std::cmp::Ordering;
 
 use prometheus::proto::LabelPair;
 
+use crate::snapshot::PodContainer;
+
 /// The most characters that a label value keeps.
 pub(super) const LONGEST: usize = 128;
 
@@ -27,6 +29,14 @@ impl Labels {
     pub(super) fn and_known(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) => self.and(name, value),
+            None => self,
+        }
+    }
+
+    /// This and the names of a pod's container, where there is one.
+    pub(super) fn and_pod(self, pod: Option<&PodContainer>) -> Self {
+        match pod {
+            Some(pod) => self.and("namespace", &pod.namespace).and("pod", &pod.pod).and("container", &pod.container),
             None => self,
         }
     }

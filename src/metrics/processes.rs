@@ -12,7 +12,7 @@ use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::Process;
 
-const PROCESS: &[&str] = &["gpu", "uuid", "mig_uuid", "pid", "process", "type"];
+const PROCESS: &[&str] = &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type"];
 
 static USED: Family = Family::gauge(
     "gpu_process_memory_used_bytes",
@@ -60,14 +60,34 @@ static INFO: Family = Family::gauge(
     "gpu_process_info",
     Unit::Info,
     When::ProcessLane,
-    &["gpu", "uuid", "mig_uuid", "pid", "process", "user", "uid", "command"],
-    "Always 1; the labels say whose process it is. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
+    &[
+        "gpu",
+        "uuid",
+        "mig_uuid",
+        "pid",
+        "process",
+        "namespace",
+        "pod",
+        "container",
+        "user",
+        "uid",
+        "workload",
+        "kind",
+        "container_id",
+        "pod_uid",
+        "unit",
+        "slurm_job",
+        "slurm_step",
+        "command",
+    ],
+    "Always 1; the labels say whose process it is and where it lives. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Processes",
     intro: "One series for each process on each GPU or MIG device, `mig_uuid` under MIG only. A process is a pid with a start \
-            time: a pid that is used again starts anew. `type` is `compute`, `graphics` or `mps`. `process` is the \
+            time: a pid that is used again starts anew. `namespace`, `pod` and `container` are there where the cluster names the \
+            process' container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
 };
@@ -130,10 +150,12 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
 }
 
 fn identity(base: &Labels, process: &Process) -> Labels {
-    base.with_room(5)
+    let workload = process.owner.workload.as_deref();
+    base.with_room(8)
         .and_known("mig_uuid", process.mig.as_ref().map(|mig| mig.uuid.as_str()))
         .and_number("pid", process.pid)
         .and_known("process", process.owner.name.as_deref())
+        .and_pod(workload.and_then(|workload| workload.pod.as_deref()))
 }
 
 /// One series for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
@@ -164,5 +186,15 @@ fn describe(entry: &Entry<'_>) -> Labels {
         Some(uid) => labels.and_number("uid", uid),
         None => labels,
     };
-    labels.and_known("command", owner.command.as_deref())
+    let workload = owner.workload.as_deref();
+    let home = &owner.home;
+    labels
+        .and_known("workload", workload.map(|workload| workload.name.as_str()))
+        .and_known("kind", workload.map(|workload| workload.kind.label()))
+        .and_known("container_id", home.container_id.as_deref())
+        .and_known("pod_uid", home.pod_uid.as_deref())
+        .and_known("unit", home.unit.as_deref())
+        .and_known("slurm_job", home.slurm_job.as_deref())
+        .and_known("slurm_step", home.slurm_step.as_deref())
+        .and_known("command", owner.command.as_deref())
 }

@@ -4,13 +4,15 @@
 //! here alone.
 
 use super::family::{Family, Section};
-use super::{driver, exporter, gpu_memory, mig, own_process, processes, telemetry};
+use super::{driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads};
 
 /// The table.
-pub static SECTIONS: [&Section; 7] = [
+pub static SECTIONS: [&Section; 9] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
+    &workloads::SECTION,
+    &kubernetes::SECTION,
     &telemetry::SECTION,
     &driver::SECTION,
     &exporter::SECTION,

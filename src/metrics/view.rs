@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::Settings;
 use super::label::Labels;
 use crate::snapshot::{
-    Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, ProcessPart, Quick, Slow, Snapshot,
-    TelemetryPart,
+    Allocations, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods, ProcessPart, Quick,
+    Slow, Snapshot, TelemetryPart,
 };
 
 /// The parts of the snapshot as they were at one moment.
@@ -24,6 +24,10 @@ pub struct Parts {
     memory: Arc<MemoryPart>,
     processes: Arc<ProcessPart>,
     telemetry: Arc<TelemetryPart>,
+    /// What the API server names.
+    pub(super) pods: Arc<Pods>,
+    /// What the kubelet handed out, however long ago that was said.
+    pub(super) allocations: Arc<Allocations>,
 }
 
 /// One GPU, without what is unknown or too old.
@@ -60,7 +64,16 @@ impl Parts {
         let memory = snapshot.memory.load_full();
         let processes = snapshot.processes.load_full();
         let telemetry = snapshot.telemetry.load_full();
-        Self { now: Instant::now(), driver, memory, processes, telemetry }
+        let pods = snapshot.pods.load_full();
+        let allocations = snapshot.allocations.load_full();
+        Self { now: Instant::now(), driver, memory, processes, telemetry, pods, allocations }
+    }
+
+    /// What the kubelet handed out; `None` where it did not say so lately.
+    pub(super) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
+        let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
+        let at = self.allocations.at?;
+        (self.now.saturating_duration_since(at) <= limit).then_some(&*self.allocations)
     }
 
     /// The driver's GPUs, each with what may be shown of it.

@@ -133,6 +133,7 @@ fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu,
     let gpu = Gpu {
         index,
         uuid: device.uuid().unwrap_or_default(),
+        minor: device.minor_number().ok(),
         name: device.name().ok(),
         pci_bus_id: device.pci_info().ok().map(|pci| pci.bus_id),
         architecture: device.architecture().ok().map(|architecture| architecture.to_string()),

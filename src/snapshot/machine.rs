@@ -28,6 +28,8 @@ pub struct Gpu {
     pub index: u32,
     /// NVML's UUID, `GPU-…`.
     pub uuid: String,
+    /// The number in `/dev/nvidia<minor>`; it can differ from the index.
+    pub minor: Option<u32>,
     /// The product's name.
     pub name: Option<String>,
     /// `domain:bus:device.function` as NVML writes it.

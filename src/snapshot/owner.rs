@@ -33,9 +33,9 @@ pub struct Home {
     pub pod_uid: Option<String>,
     /// The systemd unit, of the system or of a user, with its suffix: `ollama.service`.
     pub unit: Option<String>,
-    /// The job's number.
+    /// The job's number, or the identifier that Slurm 26.05 and later give the job's control group in its place (SLUID).
     pub slurm_job: Option<String>,
-    /// The step within the job: a number, `batch`, `extern` or `interactive`.
+    /// The step within the job: a number, `batch`, `extern` or `interactive`; `0+1` in a heterogeneous job.
     pub slurm_step: Option<String>,
 }
 

@@ -1,9 +1,9 @@
-//! What the process lane publishes.
+//! What the process lane publishes: processes, and the workloads that they belong to.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Gpu, MigDevice, Owner};
+use super::{Gpu, MigDevice, Owner, Workload};
 
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -13,7 +13,7 @@ pub struct ProcessPart {
 }
 
 /// The processes of one GPU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GpuProcesses {
     /// Which GPU.
     pub gpu: Arc<Gpu>,
@@ -24,6 +24,13 @@ pub struct GpuProcesses {
     pub processes: Vec<Process>,
     /// What the entries left out by the cap hold together; `None` where none was left out.
     pub other: Option<Other>,
+    /// The workloads of all processes, those beyond the cap too; living ones and, for a while, those whose processes all
+    /// ended; at most the configured number, the largest kept. No two entries share name, kind and MIG device.
+    pub workloads: Vec<WorkloadUse>,
+    /// What the workloads left out by the cap hold together; `None` where none was left out.
+    pub other_workloads: Option<Other>,
+    /// How many of the processes on the GPU `/proc` does not show, though they are there for longer than an end takes.
+    pub out_of_sight: u64,
     /// Bytes in use that no visible process holds. `None` while a process's memory is unknown, or while memory moved
     /// during every attempt to read both at one moment.
     pub unattributed: Option<u64>,
@@ -31,10 +38,12 @@ pub struct GpuProcesses {
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
 }
 
-/// The processes beyond the cap, summed.
+/// The processes, or the workloads, beyond the cap, summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Other {
-    /// How many process entries were left out.
+    /// How many entries were left out.
+    pub entries: u64,
+    /// How many processes of theirs live.
     pub processes: u64,
     /// Bytes they use now, those of unknown memory left out. `None` where none of them lives or is known.
     pub used: Option<u64>,
@@ -85,4 +94,21 @@ pub struct Process {
     pub sm_utilization: Option<f64>,
     /// When it last did work on the GPU, its first sight at the earliest. `None` where the driver cannot tell, and after the end.
     pub last_active: Option<Instant>,
+}
+
+/// The processes of one workload on one GPU (or MIG device), summed.
+#[derive(Debug, Clone)]
+pub struct WorkloadUse {
+    /// Which workload.
+    pub workload: Arc<Workload>,
+    /// The MIG device that its processes run on.
+    pub mig: Option<Arc<MigDevice>>,
+    /// How many of its processes were in the last list; 0 after the last one's end.
+    pub processes: u64,
+    /// Bytes now. `None` while the memory of one of its processes is unknown, and after the last one's end.
+    pub used: Option<u64>,
+    /// Bytes: the highest sum within the peak window; 0 once the last process ended longer ago than that.
+    pub window_peak: Option<u64>,
+    /// Bytes: the highest sum ever seen.
+    pub peak: Option<u64>,
 }

@@ -17,8 +17,6 @@ pub(super) struct Listed {
     pub(super) kind: ProcessKind,
     /// Bytes; `None` where the driver does not tell.
     pub(super) used: Option<u64>,
-    /// Bytes: the highest of several readings, where memory moved while the lists were read.
-    pub(super) highest: Option<u64>,
     /// GPU instance and compute instance under MIG.
     pub(super) instance: Option<(u32, u32)>,
 }
@@ -27,6 +25,8 @@ pub(super) struct Listed {
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) entries: Vec<Listed>,
+    /// The lists of earlier attempts: memory moved while they were read. Each is of one moment, as far as a list is.
+    pub(super) earlier: Vec<Vec<Listed>>,
     /// Bytes in use on the GPU when the lists were read, reserved memory left out; `None` when memory moved meanwhile,
     /// or where the driver does not tell reserved memory apart.
     pub(super) used: Option<u64>,
@@ -69,18 +69,13 @@ impl Lists {
         let mut before = in_use(device, slices, watch, slot)?;
         let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < EMPTY_STANDS;
         let all = whole && !self.all_read.is_some_and(stand);
-        let mut highest = BTreeMap::new();
+        let mut earlier: Vec<Vec<Listed>> = Vec::new();
         for attempt in 1.. {
             for kind in ListKind::ALL {
                 let wanted = all || kind == ListKind::Compute || !self.list(kind).is_empty();
                 if wanted && let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
                     return Ok(Err(error));
                 }
-            }
-            // A spike may be over at the next attempt.
-            for entry in self.compute.iter().chain(&self.graphics).chain(&self.mps) {
-                let known = highest.entry((entry.pid, entry.instance)).or_insert(entry.used);
-                *known = (*known).max(entry.used);
             }
             let after = in_use(device, slices, watch, slot)?;
             if before == after || attempt == ATTEMPTS {
@@ -90,6 +85,8 @@ impl Lists {
                 break;
             }
             before = after;
+            // A spike may be over at the next attempt.
+            earlier.push(self.merge());
         }
         let (used, slices) = before;
         if all {
@@ -97,14 +94,13 @@ impl Lists {
         }
         let mut implausible = None;
         let mut entries = self.merge();
-        for entry in &mut entries {
-            entry.highest = highest.get(&(entry.pid, entry.instance)).copied().flatten();
-            if [entry.used, entry.highest].into_iter().flatten().any(|bytes| total.is_some_and(|total| bytes > total)) {
+        for entry in earlier.iter_mut().flatten().chain(&mut entries) {
+            if entry.used.is_some_and(|bytes| total.is_some_and(|total| bytes > total)) {
                 implausible = Some(entry.pid);
-                (entry.used, entry.highest) = (None, None);
+                entry.used = None;
             }
         }
-        Ok(Ok(Listing { entries, used, slices, implausible, at: Instant::now() }))
+        Ok(Ok(Listing { entries, earlier, used, slices, implausible, at: Instant::now() }))
     }
 
     fn reread(
@@ -155,7 +151,6 @@ impl Lists {
                     pid,
                     kind,
                     used,
-                    highest: None,
                     instance,
                 });
             }

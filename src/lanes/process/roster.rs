@@ -10,7 +10,10 @@ use super::listing::Listed;
 use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Peaks;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, ProcessKind};
+use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, ProcessKind, Workload};
+
+/// A driver forgets a process within a moment of its end; one that is listed for longer without being seen is hidden.
+const OUT_OF_SIGHT_AFTER: Duration = Duration::from_secs(3);
 
 /// The processes of a GPU, living ones and those that linger.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ struct Track {
     mig: Option<Arc<MigDevice>>,
     kind: ProcessKind,
     owner: Arc<Owner>,
+    /// What it was counted for at the list before.
+    before: Option<Arc<Workload>>,
     used: Option<u64>,
     /// Whether the driver ever told the memory of this process.
     measured: bool,
@@ -38,6 +43,18 @@ struct Track {
     ended: Option<Instant>,
     sm_utilization: Option<f64>,
     last_active: Option<Instant>,
+}
+
+/// What a workload has to know of a living process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'r> {
+    pub(super) pid: u32,
+    pub(super) instance: Option<(u32, u32)>,
+    pub(super) mig: Option<&'r Arc<MigDevice>>,
+    pub(super) workload: &'r Arc<Workload>,
+    /// What it was counted for when the roster was last folded.
+    pub(super) before: Option<&'r Arc<Workload>>,
+    pub(super) used: Option<u64>,
 }
 
 impl Roster {
@@ -50,10 +67,10 @@ impl Roster {
         }
     }
 
-    /// Folds a list that was read at `now`.
+    /// Folds lists that were read at `now`: the last one is what is on the GPU, the earlier ones are known to peaks only.
     pub(super) fn fold(
         &mut self,
-        entries: &[Listed],
+        (entries, earlier): (&[Listed], &[Vec<Listed>]),
         gpu: &Gpu,
         now: Instant,
         mut identify: impl FnMut(u32) -> Identity,
@@ -61,11 +78,22 @@ impl Roster {
         let mut seen = HashSet::with_capacity(entries.len());
         let before = self.tracks.len();
         let mut ended = false;
+        for track in &mut self.tracks {
+            track.before.clone_from(&track.owner.workload);
+        }
         for entry in entries {
             let identity = identify(entry.pid);
             let index = self.track(entry, identity, now);
             seen.insert(index);
             self.tracks[index].see(entry, gpu, now);
+        }
+        for entry in earlier.iter().flatten() {
+            let here = |track: &&mut Track| {
+                track.ended.is_none() && track.pid == entry.pid && track.instance == entry.instance
+            };
+            if let Some(track) = self.tracks.iter_mut().find(here) {
+                track.remember(entry.used, now);
+            }
         }
         for (index, track) in self.tracks.iter_mut().enumerate() {
             if track.ended.is_none() && !seen.contains(&index) {
@@ -112,6 +140,7 @@ impl Roster {
             mig: None,
             kind: entry.kind,
             owner,
+            before: None,
             used: None,
             measured: false,
             peaks: Peaks::new(self.peak_window),
@@ -176,6 +205,25 @@ impl Roster {
         self.tracks.iter().filter(|track| track.ended.is_none()).count()
     }
 
+    /// The living processes of known workloads.
+    pub(super) fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        self.tracks.iter().filter(|track| track.ended.is_none()).filter_map(|track| {
+            let Track { pid, instance, used, .. } = *track;
+            let workload = track.owner.workload.as_ref()?;
+            Some(Member { pid, instance, mig: track.mig.as_ref(), workload, before: track.before.as_ref(), used })
+        })
+    }
+
+    /// How many living processes `/proc` never showed, though they are listed for longer than the driver lists one
+    /// that ended.
+    pub(super) fn out_of_sight(&self, now: Instant) -> u64 {
+        let unseen = |track: &&Track| {
+            let lasting = now.saturating_duration_since(track.first_seen) > OUT_OF_SIGHT_AFTER;
+            track.ended.is_none() && track.start == StartTime::Unknown && lasting
+        };
+        self.tracks.iter().filter(unseen).count() as u64
+    }
+
     /// The pids of the living.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.tracks.iter().filter(|track| track.ended.is_none()).map(|track| track.pid).collect()
@@ -199,7 +247,8 @@ impl Roster {
         let shown = self.tracks.len().min(self.limit);
         let others = &self.tracks[shown..];
         let other = (!others.is_empty()).then(|| Other {
-            processes: others.len() as u64,
+            entries: others.len() as u64,
+            processes: others.iter().filter(|track| track.ended.is_none()).count() as u64,
             used: others.iter().filter_map(|track| track.used).reduce(u64::saturating_add),
         });
         (self.tracks[..shown].iter_mut().map(|track| track.show(now)).collect(), other)
@@ -213,7 +262,11 @@ impl Track {
         // Looked up each time: the layout may have been read after the process came.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
         self.mig = gpu.mig.iter().find(here).cloned();
-        for bytes in [entry.highest, entry.used].into_iter().flatten() {
+        self.remember(entry.used, now);
+    }
+
+    fn remember(&mut self, used: Option<u64>, now: Instant) {
+        if let Some(bytes) = used {
             self.measured = true;
             self.peaks.see(bytes, now);
         }
@@ -271,7 +324,7 @@ mod tests {
     }
 
     fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
-        Listed { pid, kind: ProcessKind::Compute, used: used.into(), highest: None, instance: None }
+        Listed { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
     }
 
     fn named(start: u64, name: &str) -> Identity {
@@ -284,7 +337,7 @@ mod tests {
     }
 
     fn fold(roster: &mut Roster, entries: &[Listed], now: Instant, identity: &Identity) {
-        roster.fold(entries, &Gpu::default(), now, |_| identity.clone());
+        roster.fold((entries, &[]), &Gpu::default(), now, |_| identity.clone());
     }
 
     fn only(roster: &mut Roster, now: Instant) -> Process {
@@ -361,10 +414,10 @@ mod tests {
     fn the_cap_keeps_the_largest_and_sums_the_rest() {
         let (start, mut roster) = (Instant::now(), roster(2));
         let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
-        roster.fold(&entries, &Gpu::default(), start, |pid| named(u64::from(pid), "job"));
+        roster.fold((&entries, &[]), &Gpu::default(), start, |pid| named(u64::from(pid), "job"));
         let (shown, other) = roster.show(start);
         assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
-        assert_eq!(other, Some(Other { processes: 3, used: Some(6 * MIB) }));
+        assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
         assert_eq!(roster.used(), Some(15 * MIB));
     }
 
@@ -373,7 +426,7 @@ mod tests {
         let (start, mut roster) = (Instant::now(), roster(256));
         for round in 0..10_000_u32 {
             let now = start + Duration::from_millis(360) * round;
-            roster.fold(&[listed(round, MIB)], &Gpu::default(), now, |pid| named(u64::from(pid), "short"));
+            roster.fold((&[listed(round, MIB)], &[]), &Gpu::default(), now, |pid| named(u64::from(pid), "short"));
         }
         assert!(roster.tracks.len() <= 257, "{}", roster.tracks.len());
     }

@@ -1,0 +1,120 @@
+//! What a process' memory is counted for: one readable name in any setting.
+//!
+//! A pure function. Invariant: two processes have the same name only if they live behind the same boundary, and a pod's
+//! name is given to a process of that pod's containers only.
+
+use std::sync::Arc;
+
+use crate::snapshot::{Boundary, Home, PodContainer, Workload, WorkloadKind};
+
+/// How many digits of a container's id stand in a name, as container tools show it.
+const SHORT_ID: usize = 12;
+/// The digits of an id as container runtimes make it; anything else is a name that was chosen.
+const ID_DIGITS: usize = 64;
+
+/// The container by which the cluster may know the process: only the one that is the outermost boundary, because any
+/// other id on the path may have been made up inside.
+pub(super) fn cluster_container(home: &Home) -> Option<&str> {
+    match home.boundary? {
+        Boundary::Pod | Boundary::Container => home.container_id.as_deref(),
+        Boundary::SlurmJob | Boundary::Unit | Boundary::User => None,
+    }
+}
+
+/// The workload of a process that lives there; `None` where neither place nor user is known.
+pub(super) fn workload(
+    home: &Home,
+    uid: Option<u32>,
+    user: Option<&str>,
+    pod: Option<&Arc<PodContainer>>,
+) -> Option<Workload> {
+    if let Some(pod) = pod {
+        let name = format!("{}/{}/{}", pod.namespace, pod.pod, pod.container);
+        return Some(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod.clone()) });
+    }
+    let named = |kind, prefix: &str, name: &str| Workload { name: format!("{prefix}:{name}"), kind, pod: None };
+    let place = match home.boundary {
+        Some(Boundary::Pod | Boundary::Container) => match (&home.container_id, &home.pod_uid) {
+            (Some(id), _) => Some(named(WorkloadKind::Container, "container", short(id))),
+            (None, Some(uid)) => Some(named(WorkloadKind::Container, "pod", uid)),
+            (None, None) => None,
+        },
+        Some(Boundary::SlurmJob) => home.slurm_job.as_deref().map(|job| named(WorkloadKind::Slurm, "slurm", job)),
+        Some(Boundary::Unit) => home.unit.as_deref().map(|unit| named(WorkloadKind::Systemd, "unit", unit)),
+        Some(Boundary::User) | None => None,
+    };
+    place.or_else(|| match (user, uid) {
+        (Some(user), _) => Some(named(WorkloadKind::User, "user", user)),
+        (None, Some(uid)) => Some(named(WorkloadKind::User, "user", &uid.to_string())),
+        (None, None) => None,
+    })
+}
+
+fn short(id: &str) -> &str {
+    let digits = id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
+    if digits { &id[..SHORT_ID] } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "3b1f0c9d8e7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c";
+
+    fn home(boundary: Boundary) -> Home {
+        Home {
+            boundary: Some(boundary),
+            container_id: Some(ID.into()),
+            pod_uid: Some("1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f".into()),
+            unit: Some("ollama.service".into()),
+            slurm_job: Some("42".into()),
+            slurm_step: Some("0".into()),
+        }
+    }
+
+    fn name(home: &Home, uid: Option<u32>, user: Option<&str>) -> Option<(String, &'static str)> {
+        workload(home, uid, user, None).map(|workload| (workload.name, workload.kind.label()))
+    }
+
+    #[test]
+    fn each_boundary_has_its_own_form() {
+        let of = |boundary| name(&home(boundary), Some(1000), Some("ada")).unwrap();
+        assert_eq!(of(Boundary::Pod), ("container:3b1f0c9d8e7a".into(), "container"));
+        assert_eq!(of(Boundary::Container), ("container:3b1f0c9d8e7a".into(), "container"));
+        assert_eq!(of(Boundary::SlurmJob), ("slurm:42".into(), "slurm"));
+        assert_eq!(of(Boundary::Unit), ("unit:ollama.service".into(), "systemd"));
+        assert_eq!(of(Boundary::User), ("user:ada".into(), "user"));
+    }
+
+    #[test]
+    fn a_named_pod_wins_and_bears_its_names() {
+        let pod =
+            Arc::new(PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() });
+        let named = workload(&home(Boundary::Pod), Some(0), None, Some(&pod)).unwrap();
+        assert_eq!((named.name.as_str(), named.kind), ("team-b/notebook-7/main", WorkloadKind::Kubernetes));
+        assert_eq!(named.pod, Some(pod));
+    }
+
+    #[test]
+    fn what_is_not_known_falls_back_to_what_is() {
+        let nowhere = Home::default();
+        assert_eq!(name(&nowhere, Some(1000), Some("ada")), Some(("user:ada".into(), "user")));
+        assert_eq!(name(&nowhere, Some(1000), None), Some(("user:1000".into(), "user")));
+        assert_eq!(name(&nowhere, None, None), None);
+        let lxc = Home { container_id: Some("web-1".into()), pod_uid: None, ..home(Boundary::Container) };
+        assert_eq!(name(&lxc, None, None), Some(("container:web-1".into(), "container")));
+        let sandbox = Home { container_id: None, ..home(Boundary::Pod) };
+        let name = name(&sandbox, None, None).unwrap().0;
+        assert_eq!(name, "pod:1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f");
+    }
+
+    #[test]
+    fn only_the_outermost_container_may_be_the_clusters() {
+        assert_eq!(cluster_container(&home(Boundary::Pod)), Some(ID));
+        assert_eq!(cluster_container(&home(Boundary::Container)), Some(ID));
+        for boundary in [Boundary::User, Boundary::SlurmJob, Boundary::Unit] {
+            assert_eq!(cluster_container(&home(boundary)), None);
+        }
+        assert_eq!(cluster_container(&Home::default()), None);
+    }
+}

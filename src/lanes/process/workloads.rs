@@ -1,0 +1,371 @@
+//! The workloads of one GPU over time: the sums over their processes, and the highest of these sums.
+//!
+//! Invariants: a peak is the peak of a sum of one moment, never a sum of peaks; a workload outlives its processes, so
+//! that a process that is started again goes on with it; a workload whose name came late keeps what it had before.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use super::listing::Listed;
+use super::roster::Member;
+use crate::lanes::peaks::Peaks;
+use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
+
+/// GPU instance and compute instance under MIG.
+type Instance = Option<(u32, u32)>;
+
+/// The workloads of a GPU, living ones and those that linger.
+#[derive(Debug)]
+pub(crate) struct Workloads {
+    accounts: Vec<Account>,
+    peak_window: Duration,
+    stay: Duration,
+    limit: usize,
+}
+
+/// One workload on the GPU (or on one of its MIG devices).
+#[derive(Debug)]
+struct Account {
+    workload: Arc<Workload>,
+    instance: Instance,
+    mig: Option<Arc<MigDevice>>,
+    sum: Sum,
+    /// Whether its sum was ever known.
+    measured: bool,
+    peaks: Peaks,
+    /// When its last process ended.
+    ended: Option<Instant>,
+}
+
+/// The processes of a workload at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    processes: u64,
+    /// Bytes; `None` while one of them is unknown.
+    used: Option<u64>,
+}
+
+impl Sum {
+    fn add(&mut self, used: Option<u64>) {
+        let before = if self.processes == 0 { Some(0) } else { self.used };
+        self.used = before.zip(used).map(|(sum, bytes)| sum.saturating_add(bytes));
+        self.processes += 1;
+    }
+}
+
+impl Workloads {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            accounts: Vec::new(),
+            peak_window: settings.peak_window,
+            stay: settings.peak_window + settings.linger,
+            limit: settings.series_limit,
+        }
+    }
+
+    /// Folds the living processes as they were listed at `now`, and what earlier lists of the same pass said of them.
+    pub(super) fn fold(&mut self, members: &[Member<'_>], earlier: &[Vec<Listed>], now: Instant) {
+        self.rename(members, now);
+        let mut sums: HashMap<(Arc<Workload>, Instance), (Sum, &Member<'_>)> = HashMap::new();
+        for member in members {
+            let entry = sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
+            entry.0.add(member.used);
+        }
+        for account in &mut self.accounts {
+            match sums.remove(&(account.workload.clone(), account.instance)) {
+                Some((sum, member)) => account.see(sum, member, now),
+                None => account.end(now),
+            }
+        }
+        let mut came: Vec<_> = sums.into_values().collect();
+        came.sort_unstable_by_key(|(_, member)| (member.pid, member.instance));
+        for (sum, member) in came {
+            let mut account = Account::new(member, self.peak_window);
+            account.see(sum, member, now);
+            self.accounts.push(account);
+        }
+        earlier.iter().for_each(|list| self.recall(members, list, now));
+        let stay = self.stay;
+        self.accounts.retain(|account| account.ended.is_none_or(|at| now.saturating_duration_since(at) <= stay));
+        self.make_room();
+    }
+
+    /// The sums of an earlier list of the same pass: they are over, but they were.
+    fn recall(&mut self, members: &[Member<'_>], list: &[Listed], now: Instant) {
+        let whose: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
+        let mut sums: HashMap<(&Workload, Instance), Sum> = HashMap::new();
+        for entry in list {
+            if let Some(member) = whose.get(&(entry.pid, entry.instance)) {
+                sums.entry((&**member.workload, member.instance)).or_default().add(entry.used);
+            }
+        }
+        for account in &mut self.accounts {
+            let sum = sums.get(&(&*account.workload, account.instance));
+            account.remember(sum.and_then(|sum| sum.used), now);
+        }
+    }
+
+    /// Where the processes of a workload bear another name than at the list before (the pod's name came, or the
+    /// user's), the workload is the same and goes on under the new name.
+    fn rename(&mut self, members: &[Member<'_>], now: Instant) {
+        let living: HashSet<_> = members.iter().map(|member| (&**member.workload, member.instance)).collect();
+        for member in members {
+            let Some(before) = member.before.filter(|before| *before != member.workload) else { continue };
+            if living.contains(&(&**before, member.instance)) {
+                continue;
+            }
+            let Some(old) = self.position(before, member.instance) else { continue };
+            match self.position(member.workload, member.instance) {
+                None => self.accounts[old].workload = member.workload.clone(),
+                Some(new) => {
+                    let mut gone = self.accounts[old].peaks.clone();
+                    let known = &mut self.accounts[new];
+                    // The sum was at least as high as a part of it.
+                    known.measured |= gone.highest() > 0;
+                    known.peaks.raise(gone.highest());
+                    if let Some(bytes) = gone.within_window(now) {
+                        known.peaks.see(bytes, now);
+                    }
+                    self.accounts.swap_remove(old);
+                }
+            }
+        }
+    }
+
+    fn position(&self, workload: &Workload, instance: Instance) -> Option<usize> {
+        self.accounts.iter().position(|account| *account.workload == *workload && account.instance == instance)
+    }
+
+    /// Forgets the earliest ended beyond the cap, so that workloads that come and go stay bounded.
+    fn make_room(&mut self) {
+        let ended = self.accounts.iter().filter(|account| account.ended.is_some()).count();
+        if ended > self.limit {
+            let mut times: Vec<Instant> = self.accounts.iter().filter_map(|account| account.ended).collect();
+            times.sort_unstable();
+            let mut surplus = ended - self.limit;
+            let latest = times[surplus - 1];
+            self.accounts.retain(|account| {
+                let goes = surplus > 0 && account.ended.is_some_and(|at| at <= latest);
+                surplus -= usize::from(goes);
+                !goes
+            });
+        }
+    }
+
+    /// The driver's own maximum of one process: its workload held at least as much.
+    pub(super) fn raise(&mut self, workload: &Workload, instance: Instance, peak: u64) {
+        if let Some(position) = self.position(workload, instance) {
+            self.accounts[position].peaks.raise(peak);
+            self.accounts[position].measured = true;
+        }
+    }
+
+    /// What is published: the largest, at most as many as the cap says, and what the others hold together.
+    pub(super) fn show(&mut self, now: Instant) -> (Vec<WorkloadUse>, Option<Other>) {
+        self.accounts.sort_by_key(|account| {
+            let size = account.sum.used.unwrap_or_else(|| account.peaks.highest());
+            Reverse((account.ended.is_none(), size, account.ended))
+        });
+        let shown = self.accounts.len().min(self.limit);
+        let others = &self.accounts[shown..];
+        let other = (!others.is_empty()).then(|| Other {
+            entries: others.len() as u64,
+            processes: others.iter().map(|account| account.sum.processes).sum(),
+            used: others.iter().filter_map(|account| account.sum.used).reduce(u64::saturating_add),
+        });
+        (self.accounts[..shown].iter_mut().map(|account| account.show(now)).collect(), other)
+    }
+}
+
+impl Account {
+    fn new(member: &Member<'_>, peak_window: Duration) -> Self {
+        Self {
+            workload: member.workload.clone(),
+            instance: member.instance,
+            mig: None,
+            sum: Sum::default(),
+            measured: false,
+            peaks: Peaks::new(peak_window),
+            ended: None,
+        }
+    }
+
+    fn see(&mut self, sum: Sum, member: &Member<'_>, now: Instant) {
+        self.workload.clone_from(member.workload);
+        self.mig = member.mig.cloned();
+        self.sum = sum;
+        self.ended = None;
+        self.remember(sum.used, now);
+    }
+
+    fn remember(&mut self, used: Option<u64>, now: Instant) {
+        if let Some(bytes) = used {
+            self.measured = true;
+            self.peaks.see(bytes, now);
+        }
+    }
+
+    fn end(&mut self, now: Instant) {
+        if self.ended.is_none() {
+            self.ended = Some(now);
+            self.sum = Sum::default();
+            if self.measured {
+                // From now on the workload holds nothing.
+                self.peaks.see(0, now);
+            }
+        }
+    }
+
+    fn show(&mut self, now: Instant) -> WorkloadUse {
+        let within = self.peaks.within_window(now);
+        let gone = self.ended.is_some();
+        WorkloadUse {
+            workload: self.workload.clone(),
+            mig: self.mig.clone(),
+            processes: self.sum.processes,
+            used: self.sum.used,
+            window_peak: self.measured.then(|| within.unwrap_or(0)).filter(|_| within.is_some() || gone),
+            peak: self.measured.then(|| self.peaks.highest()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{PodContainer, ProcessKind, WorkloadKind};
+
+    const MIB: u64 = 1 << 20;
+    const WINDOW: Duration = Duration::from_secs(60);
+    const LINGER: Duration = Duration::from_secs(300);
+
+    fn workloads(limit: usize) -> Workloads {
+        Workloads { accounts: Vec::new(), peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+    }
+
+    fn unit(name: &str) -> Arc<Workload> {
+        Arc::new(Workload { name: format!("unit:{name}"), kind: WorkloadKind::Systemd, pod: None })
+    }
+
+    fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> Member<'_> {
+        Member { pid, instance: None, mig: None, workload, before: Some(workload), used: used.into() }
+    }
+
+    fn listed(pid: u32, used: u64) -> Listed {
+        Listed { pid, kind: ProcessKind::Compute, used: Some(used), instance: None }
+    }
+
+    fn only(workloads: &mut Workloads, now: Instant) -> WorkloadUse {
+        let (mut shown, other) = workloads.show(now);
+        assert_eq!((shown.len(), other), (1, None));
+        shown.remove(0)
+    }
+
+    #[test]
+    fn the_peak_is_the_peak_of_the_sum_and_not_the_sum_of_the_peaks() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        workloads.fold(&[of(&job, 1, 900 * MIB), of(&job, 2, 100 * MIB)], &[], start);
+        workloads.fold(&[of(&job, 1, 100 * MIB), of(&job, 2, 700 * MIB)], &[], start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.processes, shown.used), (2, Some(800 * MIB)));
+        assert_eq!((shown.window_peak, shown.peak), (Some(1000 * MIB), Some(1000 * MIB)));
+    }
+
+    #[test]
+    fn memory_that_moved_from_one_process_to_another_between_two_lists_is_not_counted_twice() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        let earlier = [vec![listed(1, 900 * MIB), listed(2, 0)], vec![listed(1, 500 * MIB), listed(2, 600 * MIB)]];
+        workloads.fold(&[of(&job, 1, 0), of(&job, 2, 900 * MIB)], &earlier, start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.used, shown.peak), (Some(900 * MIB), Some(1100 * MIB)));
+    }
+
+    #[test]
+    fn a_restarted_process_goes_on_with_its_workload() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        workloads.fold(&[of(&job, 1, 900 * MIB)], &[], start);
+        workloads.fold(&[], &[], start + WINDOW);
+        let between = only(&mut workloads, start + WINDOW);
+        assert_eq!((between.processes, between.used, between.peak), (0, None, Some(900 * MIB)));
+        workloads.fold(&[of(&job, 2, 5 * MIB)], &[], start + 2 * WINDOW);
+        let again = only(&mut workloads, start + 2 * WINDOW);
+        assert_eq!((again.processes, again.used, again.peak), (1, Some(5 * MIB), Some(900 * MIB)));
+        workloads.fold(&[], &[], start + 3 * WINDOW);
+        workloads.fold(&[], &[], start + 4 * WINDOW + LINGER);
+        assert_eq!(only(&mut workloads, start + 4 * WINDOW + LINGER).window_peak, Some(0));
+        workloads.fold(&[], &[], start + 5 * WINDOW + LINGER);
+        assert!(workloads.show(start).0.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_member_makes_the_sum_unknown_and_not_smaller() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        workloads.fold(&[of(&job, 1, 900 * MIB), of(&job, 2, None)], &[], start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.processes, shown.used, shown.window_peak, shown.peak), (2, None, None, None));
+    }
+
+    #[test]
+    fn a_name_that_comes_late_keeps_what_was_seen_before_it() {
+        let (start, mut workloads) = (Instant::now(), workloads(9));
+        let container = Arc::new(Workload { name: "container:3b1f".into(), kind: WorkloadKind::Container, pod: None });
+        let pod = PodContainer { namespace: "team-b".into(), pod: "nb".into(), container: "main".into() };
+        let named =
+            Arc::new(Workload { name: "team-b/nb/main".into(), kind: WorkloadKind::Kubernetes, pod: Some(pod.into()) });
+        workloads.fold(&[of(&container, 1, 900 * MIB)], &[], start);
+        let late = |pid, used| Member { before: Some(&container), ..of(&named, pid, Some(used)) };
+        workloads.fold(&[late(1, 5 * MIB)], &[], start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.workload.name.as_str(), shown.peak), ("team-b/nb/main", Some(900 * MIB)));
+        // A new container of the same pod, seen before the cluster told its name.
+        workloads.fold(&[of(&container, 2, 950 * MIB)], &[], start);
+        assert_eq!(workloads.accounts.len(), 2);
+        workloads.fold(&[late(2, 5 * MIB)], &[], start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.processes, shown.peak, shown.window_peak), (1, Some(950 * MIB), Some(950 * MIB)));
+    }
+
+    #[test]
+    fn a_process_that_changes_its_place_alone_takes_no_peak_along() {
+        let (start, old, new, mut workloads) = (Instant::now(), unit("old"), unit("new"), workloads(9));
+        workloads.fold(&[of(&old, 1, 900 * MIB), of(&old, 2, MIB)], &[], start);
+        let moved = Member { before: Some(&old), ..of(&new, 2, MIB) };
+        workloads.fold(&[of(&old, 1, 900 * MIB), moved], &[], start);
+        let (shown, _) = workloads.show(start);
+        let peak = |name: &str| shown.iter().find(|shown| shown.workload.name == name).unwrap().peak;
+        assert_eq!((peak("unit:old"), peak("unit:new")), (Some(901 * MIB), Some(MIB)));
+    }
+
+    #[test]
+    fn one_workload_on_two_mig_devices_is_two_entries() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        let on = |gpu_instance, pid| Member { instance: Some((gpu_instance, 0)), ..of(&job, pid, Some(MIB)) };
+        workloads.fold(&[on(1, 1), on(2, 2)], &[], start);
+        assert_eq!(workloads.show(start).0.len(), 2);
+    }
+
+    #[test]
+    fn the_cap_keeps_the_largest_and_sums_the_rest() {
+        let (start, mut workloads) = (Instant::now(), workloads(2));
+        let jobs: Vec<_> = (1..=5).map(|n| unit(&n.to_string())).collect();
+        let members: Vec<_> = jobs.iter().zip(1..).map(|(job, n)| of(job, n, u64::from(n) * MIB)).collect();
+        workloads.fold(&members, &[], start);
+        let (shown, other) = workloads.show(start);
+        assert_eq!(shown.iter().map(|shown| shown.used).collect::<Vec<_>>(), [Some(5 * MIB), Some(4 * MIB)]);
+        assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
+    }
+
+    #[test]
+    fn ten_thousand_workloads_that_come_and_go_leave_no_more_than_the_cap() {
+        let (start, mut workloads) = (Instant::now(), workloads(256));
+        for round in 0..10_000_u32 {
+            let job = unit(&round.to_string());
+            workloads.fold(&[of(&job, round, MIB)], &[], start + Duration::from_millis(360) * round);
+        }
+        assert!(workloads.accounts.len() <= 257, "{}", workloads.accounts.len());
+        assert!(workloads.show(start).0.iter().any(|shown| shown.workload.name == "unit:9998"), "the latest stay");
+    }
+}

@@ -1,0 +1,128 @@
+//! What the kubelet handed out, and whether the cluster is answered.
+//!
+//! Invariant: no two series of a family bear the same labels. A device whose GPU the driver does not know bears its
+//! UUID where the cluster tells it, and is left out otherwise.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::Parts;
+use crate::snapshot::{AllocatedDevice, DeviceName, Driver, Gpu, MigDevice};
+
+static ALLOCATION: Family = Family::gauge(
+    "gpu_allocation_info",
+    Unit::Info,
+    When::PodResources,
+    &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica"],
+    "Always 1: the kubelet has handed this GPU, MIG device or shared replica to the container, whether or not it is used. Not a statement about who uses it.",
+);
+static ALLOCATABLE: Family = Family::gauge(
+    "gpu_allocatable_devices",
+    Unit::Number,
+    When::PodResources,
+    &["gpu", "uuid", "mig_uuid", "resource"],
+    "How often the kubelet can hand out this GPU or MIG device in all, what is handed out included: 1, or the number of shared replicas. Absent where the kubelet does not tell.",
+);
+static POD_RESOURCES_UP: Family = Family::gauge(
+    "vram_exporter_pod_resources_up",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "1 while the kubelet answers on its pod-resources socket, else 0. Absent where it is not asked.",
+);
+static API_UP: Family = Family::gauge(
+    "vram_exporter_kubernetes_api_up",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "1 while the API server is followed, else 0. Absent where it is not asked.",
+);
+static CONTAINERS: Family = Family::gauge(
+    "vram_exporter_kubernetes_containers",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Containers of this node that the API server has named, those that ended lately included. Absent where it is not asked.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "Kubernetes",
+    intro: "`namespace`, `pod` and `container` are the holder's. `replica` is there under time-slicing and MPS. Without an answer \
+            for three intervals the kubelet's families are absent.",
+    families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
+};
+
+pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Exposition) {
+    let number = |up: Option<bool>| up.map(f64::from);
+    out.add(&POD_RESOURCES_UP, number(parts.allocations.up).map(|up| (Labels::default(), up)));
+    out.add(&API_UP, number(parts.pods.up).map(|up| (Labels::default(), up)));
+    let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
+    out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
+    let Some(allocations) = parts.fresh_allocations(settings) else { return };
+    let held = allocations.allocated.iter().filter_map(|allocation| {
+        let device = &allocation.device;
+        let labels = place(&parts.driver, &device.device)?.and_pod(Some(&allocation.holder));
+        Some((labels.and("resource", &device.resource).and_known("replica", device.replica.as_deref()), 1.0))
+    });
+    out.add(&ALLOCATION, distinct(held.collect(), |_, second| second));
+    let all = allocations.allocatable.as_deref().map_or(&[][..], |devices| devices);
+    let free =
+        |device: &AllocatedDevice| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
+    out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |first, second| first + second));
+}
+
+/// Each set of labels once, the values of equal ones put together.
+fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) -> Vec<(Labels, f64)> {
+    series.sort_by(|(a, _), (b, _)| a.registry_order(b));
+    series.dedup_by(|(later, value), (first, sum)| {
+        let same = later == first;
+        if same {
+            *sum = together(*sum, *value);
+        }
+        same
+    });
+    series
+}
+
+/// The labels of the GPU and the MIG device that the kubelet means.
+fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
+    let gpu_with = |uuid: &str| driver.gpus.iter().find(|gpu| gpu.uuid == uuid);
+    match device {
+        DeviceName::Gpu(uuid) => Some(gpu_with(uuid).map_or_else(|| unknown("uuid", uuid), |gpu| labels(gpu, None))),
+        DeviceName::Mig(uuid) => {
+            let of = |gpu: &Gpu| gpu.mig.iter().find(|mig| mig.uuid == *uuid).cloned();
+            let known = driver.gpus.iter().find_map(|gpu| Some(labels(gpu, Some(&*of(gpu)?))));
+            Some(known.unwrap_or_else(|| unknown("mig_uuid", uuid)))
+        }
+        DeviceName::Minor { minor, gpu_instance } => {
+            let gpu = driver.gpus.iter().find(|gpu| gpu.minor == Some(*minor))?;
+            within(gpu, gpu_instance.as_ref(), |mig, &instance| mig.gpu_instance == instance)
+        }
+        DeviceName::Index { gpu, mig } => {
+            let gpu = driver.gpus.iter().find(|known| known.index == *gpu)?;
+            within(gpu, mig.as_ref(), |mig, &index| mig.index == index)
+        }
+        DeviceName::Instance { gpu, gpu_instance, compute_instance } => {
+            within(gpu_with(gpu)?, Some(&(*gpu_instance, *compute_instance)), |mig, &ids| {
+                (mig.gpu_instance, mig.compute_instance) == ids
+            })
+        }
+    }
+}
+
+/// A GPU, or the one of its MIG devices that is asked for; `None` where it has no such.
+fn within<T>(gpu: &Gpu, asked: Option<&T>, is: impl Fn(&MigDevice, &T) -> bool) -> Option<Labels> {
+    match asked {
+        None => Some(labels(gpu, None)),
+        Some(asked) => gpu.mig.iter().find(|mig| is(mig, asked)).map(|mig| labels(gpu, Some(mig))),
+    }
+}
+
+fn labels(gpu: &Gpu, mig: Option<&MigDevice>) -> Labels {
+    let labels = Labels::default().with_room(8).and_number("gpu", gpu.index).and("uuid", &gpu.uuid);
+    labels.and_known("mig_uuid", mig.map(|mig| mig.uuid.as_str()))
+}
+
+fn unknown(label: &str, uuid: &str) -> Labels {
+    Labels::default().with_room(6).and(label, uuid)
+}

@@ -1,0 +1,92 @@
+//! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold together.
+//!
+//! Invariant: no two series of a family bear the same labels; where two names look alike once they were cut, the one
+//! with the larger peak is shown.
+
+use std::cmp::Reverse;
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::view::GpuView;
+use crate::snapshot::{Other, WorkloadUse};
+
+const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
+
+static USED: Family = Family::gauge(
+    "gpu_workload_memory_used_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    WORKLOAD,
+    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond the limit on series. Absent while the memory of one of the processes is unknown, and after the last one's end.",
+);
+static WINDOW_PEAK: Family = Family::gauge(
+    "gpu_workload_memory_window_peak_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    WORKLOAD,
+    "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for a while after the last process ended.",
+);
+static PEAK: Family = Family::gauge(
+    "gpu_workload_memory_peak_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    WORKLOAD,
+    "Highest memory of the workload in bytes since it was first seen: the peak of the sum, not the sum of the peaks. Stays for a while after the last process ended; a process that starts meanwhile goes on with it.",
+);
+static PROCESSES: Family = Family::gauge(
+    "gpu_workload_processes",
+    Unit::Number,
+    When::ProcessLane,
+    WORKLOAD,
+    "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond the limit on series. Absent after the last one's end.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "Workloads",
+    intro: "Sums over the processes of one workload on each GPU or MIG device, `mig_uuid` under MIG only. `kind` is `kubernetes` \
+            (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
+            (`slurm:<job>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No pid is among the labels, so a series \
+            goes on when a process is started again. A process that `/proc` does not show belongs to no workload.",
+    families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
+};
+
+/// A family and where its value stands.
+type Reading = (&'static Family, fn(&WorkloadUse) -> Option<f64>, fn(&Other) -> Option<f64>);
+
+static READINGS: [Reading; 4] = [
+    (&USED, |w| Some(w.used? as f64), |other| Some(other.used? as f64)),
+    (&WINDOW_PEAK, |w| Some(w.window_peak? as f64), |_| None),
+    (&PEAK, |w| Some(w.peak? as f64), |_| None),
+    (&PROCESSES, |w| (w.processes > 0).then_some(w.processes as f64), |other| Some(other.processes as f64)),
+];
+
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+    let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
+    for (family, read, read_other) in &READINGS {
+        let other = gpus.iter().filter_map(|gpu| {
+            let value = read_other(gpu.processes?.other_workloads.as_ref()?)?;
+            Some((gpu.labels.with_room(1).and("workload", "other"), value))
+        });
+        out.add(family, entries.iter().filter_map(|(labels, w)| Some((labels.clone(), read(w)?))).chain(other));
+    }
+}
+
+/// The GPU's workloads in the registry's order, each set of labels once.
+fn entries<'a>(gpu: &GpuView<'a>) -> Vec<(Labels, &'a WorkloadUse)> {
+    let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
+    let mut entries: Vec<_> = workloads.iter().map(|workload| (labels(&gpu.labels, workload), workload)).collect();
+    let preference = |w: &WorkloadUse| Reverse((w.processes > 0, w.peak));
+    entries.sort_by(|(a, x), (b, y)| a.registry_order(b).then_with(|| preference(x).cmp(&preference(y))));
+    entries.dedup_by(|(later, _), (first, _)| later == first);
+    entries
+}
+
+fn labels(base: &Labels, used: &WorkloadUse) -> Labels {
+    let workload = &used.workload;
+    base.with_room(6)
+        .and_known("mig_uuid", used.mig.as_ref().map(|mig| mig.uuid.as_str()))
+        .and("workload", &workload.name)
+        .and("kind", workload.kind.label())
+        .and_pod(workload.pod.as_deref())
+}
