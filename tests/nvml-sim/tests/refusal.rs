@@ -35,6 +35,11 @@ fn child_opens_the_library() {
 
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 
+/// A process that has pid 5 at each begin of 800 ms, for a while.
+fn turns(start: &str, end: &str) -> String {
+    format!("[[process]]\npid = 5\nstart = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\n")
+}
+
 #[test]
 fn the_key_and_the_file_are_named() {
     let cases = [
@@ -54,6 +59,8 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "[[process]]\nend = \"0s\"\n", "process[0].end"),
         (GPU.to_owned() + "[[process]]\nrepeat = \"9s\"\n", "process[0].repeat"),
         (GPU.to_owned() + "[[process]]\npid = 5\n[[process]]\npid = 5\n", "pid 5"),
+        (GPU.to_owned() + &turns("0s", "401ms") + &turns("400ms", "800ms"), "pid 5"),
+        (GPU.to_owned() + &turns("0s", "400ms") + &turns("400ms", "801ms"), "pid 5"),
         (GPU.to_owned() + "[[fault]]\ncall = \"nvmlDeviceGetMemory\"\nkind = \"hang\"\n", "fault[0].call"),
         (
             GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LOST\"\n",

@@ -193,7 +193,7 @@ fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
 
 /// Two processes with one fixed pid must not live at the same time.
 pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
-    let mut by_pid: BTreeMap<u32, &Process> = BTreeMap::new();
+    let mut by_pid: BTreeMap<u32, Vec<&Process>> = BTreeMap::new();
     let ranges = machine.processes.iter().filter_map(|process| match process.pids {
         Pids::Fresh(base) => Some(base),
         Pids::Fixed(_) => None,
@@ -204,12 +204,26 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
         if ranges.range(pid.saturating_sub(FRESH_PIDS - 1)..=pid).next().is_some() {
             return refuse("process.pid", format!("the pid {pid} belongs to a process without a fixed one"));
         }
-        let Some(other) = by_pid.insert(pid, process) else { continue };
-        let ends_before =
-            |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
-        if !ends_before(process, other) && !ends_before(other, process) {
+        let others = by_pid.entry(pid).or_default();
+        if !others.iter().all(|other| never_together(process, other)) {
             return refuse("process.pid", format!("two processes with the pid {pid} live at the same time"));
         }
+        others.push(process);
     }
     Ok(())
+}
+
+/// Whether one ends before the other begins, or both come again at the same interval and take turns in it.
+fn never_together(a: &Process, b: &Process) -> bool {
+    let ends_before =
+        |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
+    // How long after each begin of the first the second begins.
+    let follows = |a: &Process, b: &Process, every: Nanos| {
+        a.lasts.is_some_and(|lasts| lasts <= (b.start - a.start).rem_euclid(every))
+    };
+    let take_turns = match (a.repeat, b.repeat) {
+        (Some(every), Some(same)) if every == same => follows(a, b, every) && follows(b, a, every),
+        _ => false,
+    };
+    ends_before(a, b) || ends_before(b, a) || take_turns
 }
