@@ -81,7 +81,15 @@ impl Exporter {
 }
 
 fn metrics_settings(config: &Config) -> metrics::Settings {
+    let host_pid_namespace = attribution::sees_host_processes(&config.path.procfs);
+    if host_pid_namespace == Some(false) {
+        tracing::warn!(
+            "the exporter has a pid namespace of its own: the driver hides all other processes from it, and what they hold is \
+             shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
+        );
+    }
     metrics::Settings {
+        host_pid_namespace,
         stale_after: config.memory.stale_after,
         process_interval: config.process.interval,
         process_series: config.process.series,

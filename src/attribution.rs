@@ -14,7 +14,7 @@ mod users;
 mod workload;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boot::Boot;
@@ -126,10 +126,9 @@ impl Attribution {
         Identity { start: StartTime::Ticks(known.start), owner: known.owner.clone() }
     }
 
-    /// Whether the exporter sees the processes of a pid namespace of its own only, and not the machine's.
-    pub fn in_own_pid_namespace(&self) -> bool {
-        let namespace = std::fs::read_link(self.settings.procfs.join("self/ns/pid"));
-        namespace.is_ok_and(|name| name.as_os_str() != MACHINE_PID_NAMESPACE)
+    /// [`sees_host_processes`] of the procfs that is read here.
+    pub fn sees_host_processes(&self) -> Option<bool> {
+        sees_host_processes(&self.settings.procfs)
     }
 
     /// Forgets the pids that were not identified since the last sweep. To be called after a pass over all GPUs.
@@ -217,6 +216,13 @@ impl Known {
         };
         self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
     }
+}
+
+/// Whether the exporter is in the machine's own pid namespace. In another one it sees the processes of that one only, and
+/// the driver lists no others to it. `None` where the procfs does not tell, as a simulated one.
+pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
+    let namespace = std::fs::read_link(procfs.join("self/ns/pid")).ok()?;
+    Some(namespace.as_os_str() == MACHINE_PID_NAMESPACE)
 }
 
 /// The arguments parted by spaces; `None` where there are none.

@@ -47,6 +47,8 @@ pub struct Settings {
     pub stale_after: Duration,
     /// The longest time between two lists of processes.
     pub process_interval: Duration,
+    /// Whether the exporter sees the machine's processes; `None` where it cannot tell.
+    pub host_pid_namespace: Option<bool>,
     /// Whether single processes are shown.
     pub process_series: bool,
     /// The time between two questions to the kubelet.

@@ -39,6 +39,7 @@ impl Server {
             peak_window: Duration::from_secs(60),
             stale_after: Duration::from_secs(600),
             process_interval: Duration::from_secs(1),
+            host_pid_namespace: Some(true),
             process_series: true,
             pod_resources_interval: Duration::from_secs(10),
             telemetry_interval: Duration::from_secs(1),

@@ -15,6 +15,7 @@ const SETTINGS: Settings = Settings {
     peak_window: Duration::from_secs(60),
     stale_after: Duration::from_secs(2),
     process_interval: Duration::from_secs(1),
+    host_pid_namespace: Some(true),
     process_series: true,
     pod_resources_interval: Duration::from_secs(10),
     telemetry_interval: Duration::from_secs(1),

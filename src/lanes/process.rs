@@ -16,7 +16,7 @@ use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
 use super::telemetry::{self, Telemetry, Work, XidLedger};
 use super::watch::{Superseded, Watch};
-use crate::attribution::Attribution;
+use crate::attribution::{Attribution, Identity};
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{GpuProcesses, Lane, ProcessPart, Snapshot};
@@ -78,6 +78,14 @@ impl GpuBook {
         (shown.workloads, shown.other_workloads) = self.workloads.show(now);
         shown.out_of_sight = self.roster.out_of_sight(now);
     }
+}
+
+/// What became of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Folded,
+    /// A pid of the list was another process' at the list before; that one has ended.
+    PidReused,
 }
 
 /// Processes are on the GPU that `/proc` does not show.
@@ -187,9 +195,17 @@ impl ProcessLane {
             };
             let slices: Vec<_> = session.driver.mig_devices(position).collect();
             let total = self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total));
-            match kept.lists.read(device, &slices, watch, position, buffer, (whole, total))? {
-                Ok(listing) => {
-                    self.take(session, position, listing);
+            let listing = loop {
+                let listing = kept.lists.read(device, &slices, watch, position, buffer, (whole, total))?;
+                match listing.map(|listing| self.take(session, position, listing)) {
+                    // Whose memory it was that the list told, nobody knows: it is read again with the new holder known.
+                    Ok(Taken::PidReused) => {}
+                    Ok(Taken::Folded) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            match listing {
+                Ok(()) => {
                     if whole {
                         self.account(session, watch, position, &mut kept.accounting)?;
                     }
@@ -214,9 +230,9 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// Folds a list into the GPU's roster and shows it.
-    fn take(&self, session: &Session, position: usize, listing: Listing) {
-        let Some(gpu) = session.driver.gpus().nth(position) else { return };
+    /// Folds a list into the GPU's roster and shows it, unless a pid passed to another process meanwhile.
+    fn take(&self, session: &Session, position: usize, listing: Listing) -> Taken {
+        let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded };
         if let Some(pid) = listing.implausible {
             let error = std::io::Error::other(format!("the driver gives process {pid} more memory than the GPU has"));
             self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
@@ -225,7 +241,16 @@ impl ProcessLane {
         let Book { attribution, gpus, part } = &mut *book;
         let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
         let GpuBook { roster, workloads, .. } = known;
-        roster.fold((&listing.entries, &listing.earlier), gpu, listing.at, |pid| attribution.identify(pid));
+        let identities: Vec<Identity> = listing.entries.iter().map(|entry| attribution.identify(entry.pid)).collect();
+        if listing
+            .entries
+            .iter()
+            .zip(&identities)
+            .any(|(entry, identity)| roster.end_former(entry, identity, listing.at))
+        {
+            return Taken::PidReused;
+        }
+        roster.fold((&listing.entries, &listing.earlier), &identities, gpu, listing.at);
         let members: Vec<Member<'_>> = roster.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
         let shown = &mut part[position];
@@ -241,9 +266,13 @@ impl ProcessLane {
         shown.at = Some(listing.at);
         known.show(shown, listing.at);
         if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
-            let error = OutOfSight { processes: shown.out_of_sight, own_namespace: attribution.in_own_pid_namespace() };
+            let error = OutOfSight {
+                processes: shown.out_of_sight,
+                own_namespace: attribution.sees_host_processes() == Some(false),
+            };
             self.faults.report(Source::Attribution, Reason::OutOfSight, Some(gpu.index), &error);
         }
+        Taken::Folded
     }
 
     /// Folds what a GPU's processes did and shows it.

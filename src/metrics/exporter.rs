@@ -73,6 +73,13 @@ static OUT_OF_SIGHT: Family = Family::gauge(
     &["gpu", "uuid"],
     "Processes on the GPU that /proc does not show, for longer than an end takes: the exporter lacks the host's pid namespace, or /proc is mounted with hidepid. They have a pid and memory, and neither name nor workload.",
 );
+static HOST_PIDS: Family = Family::gauge(
+    "vram_exporter_host_pid_namespace",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "1 where the exporter is in the machine's pid namespace, 0 where it has another: then the driver hides all processes outside of it, and their memory is unattributed. Absent where it cannot be told.",
+);
 static SCRAPES: Family = Family::counter(
     "vram_exporter_scrapes_total",
     Unit::Number,
@@ -95,6 +102,7 @@ pub(super) static SECTION: Section = Section {
         &DROPPED,
         &WORKLOADS_DROPPED,
         &OUT_OF_SIGHT,
+        &HOST_PIDS,
         &SCRAPES,
     ],
 };
@@ -119,6 +127,8 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
             (Labels::default().and("source", source.label()).and("reason", reason.label()), count as f64)
         }),
     );
+    let host_pids = itself.settings.host_pid_namespace;
+    out.add(&HOST_PIDS, host_pids.map(|sees| (Labels::default(), f64::from(sees))));
     lanes(itself.vitals, out);
     out.add(
         &SAMPLE_AGE,

@@ -76,6 +76,8 @@ def namespaces(setup, results):
         print("\n".join(rows), file=sys.stderr)
         named = [row for row in rows if 'process="' in row or "gpu_workload" in row]
         results.check("a process of another pid namespace has no owner", f"{len(named)} series with a name", "0", not named)
+        told = "vram_exporter_host_pid_namespace 0" in text.stdout and "--pid=host" in text.stderr
+        results.check("the exporter says that it has a pid namespace of its own", "in a metric and in the log" if told else "no", "in a metric and in the log", told)
         results.note("what the driver lists there", "; ".join(row[:120] for row in rows) or "nothing")
         with Exporter(setup, "namespaces") as exporter:
             time.sleep(1.5)

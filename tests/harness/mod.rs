@@ -96,9 +96,9 @@ impl Machine {
         let mut command = bare(&[]);
         command
             .arg(format!("--nvml.library={}", self.library.display()))
-            .arg(format!("--path.procfs={}", self.procfs().display()))
             .args(flags)
-            // As a variable, so that a test's flag wins over it.
+            // As variables, so that a test's flag wins over them.
+            .env("VRAM_EXPORTER_PATH_PROCFS", self.procfs())
             .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
             .envs(self.environment());
         command

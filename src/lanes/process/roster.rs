@@ -67,13 +67,29 @@ impl Roster {
         }
     }
 
-    /// Folds lists that were read at `now`: the last one is what is on the GPU, the earlier ones are known to peaks only.
+    /// Ends the process that had the entry's pid before, where that was another one, and says whether it was. The list
+    /// that brought the entry may still tell the former one's memory.
+    pub(super) fn end_former(&mut self, entry: &Listed, identity: &Identity, now: Instant) -> bool {
+        let former = |track: &&mut Track| {
+            let known = track.start != StartTime::Unknown && identity.start != StartTime::Unknown;
+            track.ended.is_none() && track.pid == entry.pid && known && track.start != identity.start
+        };
+        let mut reused = false;
+        for track in self.tracks.iter_mut().filter(former) {
+            track.end(now);
+            reused = true;
+        }
+        reused
+    }
+
+    /// Folds lists that were read at `now`: the last one is what is on the GPU, with who has each pid; the earlier ones
+    /// are known to peaks only.
     pub(super) fn fold(
         &mut self,
         (entries, earlier): (&[Listed], &[Vec<Listed>]),
+        identities: &[Identity],
         gpu: &Gpu,
         now: Instant,
-        mut identify: impl FnMut(u32) -> Identity,
     ) {
         let mut seen = HashSet::with_capacity(entries.len());
         let before = self.tracks.len();
@@ -81,8 +97,7 @@ impl Roster {
         for track in &mut self.tracks {
             track.before.clone_from(&track.owner.workload);
         }
-        for entry in entries {
-            let identity = identify(entry.pid);
+        for (entry, identity) in entries.iter().zip(identities.iter().cloned()) {
             let index = self.track(entry, identity, now);
             seen.insert(index);
             self.tracks[index].see(entry, gpu, now);
@@ -337,7 +352,7 @@ mod tests {
     }
 
     fn fold(roster: &mut Roster, entries: &[Listed], now: Instant, identity: &Identity) {
-        roster.fold((entries, &[]), &Gpu::default(), now, |_| identity.clone());
+        roster.fold((entries, &[]), &vec![identity.clone(); entries.len()], &Gpu::default(), now);
     }
 
     fn only(roster: &mut Roster, now: Instant) -> Process {
@@ -357,6 +372,17 @@ mod tests {
         assert_eq!((of("serve.py").used, of("serve.py").peak), (Some(5 * MIB), Some(5 * MIB)));
         assert_eq!((of("train.py").used, of("train.py").peak), (None, Some(900 * MIB)));
         assert!(!of("train.py").alive && of("serve.py").alive);
+    }
+
+    #[test]
+    fn a_list_from_before_a_pid_passed_on_is_not_believed() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+        assert!(!roster.end_former(&listed(7, 900 * MIB), &named(1, "train.py"), start));
+        assert!(!roster.end_former(&listed(7, 900 * MIB), &unseen(), start), "who cannot be seen is nobody else");
+        assert!(roster.end_former(&listed(7, 900 * MIB), &named(2, "serve.py"), start));
+        assert!(!only(&mut roster, start).alive);
+        assert!(!roster.end_former(&listed(7, 5 * MIB), &named(2, "serve.py"), start), "once is enough");
     }
 
     #[test]
@@ -414,7 +440,8 @@ mod tests {
     fn the_cap_keeps_the_largest_and_sums_the_rest() {
         let (start, mut roster) = (Instant::now(), roster(2));
         let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
-        roster.fold((&entries, &[]), &Gpu::default(), start, |pid| named(u64::from(pid), "job"));
+        let identities: Vec<_> = (1..=5).map(|start| named(start, "job")).collect();
+        roster.fold((&entries, &[]), &identities, &Gpu::default(), start);
         let (shown, other) = roster.show(start);
         assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
         assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
@@ -426,7 +453,7 @@ mod tests {
         let (start, mut roster) = (Instant::now(), roster(256));
         for round in 0..10_000_u32 {
             let now = start + Duration::from_millis(360) * round;
-            roster.fold((&[listed(round, MIB)], &[]), &Gpu::default(), now, |pid| named(u64::from(pid), "short"));
+            fold(&mut roster, &[listed(round, MIB)], now, &named(u64::from(round), "short"));
         }
         assert!(roster.tracks.len() <= 257, "{}", roster.tracks.len());
     }
