@@ -184,7 +184,7 @@ fn short_processes_by_the_hundred_leave_a_bounded_number_of_series() {
         }
         (pids.len() >= 300).then_some(())
     });
-    let without = machine.once(&["--process.series=false"]);
-    assert!(without.series.iter().all(|s| s.label("pid").is_none() && !s.name.starts_with("gpu_process_")));
-    assert!(without.all("gpu_workload_memory_peak_bytes").count() > 0);
+    let without = machine.export(&["--process.series=false"]);
+    let scrape = without.scrape_until("workloads", |s| s.all("gpu_workload_memory_peak_bytes").count() > 0);
+    assert!(scrape.series.iter().all(|s| s.label("pid").is_none() && !s.name.starts_with("gpu_process_")));
 }
