@@ -1,0 +1,94 @@
+//! What it costs to learn who 128 processes are, against this machine's own `/proc`: when they are new, when they are known,
+//! and, as the measure beside them in the same run, when one file of each is read and nothing is made of it.
+//!
+//! `cargo bench --bench attribution`. It starts 128 processes that sleep, and ends them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints its figures and stops where it cannot go on"
+)]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vram_exporter::attribution::{Attribution, Settings, StartTime};
+use vram_exporter::faults::Faults;
+use vram_exporter::snapshot::Snapshot;
+
+const PROCESSES: usize = 128;
+const ROUNDS: usize = 41;
+
+/// Children that are ended with this.
+struct Crowd(Vec<Child>);
+
+impl Crowd {
+    fn start() -> Self {
+        let sleeper = || Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        Self((0..PROCESSES).map(|_| sleeper()).collect())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn attribution() -> Attribution {
+    let settings = Settings { procfs: "/proc".into(), passwd: Some("/etc/passwd".into()), command_line: false };
+    Attribution::new(settings, Snapshot::new(), Arc::new(Faults::default()))
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    work();
+    begin.elapsed()
+}
+
+fn report(what: &str, mut rounds: Vec<Duration>, beside: Duration) -> Duration {
+    rounds.sort();
+    let (median, worst) = (rounds[rounds.len() / 2], rounds[rounds.len() - 1]);
+    let each = median.as_secs_f64() * 1e6 / PROCESSES as f64;
+    let ratio = if beside.is_zero() { 1.0 } else { median.as_secs_f64() / beside.as_secs_f64() };
+    println!("{what:<44} {median:>12.3?} {worst:>12.3?} {each:>9.2} us {ratio:>7.2}");
+    median
+}
+
+fn main() {
+    let crowd = Crowd::start();
+    let pids: Vec<u32> = crowd.0.iter().map(Child::id).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let (mut read, mut new, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        read.push(timed(|| {
+            for pid in &pids {
+                std::hint::black_box(std::fs::read(format!("/proc/{pid}/stat")).unwrap());
+            }
+        }));
+        let mut attribution = attribution();
+        new.push(timed(|| {
+            for &pid in &pids {
+                assert_ne!(attribution.identify(pid).start, StartTime::Unknown);
+            }
+            attribution.sweep();
+        }));
+        known.push(timed(|| {
+            for &pid in &pids {
+                assert_ne!(attribution.identify(pid).start, StartTime::Unknown);
+            }
+            attribution.sweep();
+        }));
+    }
+    println!(
+        "{PROCESSES} processes, {ROUNDS} rounds in turn {:>20} {:>12} {:>12} {:>7}",
+        "median", "worst", "each", "ratio"
+    );
+    let beside = report("reading stat of each", read, Duration::ZERO);
+    report("new: name, user, start, place, workload", new, beside);
+    report("known: that it still lives, its names", known, beside);
+}
