@@ -1,11 +1,43 @@
 //! The API server: the containers of this node's pods, listed and then watched.
+//!
+//! Invariants: only `GET /api/v1/pods` of this node is ever asked. A name is published as the server gave it or not at
+//! all, and stays while the server does not answer. A list is taken whole or not; whenever an event may have been lost,
+//! all pods are listed anew. What is read, kept and waited for is bounded.
+
+mod bounded;
+mod connection;
+mod error;
+mod gate;
+mod names;
+mod pause;
+mod pod;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::faults::Faults;
-use crate::snapshot::Snapshot;
+use futures_util::{FutureExt, Stream, StreamExt};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use crate::faults::{Faults, Source};
+use crate::snapshot::{Pods, Snapshot};
+
+use error::Error;
+use names::Names;
+use pause::Backoff;
+use pod::Pod;
+
+/// How long changes are gathered before they are published together.
+const GATHER: Duration = Duration::from_millis(100);
+/// After so many seconds the server ends a watch, and 5 s later it is held for dead (kube adds them); the next one
+/// follows.
+const WATCH_SECONDS: u32 = 60;
+/// The longest time between two looks at what is due.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Whom to ask, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +46,7 @@ pub struct Settings {
     pub server: Server,
     /// This node's name: only its pods are asked for.
     pub node: String,
-    /// How long connecting, and listing all pods, may take.
+    /// How long connecting, the beginning of an answer, and listing all pods, may take.
     pub timeout: Duration,
 }
 
@@ -29,13 +61,187 @@ pub enum Server {
         url: String,
         /// A file with a bearer token, read again as it changes.
         token_file: Option<PathBuf>,
-        /// A PEM file with the certificates to trust; the system's are not.
+        /// A PEM file with the certificates to trust; the system's are not. Without it the system's are trusted, and
+        /// nobody where the system has none.
         ca_file: Option<PathBuf>,
     },
 }
 
-/// Follows the pods of this node for ever.
+/// Follows the pods of this node for ever. What fails is a fault, and is tried again.
 pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
-    let _ = (settings, snapshot, faults);
-    std::future::pending().await
+    let mut follower = Follower { settings, snapshot, faults, names: Names::default(), publish: None, up: false };
+    follower.publish();
+    let (watching, mut backoff) = (Arc::new(Notify::new()), Backoff::default());
+    loop {
+        let error = match connection::open(&follower.settings, &watching) {
+            Ok(client) => follower.attend(client, &watching, &mut backoff).await,
+            Err(error) => error,
+        };
+        follower.endure(&error, &mut backoff).await;
+    }
+}
+
+struct Follower {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    names: Names,
+    /// When to publish what changed; `None` where nothing did.
+    publish: Option<Instant>,
+    up: bool,
+}
+
+/// A list that is not complete yet.
+struct Listing {
+    pods: Vec<Pod>,
+    deadline: Instant,
+}
+
+impl Listing {
+    fn begin(timeout: Duration) -> Self {
+        Self { pods: Vec::new(), deadline: Instant::now() + timeout }
+    }
+}
+
+impl Follower {
+    /// Lists and watches with one client, until all has to begin anew.
+    async fn attend(&mut self, client: Client, watching: &Notify, backoff: &mut Backoff) -> Error {
+        let mut events = pin!(watcher::watcher(Api::<Pod>::all(client), self.selection()));
+        let (mut listing, mut listed) = (None, false);
+        loop {
+            let event = match self.next(&mut events, watching, &listing).await {
+                Ok(Some(event)) => self.take(event, &mut listing),
+                Ok(None) => {
+                    self.rise(listed);
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            listed |= matches!(event, Ok(true));
+            let Err(error) = event else { continue };
+            match error {
+                // A list cannot be too old: something else is wrong.
+                Error::Gone if !listed => return Error::Refused { code: 410, text: error.to_string() },
+                _ if !listed || !error.leaves_the_watch() => return error,
+                // kube goes on from the version that it saw last.
+                _ => self.endure(&error, backoff).await,
+            }
+            let _ = watching.notified().now_or_never();
+        }
+    }
+
+    /// This node's pods. With version 0 and no limit the server answers from its own memory, where it finds them by
+    /// node; anything else makes it read every pod of the cluster. An older state than the last is then possible, and
+    /// does no harm: an id keeps its names, and the watch goes on from that state.
+    fn selection(&self) -> watcher::Config {
+        let node = format!("spec.nodeName={}", self.settings.node);
+        let config = watcher::Config::default().fields(&node).timeout(WATCH_SECONDS).any_semantic();
+        watcher::Config { page_size: None, ..config }
+    }
+
+    /// The next event; `None` when a watch has begun. Meanwhile does what is due.
+    async fn next(
+        &mut self,
+        events: &mut (impl Stream<Item = watcher::Result<Event<Pod>>> + Unpin),
+        watching: &Notify,
+        listing: &Option<Listing>,
+    ) -> Result<Option<Event<Pod>>, Error> {
+        loop {
+            let deadline = listing.as_ref().map(|listing| listing.deadline);
+            let due = deadline.map_or(self.due(), |deadline| deadline.min(self.due()));
+            tokio::select! {
+                biased;
+                () = watching.notified() => return Ok(None),
+                () = sleep_until(due.into()) => self.settle(),
+                event = events.next() => return match event {
+                    Some(event) => event.map(Some).map_err(Error::from),
+                    None => Err(Error::Connection("the watch has ended".to_owned())),
+                },
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(Error::Timeout(self.settings.timeout));
+            }
+        }
+    }
+
+    /// Takes an event. True at the end of a list.
+    fn take(&mut self, event: Event<Pod>, listing: &mut Option<Listing>) -> Result<bool, Error> {
+        let now = Instant::now();
+        match event {
+            Event::Init => *listing = Some(Listing::begin(self.settings.timeout)),
+            Event::InitApply(pod) => {
+                listing.get_or_insert_with(|| Listing::begin(self.settings.timeout)).pods.push(pod)
+            }
+            Event::InitDone => {
+                let pods = listing.take().map(|listing| listing.pods).unwrap_or_default();
+                self.names.replace(&pods, now)?;
+                self.up = true;
+                self.publish();
+                return Ok(true);
+            }
+            Event::Apply(pod) => self.names.put(&pod, now)?,
+            Event::Delete(pod) => self.names.remove(&pod, now)?,
+        }
+        self.gather(now);
+        Ok(false)
+    }
+
+    /// Counts what went wrong and waits, during which names are still forgotten in time.
+    async fn endure(&mut self, error: &Error, backoff: &mut Backoff) {
+        let pause = backoff.next(Instant::now());
+        if let Error::Gone = error {
+            tracing::debug!(
+                "the API server keeps no history that reaches back to the last event: all pods are listed anew"
+            );
+        } else {
+            self.faults.report(Source::KubernetesApi, error.reason(), None, error);
+            self.up = false;
+            self.publish();
+        }
+        let until = Instant::now() + if let Error::Busy { after, .. } = error { pause.max(*after) } else { pause };
+        while Instant::now() < until {
+            sleep_until(self.due().min(until).into()).await;
+            self.settle();
+        }
+    }
+
+    /// A watch has begun: the server answers again.
+    fn rise(&mut self, listed: bool) {
+        if listed && !self.up {
+            self.up = true;
+            self.publish();
+        }
+    }
+
+    /// When something is to be done next.
+    fn due(&self) -> Instant {
+        let idle = Instant::now() + IDLE;
+        [self.publish, self.names.due()].into_iter().flatten().fold(idle, Instant::min)
+    }
+
+    /// Does what is due.
+    fn settle(&mut self) {
+        let now = Instant::now();
+        self.names.forget(now);
+        self.gather(now);
+        if self.publish.is_some_and(|at| at <= now) {
+            self.publish();
+        }
+    }
+
+    /// Sees to it that a change is published, with those that follow soon.
+    fn gather(&mut self, now: Instant) {
+        if self.names.take_change() {
+            self.publish.get_or_insert(now + GATHER);
+        }
+    }
+
+    fn publish(&mut self) {
+        let changed = self.names.take_change() | self.publish.take().is_some();
+        let containers = match changed {
+            true => Arc::new(self.names.shown()),
+            false => self.snapshot.pods.load().containers.clone(),
+        };
+        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.up), containers }));
+    }
 }

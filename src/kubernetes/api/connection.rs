@@ -1,0 +1,54 @@
+//! A client for the API server, made of the settings and of nothing else: no kubeconfig, no command that prints a
+//! token, no proxy from the environment, no retries that nobody counts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::client::ClientBuilder;
+use kube::config::InClusterError;
+use kube::{Client, Config};
+use tokio::sync::Notify;
+
+use super::error::{Error, innermost};
+use super::gate::{Gate, GateLayer};
+use super::{Server, Settings};
+
+/// Makes a client. Nothing is connected yet; `watching` rings when a watch begins.
+pub(super) fn open(settings: &Settings, watching: &Arc<Notify>) -> Result<Client, Error> {
+    // The gate reads the token at every question, so that a new one holds at once.
+    let (mut config, token_file) = match &settings.server {
+        Server::InCluster => {
+            let mut config = Config::incluster_env().map_err(|error| no_service_account(&error))?;
+            let token_file = config.auth_info.token_file.take().map(PathBuf::from);
+            (config, token_file)
+        }
+        Server::At { url, token_file, ca_file } => (at(url, ca_file.as_deref())?, token_file.clone()),
+    };
+    // The gate gives up first; this ends a connection that is made in the background.
+    config.connect_timeout = Some(settings.timeout.saturating_mul(2));
+    config.default_retry = false;
+    let gate = Gate::new(token_file, settings.timeout, watching.clone());
+    let builder = ClientBuilder::try_from(config).map_err(|error| Error::NoTrust(innermost(&error)))?;
+    Ok(builder.with_layer(&GateLayer(Arc::new(gate))).build())
+}
+
+fn at(url: &str, ca_file: Option<&Path>) -> Result<Config, Error> {
+    let url: hyper::Uri = url.parse().map_err(|error: hyper::http::uri::InvalidUri| Error::Url(error.to_string()))?;
+    // Without TLS there is nobody to trust, and the system's certificates need not be read for it.
+    let plain = url.scheme_str() == Some("http");
+    let mut config = Config::new(url);
+    if let Some(path) = ca_file {
+        // kube says what is wrong with the file, but not which one it is.
+        std::fs::File::open(path).map_err(|e| Error::file(path, "the certificates to trust", &e))?;
+        config.root_cert_file = Some(path.to_owned());
+    }
+    config.root_cert = (plain || ca_file.is_some()).then(Vec::new);
+    Ok(config)
+}
+
+fn no_service_account(error: &InClusterError) -> Error {
+    match error {
+        InClusterError::ParseCertificates(_) => Error::NoTrust(innermost(error)),
+        _ => Error::NoServiceAccount(error.to_string()),
+    }
+}
