@@ -1,0 +1,72 @@
+{{/* What the values make of the exporter's configuration and of the host's folders that it sees, all of them read-only. */}}
+
+{{- define "vram-exporter.env" -}}
+{{- if .Values.kubernetes.apiAccess }}
+- name: VRAM_EXPORTER_KUBERNETES_NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+- name: VRAM_EXPORTER_KUBERNETES_API_SERVER
+  value: in-cluster
+{{- end }}
+{{- if .Values.kubernetes.podResources.enabled }}
+- name: VRAM_EXPORTER_KUBERNETES_POD_RESOURCES
+  value: /var/lib/kubelet/pod-resources/kubelet.sock
+{{- end }}
+{{- if .Values.driver.hostPath }}
+{{- if .Values.runtimeClassName }}
+{{- fail "driver.hostPath and runtimeClassName both bring a driver: set runtimeClassName to \"\"" }}
+{{- end }}
+- name: VRAM_EXPORTER_NVML_LIBRARY
+  value: /host/driver/libnvidia-ml.so.1
+{{- end }}
+{{- if .Values.hostUsers }}
+- name: VRAM_EXPORTER_PATH_PASSWD
+  value: /host/passwd
+{{- end }}
+{{- range $key, $value := .Values.config }}
+- name: VRAM_EXPORTER_{{ $key | upper | replace "." "_" | replace "-" "_" }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "vram-exporter.volumeMounts" -}}
+{{- if .Values.kubernetes.podResources.enabled }}
+- name: pod-resources
+  mountPath: /var/lib/kubelet/pod-resources
+  readOnly: true
+{{- end }}
+{{- if .Values.driver.hostPath }}
+- name: driver
+  mountPath: /host/driver
+  readOnly: true
+{{- end }}
+{{- if .Values.hostUsers }}
+- name: passwd
+  mountPath: /host/passwd
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "vram-exporter.volumes" -}}
+{{- if .Values.kubernetes.podResources.enabled }}
+# The folder and not the socket: a kubelet that starts again makes a new one.
+- name: pod-resources
+  hostPath:
+    path: {{ .Values.kubernetes.podResources.hostPath }}
+    type: Directory
+{{- end }}
+{{- if .Values.driver.hostPath }}
+# The folder and not the file: an upgraded driver brings a new file.
+- name: driver
+  hostPath:
+    path: {{ .Values.driver.hostPath }}
+    type: Directory
+{{- end }}
+{{- if .Values.hostUsers }}
+- name: passwd
+  hostPath:
+    path: /etc/passwd
+    type: File
+{{- end }}
+{{- end }}
