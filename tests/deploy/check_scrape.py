@@ -1,0 +1,124 @@
+"""Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with a label of the
+exporter, so that `namespace`, `pod` and `container` in its series name the pod that holds the memory."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+import scenarios
+
+FOLDER = scenarios.ROOT / "deploy/prometheus"
+# One pod of the DaemonSet, as Prometheus finds it.
+DISCOVERED = {
+    "__meta_kubernetes_namespace": "vram-exporter",
+    "__meta_kubernetes_pod_name": "vram-exporter-x2x4z",
+    "__meta_kubernetes_pod_container_name": "vram-exporter",
+    "__meta_kubernetes_pod_container_port_name": "metrics",
+    "__meta_kubernetes_pod_node_name": "gpu-node-1",
+    "__meta_kubernetes_pod_phase": "Running",
+    "__meta_kubernetes_pod_label_app_kubernetes_io_name": "vram-exporter",
+}
+# What the Prometheus operator puts before a PodMonitor's own relabelings.
+OPERATOR = [
+    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+    {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
+    {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
+    {"target_label": "job", "replacement": "vram-exporter/vram-exporter"},
+    {"target_label": "endpoint", "replacement": "metrics"},
+]
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise SystemExit(f"promtool {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def target_labels(job, relabelings):
+    """The labels that Prometheus gives to the target, found out by promtool."""
+    static = [{"targets": ["10.1.2.3:9836"], "labels": DISCOVERED}]
+    text = {"scrape_configs": [{"job_name": job, "static_configs": static, "relabel_configs": relabelings}]}
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        yaml.safe_dump(text, file)
+        file.flush()
+        # promtool waits so long for discovery, which a static target has no need of.
+        found = json.loads(promtool("check", "service-discovery", file.name, job, "--timeout=1s"))
+    if len(found) != 1 or not found[0].get("labels"):
+        raise SystemExit(f"{job}: the pod is not a target: {found}")
+    return {name: value for name, value in found[0]["labels"].items() if not name.startswith("__")}
+
+
+def snake(relabeling):
+    return {re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), key): value for key, value in relabeling.items()}
+
+
+def exporter_labels():
+    """Every label that a family of docs/metrics.md bears, and those of a workload."""
+    text = (scenarios.ROOT / "docs/metrics.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    found = {label for row in rows for cell in row[2:-1] for label in re.findall(r"`([a-z_]+)`", cell)}
+    return found | {"gpu", "uuid", "process", "namespace", "pod", "container", "workload", "kind"}
+
+
+def jobs():
+    """Name, target labels and honor_labels of each way to be scraped in a cluster."""
+    config = yaml.safe_load((FOLDER / "kubernetes.yml").read_text())
+    [job] = config["scrape_configs"]
+    [discovery] = job["kubernetes_sd_configs"]
+    if discovery["role"] != "pod":
+        raise SystemExit("kubernetes.yml: the labels below are those of the role pod")
+    yield "kubernetes.yml", target_labels(job["job_name"], job["relabel_configs"]), job["honor_labels"]
+    everything = (scenarios.kustomizations() or []) + list(scenarios.releases())
+    for scenario in everything:
+        for item in scenario.objects:
+            if item["kind"] == "PodMonitor":
+                [endpoint] = item["spec"]["podMetricsEndpoints"]
+                relabelings = OPERATOR + [snake(entry) for entry in endpoint["relabelings"]]
+                yield f"{scenario.name}, PodMonitor", target_labels("monitor", relabelings), endpoint["honorLabels"]
+
+
+def static_problems():
+    """The plain files as promtool reads them, without the block that Debian's promtool does not know."""
+    for file in sorted(FOLDER.glob("*.yml")):
+        config = yaml.safe_load(file.read_text())
+        for job in config["scrape_configs"]:
+            if job.pop("kubernetes_sd_configs", None):
+                job["static_configs"] = [{"targets": ["10.1.2.3:9836"]}]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as checked:
+            yaml.safe_dump(config, checked)
+            checked.flush()
+            promtool("check", "config", checked.name)
+    plain, demo, cluster = (
+        yaml.safe_load((FOLDER / name).read_text())["scrape_configs"][0] for name in ("scrape.yml", "compose.yml", "kubernetes.yml")
+    )
+    for job in (plain, demo, cluster):
+        for key in ("static_configs", "kubernetes_sd_configs", "relabel_configs"):
+            job.pop(key, None)
+    if not plain == demo == cluster:
+        yield "the jobs of scrape.yml, compose.yml and kubernetes.yml differ in more than their targets"
+
+
+def main():
+    own = exporter_labels()
+    found = list(static_problems())
+    for name, labels, honor in jobs():
+        print(f"{name}: {labels}")
+        collisions = own & set(labels)
+        if collisions:
+            found.append(f"{name}: {sorted(collisions)} would be renamed to exported_…")
+        if labels.get("instance") != "gpu-node-1" or labels.get("node") != "gpu-node-1":
+            found.append(f"{name}: instance and node are not the node's name")
+        if honor is not False:
+            found.append(f"{name}: honor_labels is {honor}")
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
