@@ -15,6 +15,8 @@ need() { # COMMAND PACKAGE
     command -v "$1" >/dev/null || packages+=("$2")
 }
 need promtool prometheus
+need amtool prometheus-alertmanager
+need systemd-analyze systemd
 need cc gcc
 need curl curl
 need make make
