@@ -55,7 +55,7 @@ version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 say "build with $(rustc --version)"
 begin=$SECONDS
 timeout "$limit" buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs bud --pull-never --format docker \
-    "${mounts[@]}" --build-arg VERSION="$version" --build-arg REVISION="$(git rev-parse HEAD)" --tag "$image" .
+    "${mounts[@]}" --build-arg VERSION="$version" --build-arg REVISION="$(git rev-parse HEAD 2>/dev/null || echo unknown)" --tag "$image" .
 say "built in $((SECONDS - begin)) s"
 
 container=$(engine from --pull-never "$image")
