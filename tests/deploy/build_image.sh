@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the Dockerfile where neither a container engine nor an image registry is at hand, and shows that the image runs as it
-# promises: as its own user, on a root file system that cannot be written, serving the demo. Prints the sizes.
+# Builds the Dockerfile where neither a container engine nor an image registry is at hand, and shows that the image runs
+# as it promises: as its own user, on a root file system that cannot be written, serving the demo. Prints the sizes.
 #
-# The base images are made by debootstrap and committed under the names that the Dockerfile asks for. The toolchain and the
-# downloaded crates of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux,
-# curl, jq, a Rust toolchain, the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the next run.
+# The base images are made by debootstrap and committed under the names that the Dockerfile asks for. The toolchain and
+# the downloaded crates of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap,
+# util-linux, curl, jq, a Rust toolchain, the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the
+# next run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -51,11 +52,13 @@ base "$build_base" "$suite" gcc,libc6-dev,ca-certificates \
 
 mounts=(--volume "$toolchain:/usr/local/rust:ro" --volume "$crates/registry:/usr/local/cargo/registry:rw")
 [ ! -e "$crates/config.toml" ] || mounts+=(--volume "$crates/config.toml:/usr/local/cargo/config.toml:ro")
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 say "build with $(rustc --version)"
 begin=$SECONDS
-timeout "$limit" buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs bud --pull-never --format docker \
-    "${mounts[@]}" --build-arg VERSION="$version" --build-arg REVISION="$(git rev-parse HEAD 2>/dev/null || echo unknown)" --tag "$image" .
+timeout "$limit" buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs bud \
+    --pull-never --format docker "${mounts[@]}" \
+    --build-arg VERSION="$version" --build-arg REVISION="$revision" --tag "$image" .
 say "built in $((SECONDS - begin)) s"
 
 container=$(engine from --pull-never "$image")
@@ -106,5 +109,6 @@ say "serves $(grep -vc '^#' "$work/metrics") series on a read-only root"
 
 bytes() { engine inspect --type image "$1" >/dev/null && engine images --json "$1" | jq -r '.[0].size'; }
 say "image $image: $(bytes "$image"), of which the base $runtime_base: $(bytes "docker.io/library/$runtime_base")"
-say "our files: $(cd "$root" && du --apparent-size --block-size=1 usr/bin/vram-exporter usr/lib/vram-exporter/libnvml_sim.so \
+ours=(usr/bin/vram-exporter usr/lib/vram-exporter/libnvml_sim.so)
+say "our files: $(cd "$root" && du --apparent-size --block-size=1 "${ours[@]}" \
     | awk '{ sum += $1; printf "%s %.1f MiB, ", $2, $1 / 1048576 } END { printf "together %.1f MiB", sum / 1048576 }')"

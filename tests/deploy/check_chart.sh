@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lints the chart strictly with each scenario's values, and shows that values that do not fit are refused with a word about why.
+# Lints the chart strictly with each scenario's values, and shows that values that do not fit are refused with a word
+# about why.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -16,7 +17,10 @@ refused() { # WORDS VALUE...: helm refuses the values, and its words contain the
         echo "helm took $*" >&2
         exit 1
     fi
-    grep -qF -- "$words" <<<"$said" || { printf 'helm refused %s without a word of "%s":\n%s\n' "$*" "$words" "$said" >&2; exit 1; }
+    if ! grep -qF -- "$words" <<<"$said"; then
+        printf 'helm refused %s without a word of "%s":\n%s\n' "$*" "$words" "$said" >&2
+        exit 1
+    fi
     echo "refused: $*"
 }
 refused "Additional property privileged is not allowed" --set privileged=true

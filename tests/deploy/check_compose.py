@@ -1,5 +1,5 @@
-"""Reads the compose files the way a first user meets them: every image is pinned, every mounted path is there, nothing listens
-beyond the machine, and each address in the mounted configurations is a service with that port."""
+"""Reads the compose files the way a first user meets them: every image is pinned, every mounted path is there, nothing
+listens beyond the machine, and each address in the mounted configurations is a service with that port."""
 
 import re
 import sys
@@ -52,7 +52,9 @@ def port_problems(name, service):
 def addresses():
     """Every host and port in the configurations that the services read."""
     config = read(FOLDER / "prometheus/compose.yml")
-    found = [target for job in config["scrape_configs"] for entry in job["static_configs"] for target in entry["targets"]]
+    found = [
+        target for job in config["scrape_configs"] for entry in job["static_configs"] for target in entry["targets"]
+    ]
     for manager in config["alerting"]["alertmanagers"]:
         found += [target for entry in manager["static_configs"] for target in entry["targets"]]
     for file in (ROOT / "grafana/provisioning/datasources").glob("*.yml"):
@@ -61,7 +63,9 @@ def addresses():
 
 
 def reference_problems(services):
-    ports = {name: {str(port).rsplit(":", 1)[1] for port in service.get("ports", [])} for name, service in services.items()}
+    ports = {
+        name: {str(port).rsplit(":", 1)[1] for port in service.get("ports", [])} for name, service in services.items()
+    }
     for address in addresses():
         host, port = address.split(":")
         if port not in ports.get(host, ()):
@@ -70,7 +74,11 @@ def reference_problems(services):
         for other in service.get("depends_on", []):
             if other not in services:
                 yield f"{name} depends on {other}, which is no service"
-    sources = {(FOLDER / source).resolve().relative_to(ROOT).as_posix() for s in services.values() for source, _, _ in mounts(s)}
+    sources = {
+        (FOLDER / source).resolve().relative_to(ROOT).as_posix()
+        for s in services.values()
+        for source, _, _ in mounts(s)
+    }
     if MOUNTED - sources:
         yield f"not mounted: {sorted(MOUNTED - sources)}"
     dashboards = [p["options"]["path"] for p in read(ROOT / "grafana/provisioning/dashboards/files.yml")["providers"]]
@@ -102,7 +110,7 @@ def main():
     found += mount_problems("exporter with GPUs", override["services"]["exporter"])
     known = set(re.findall(r"`(VRAM_EXPORTER_[A-Z_]+)`", (ROOT / "docs/configuration.md").read_text()))
     found += [f"{name} is no key" for name in override["services"]["exporter"]["environment"] if name not in known]
-    print(', '.join(f"{name} ({service['image']})" for name, service in services.items()))
+    print(", ".join(f"{name} ({service['image']})" for name, service in services.items()))
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -1,6 +1,7 @@
-"""Holds every rendered Kubernetes manifest against the schemas of Kubernetes and against what the documentation promises.
+"""Holds every rendered Kubernetes manifest against the schemas of Kubernetes and what the documentation promises.
 
-Invariant: a promise is checked on each scenario of scenarios.py; what a scenario did not choose it must not contain."""
+Invariant: a promise is checked on each scenario of scenarios.py; what a scenario did not choose it must not contain.
+"""
 
 import argparse
 import os
@@ -12,15 +13,11 @@ import kubernetes_validate
 import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 
+import pod_security
 import scenarios
 
 # Kinds that Kubernetes does not know itself. Any other kind without a schema is a mistake.
 CUSTOM = {"PodMonitor"}
-# Pod Security's level "baseline" lets these be added; we add none, but the level is judged as it is written.
-BASELINE_CAPABILITIES = {
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID",
-    "SETPCAP", "SETUID", "SYS_CHROOT",
-}
 
 
 def newest_versions(count):
@@ -41,45 +38,12 @@ def schema_problems(scenario, versions):
                 yield f"{item['kind']} in Kubernetes {version}: {error.message}"
 
 
-def beyond_baseline(annotations, pod):
-    """What Pod Security's level "baseline" would warn about."""
-    found = {key for key in ("hostPID", "hostIPC", "hostNetwork") if pod.get(key)}
-    if any("hostPath" in volume for volume in pod.get("volumes", [])):
-        found.add("hostPath")
-    contexts = [pod.get("securityContext", {})]
-    for container in pod["containers"] + pod.get("initContainers", []):
-        context = container.get("securityContext", {})
-        contexts.append(context)
-        if context.get("privileged"):
-            found.add("privileged")
-        if set(context.get("capabilities", {}).get("add", [])) - BASELINE_CAPABILITIES:
-            found.add("capabilities")
-        if context.get("procMount", "Default") != "Default":
-            found.add("procMount")
-        if any(port.get("hostPort") for port in container.get("ports", [])):
-            found.add("hostPort")
-    for context in contexts:
-        if context.get("seccompProfile", {}).get("type") == "Unconfined":
-            found.add("seccomp")
-        if context.get("appArmorProfile", {}).get("type") == "Unconfined":
-            found.add("appArmor")
-        if "seLinuxOptions" in context:
-            found.add("seLinux")
-        if context.get("windowsOptions", {}).get("hostProcess"):
-            found.add("hostProcess")
-        if context.get("sysctls"):
-            found.add("sysctls")
-    if any(key.startswith("container.apparmor.security.beta.kubernetes.io/") for key in annotations):
-        found.add("appArmor")
-    return found
-
-
 def pod_problems(scenario, annotations, pod):
     if not pod.get("hostPID"):
         yield "hostPID is not set: no other container's process would be seen"
     allowed = {"hostPID"} | ({"hostPath"} if scenario.host_paths else set())
-    if beyond_baseline(annotations, pod) != allowed:
-        yield f"beyond baseline: {sorted(beyond_baseline(annotations, pod))}, allowed {sorted(allowed)}"
+    if pod_security.beyond_baseline(annotations, pod) != allowed:
+        yield f"beyond baseline: {sorted(pod_security.beyond_baseline(annotations, pod))}, allowed {sorted(allowed)}"
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
@@ -100,7 +64,10 @@ def pod_problems(scenario, annotations, pod):
 def container_problems(scenario, container):
     context = container.get("securityContext", {})
     promised = {
-        "privileged": False, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
     }
     if context != promised:
         yield f"security context of the container: {context}"
@@ -148,8 +115,14 @@ def configuration_problems(scenario, exporter):
         for name in sorted(set(environment) - known):
             yield f"{name} is no key of docs/configuration.md"
         if exporter:
-            cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "PATH": os.environ["PATH"]}
-            done = subprocess.run([exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30)
+            cluster = {
+                "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+                "KUBERNETES_SERVICE_PORT": "443",
+                "PATH": os.environ["PATH"],
+            }
+            done = subprocess.run(
+                [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
+            )
             if done.returncode != 0:
                 yield f"--check-config: {(done.stdout + done.stderr).strip()}"
 
@@ -173,13 +146,19 @@ def main():
     if kustomizations is None:
         print("SKIPPED: neither kubectl nor kustomize is in PATH: deploy/kubernetes was not rendered")
     for scenario in (kustomizations or []) + list(scenarios.releases()):
-        problems = [*schema_problems(scenario, versions), *access_problems(scenario), *configuration_problems(scenario, exporter)]
+        problems = [
+            *schema_problems(scenario, versions),
+            *access_problems(scenario),
+            *configuration_problems(scenario, exporter),
+        ]
         pods = list(scenario.pods())
         if len(pods) != 1:
             problems.append(f"{len(pods)} DaemonSets")
         for annotations, pod in pods:
             problems += pod_problems(scenario, annotations, pod)
-        print(f"{'ok' if not problems else 'BAD'}  {scenario.name}: {', '.join(item['kind'] for item in scenario.objects)}")
+        print(
+            f"{'ok' if not problems else 'BAD'}  {scenario.name}: {', '.join(item['kind'] for item in scenario.objects)}"
+        )
         found += [f"{scenario.name}: {problem}" for problem in problems]
     print(f"against Kubernetes {', '.join(versions)}; not known to it: {', '.join(sorted(CUSTOM))}")
     for problem in found:

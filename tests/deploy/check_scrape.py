@@ -1,5 +1,5 @@
-"""Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with a label of the
-exporter, so that `namespace`, `pod` and `container` in its series name the pod that holds the memory."""
+"""Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with one
+of the exporter, so that `namespace`, `pod` and `container` in its series name the pod that holds the memory."""
 
 import json
 import re
@@ -54,7 +54,9 @@ def target_labels(job, relabelings):
 
 
 def snake(relabeling):
-    return {re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), key): value for key, value in relabeling.items()}
+    return {
+        re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), key): value for key, value in relabeling.items()
+    }
 
 
 def exporter_labels():
@@ -94,7 +96,8 @@ def static_problems():
             checked.flush()
             promtool("check", "config", checked.name)
     plain, demo, cluster = (
-        yaml.safe_load((FOLDER / name).read_text())["scrape_configs"][0] for name in ("scrape.yml", "compose.yml", "kubernetes.yml")
+        yaml.safe_load((FOLDER / name).read_text())["scrape_configs"][0]
+        for name in ("scrape.yml", "compose.yml", "kubernetes.yml")
     )
     for job in (plain, demo, cluster):
         for key in ("static_configs", "kubernetes_sd_configs", "relabel_configs"):

@@ -1,6 +1,7 @@
-"""The ways in which the Kubernetes manifests can be chosen, each rendered by the real tool, with what its choices allow.
+"""The ways in which the Kubernetes manifests can be chosen, each rendered by the real tool, with what it may contain.
 
-What is allowed comes from what was chosen (the list of components, the values file) and never from what was rendered."""
+What is allowed comes from what was chosen (the list of components, the values file) and never from what was rendered.
+"""
 
 import os
 import shutil
@@ -78,7 +79,9 @@ def kustomizations():
         )
 
     found = [scenario("base", KUSTOMIZE / "base", [])]
-    found += [scenario(f"overlay {name}", KUSTOMIZE / "overlays" / name, parts) for name, parts in sorted(OVERLAYS.items())]
+    found += [
+        scenario(f"overlay {name}", KUSTOMIZE / "overlays" / name, parts) for name, parts in sorted(OVERLAYS.items())
+    ]
     sets = {component: [component] for component in BRINGS}
     sets["all with a host driver"] = sorted(set(BRINGS) - {"gke-device-injector", "default-runtime"})
     sets["all with an injector"] = sorted(set(BRINGS) - {"driver-hostpath", "default-runtime", "without-api"})
