@@ -66,8 +66,8 @@ root=$(engine mount "$container")
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 pid=
 finish() {
-    # The command below is the first process of its own pid namespace: its end ends everything in it.
-    [ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null || true
+    # unshare waits deaf to TERM; its own end ends everything in the pid namespace.
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
     [ -z "$pid" ] || wait "$pid" 2>/dev/null || true
     engine rm "$container" >/dev/null
 }
@@ -106,6 +106,12 @@ grep -q '^gpu_memory_used_bytes{' "$work/metrics"
 exporter=$(pgrep --parent "$pid")
 say "runs as $(awk '/^Uid:|^Gid:|^CapEff:|^NoNewPrivs:/ { printf "%s %s  ", $1, $2 }' "/proc/$exporter/status")"
 say "serves $(grep -vc '^#' "$work/metrics") series on a read-only root"
+kill -TERM "$exporter"
+status=0
+wait "$pid" || status=$?
+pid=
+[ "$status" -eq 0 ] || { echo "exit code $status after SIGTERM" >&2; cat "$work/demo.log" >&2; exit 1; }
+say "ends when asked to"
 
 bytes() { engine inspect --type image "$1" >/dev/null && engine images --json "$1" | jq -r '.[0].size'; }
 say "image $image: $(bytes "$image"), of which the base $runtime_base: $(bytes "docker.io/library/$runtime_base")"
