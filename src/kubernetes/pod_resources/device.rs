@@ -1,0 +1,115 @@
+//! The ids by which device plugins hand out NVIDIA GPUs: which GPU or MIG device is meant, and which share of it.
+//!
+//! Invariant: an id that can mean something else is not believed. A whole UUID means the same whoever says it; a bare
+//! number is anything, so it counts only for resources that NVIDIA's plugin names.
+
+use crate::snapshot::{AllocatedDevice, DeviceName};
+
+/// The longest id that is read, in bytes.
+const LONGEST_ID: usize = 256;
+/// The longest name of a resource, in bytes: a domain of 253, a slash and a name of 63.
+const LONGEST_RESOURCE: usize = 317;
+
+/// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which.
+///
+/// HAMi's and Volcano's `GPU-<uuid>-<n>` and gpushare's `GPU-<uuid>-_-<n>` are such: there a scheduler picks the GPU and the
+/// kubelet's pick is only counted, so that the two can differ.
+pub(super) fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
+    if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
+        return None;
+    }
+    let own = resource.strip_prefix("nvidia.com/");
+    let (device, replica) = match id.split_once("::") {
+        Some((device, replica)) => (device, Some(number(replica)?)),
+        None => (id, None),
+    };
+    let (device, replica) = match (by_uuid(device), own) {
+        (Some(device), _) => (device, replica),
+        (None, Some(_)) if device.starts_with("nvidia") && replica.is_none() => by_file(device)?,
+        (None, Some(name)) if is_plugin_name(name) => (by_index(device)?, replica),
+        _ => return None,
+    };
+    Some(AllocatedDevice { resource: resource.to_owned(), device, replica: replica.map(|replica| replica.to_string()) })
+}
+
+/// Orders devices, so that two answers of the same content are equal: the kubelet gives them in any order.
+pub(super) fn order(device: &AllocatedDevice) -> impl Ord {
+    let (kind, uuid, numbers) = match &device.device {
+        DeviceName::Gpu(uuid) => (0, uuid.as_str(), (0, None)),
+        DeviceName::Mig(uuid) => (1, uuid.as_str(), (0, None)),
+        DeviceName::Minor { minor, gpu_instance } => (2, "", (*minor, *gpu_instance)),
+        DeviceName::Index { gpu, mig } => (3, "", (*gpu, *mig)),
+        DeviceName::Instance { gpu, gpu_instance, compute_instance } => {
+            (4, gpu.as_str(), (*gpu_instance, Some(*compute_instance)))
+        }
+    };
+    (device.resource.as_str(), kind, uuid, numbers, device.replica.as_deref())
+}
+
+/// `GPU-<uuid>`, `MIG-<uuid>`, `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`.
+fn by_uuid(id: &str) -> Option<DeviceName> {
+    if let Some(old) = id.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-")) {
+        let (gpu, instances) = old.split_once('/')?;
+        let (gpu_instance, compute_instance) = instances.split_once('/')?;
+        uuid(gpu.strip_prefix("GPU-")?)?;
+        return Some(DeviceName::Instance {
+            gpu: gpu.to_owned(),
+            gpu_instance: number(gpu_instance)?,
+            compute_instance: number(compute_instance)?,
+        });
+    }
+    let (kind, rest) = id.split_at_checked(4)?;
+    uuid(rest)?;
+    match kind {
+        "GPU-" => Some(DeviceName::Gpu(id.to_owned())),
+        "MIG-" => Some(DeviceName::Mig(id.to_owned())),
+        _ => None,
+    }
+}
+
+/// `nvidia<minor>`, `nvidia<minor>/gi<GPU instance>`, and either with `/vgpu<share>`.
+fn by_file(id: &str) -> Option<(DeviceName, Option<u32>)> {
+    let mut parts = id.strip_prefix("nvidia")?.split('/').peekable();
+    let minor = number(parts.next()?)?;
+    let mut part = |prefix| match parts.peek().and_then(|part| part.strip_prefix(prefix)) {
+        Some(digits) => {
+            parts.next();
+            number(digits).map(Some)
+        }
+        None => Some(None),
+    };
+    let gpu_instance = part("gi")?;
+    let replica = part("vgpu")?;
+    parts.next().is_none().then_some((DeviceName::Minor { minor, gpu_instance }, replica))
+}
+
+/// `<GPU>`, `<GPU>:<MIG device>`.
+fn by_index(id: &str) -> Option<DeviceName> {
+    let (gpu, mig) = match id.split_once(':') {
+        Some((gpu, mig)) => (gpu, Some(number(mig)?)),
+        None => (id, None),
+    };
+    Some(DeviceName::Index { gpu: number(gpu)?, mig })
+}
+
+/// Whether NVIDIA's plugin gives resources such a name, after `nvidia.com/`. Its KubeVirt plugin names them after the
+/// product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
+fn is_plugin_name(name: &str) -> bool {
+    name == "gpu" || ["gpu.", "gpu-", "mig-"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Only the way a number is printed: no sign, no leading zero.
+fn number(digits: &str) -> Option<u32> {
+    let plain = digits == "0" || !digits.starts_with(['0', '+']);
+    digits.parse().ok().filter(|_| plain)
+}
+
+/// Hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+fn uuid(text: &str) -> Option<()> {
+    let hyphen = |at| matches!(at, 8 | 13 | 18 | 23);
+    let fits = |(at, byte): (usize, u8)| if hyphen(at) { byte == b'-' } else { byte.is_ascii_hexdigit() };
+    (text.len() == 36 && text.bytes().enumerate().all(fits)).then_some(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Why there is no answer from the kubelet, and the way out.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+use crate::faults::Reason;
+
+/// How much of a server's own words is repeated, in characters.
+const MOST_WORDS: usize = 200;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Nothing is at the path.
+    #[error(
+        "there is no socket at {}: mount the host's folder there, or leave kubernetes.pod-resources unset",
+        socket.display()
+    )]
+    Absent { socket: PathBuf, source: io::Error },
+    /// The operating system does not let the exporter connect.
+    #[error(
+        "no permission to connect to {}: the kubelet lets only root connect, so run as user 0, without capabilities",
+        socket.display()
+    )]
+    Forbidden { socket: PathBuf, source: io::Error },
+    /// Nobody listens.
+    #[error("cannot connect to {}: is the kubelet running?", socket.display())]
+    Closed { socket: PathBuf, source: io::Error },
+    /// The connection ended before the answer, or is not one to a gRPC server.
+    #[error("the connection to {} broke: is it the kubelet that listens there?", socket.display())]
+    Broken { socket: PathBuf, source: Lost },
+    /// No answer in time.
+    #[error("no answer from {} within {limit:?}: is the kubelet busy, or kubernetes.timeout too short?", socket.display())]
+    Late { socket: PathBuf, limit: Duration },
+    /// An answer that is not in the form that it should have.
+    #[error("the answer from {} cannot be understood", socket.display())]
+    Malformed { socket: PathBuf, source: Malformed },
+    /// The server says no.
+    #[error("the server at {} answers {code:?} ({words}): is it a kubelet of version 1.20 or newer?", socket.display())]
+    Refused { socket: PathBuf, code: Code, words: String },
+}
+
+/// What is wrong with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    /// A field is longer than what is there.
+    #[error("it ends within a field")]
+    Cut,
+    /// No protobuf, or another type than the field has.
+    #[error("it is no message of the pod-resources service")]
+    Form,
+    /// A name is not UTF-8.
+    #[error("a text in it is not UTF-8")]
+    Text,
+    /// More devices than are kept.
+    #[error("it names more GPUs than any node has")]
+    Crowd,
+    /// Longer than what is read.
+    #[error("it is longer than 16 MiB")]
+    Long,
+    /// The gRPC library gave up on it.
+    #[error("its headers are no gRPC")]
+    Headers,
+}
+
+/// What HTTP/2 met, by its causes alone: what stands around them says nothing.
+#[derive(Debug)]
+pub(super) struct Lost(Box<dyn StdError + Send + Sync>);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HTTP/2 failed")
+    }
+}
+
+impl StdError for Lost {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
+
+impl Error {
+    /// What the operating system said to a connection.
+    pub(super) fn connecting(socket: &Path, source: io::Error) -> Self {
+        let socket = socket.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Absent { socket, source },
+            io::ErrorKind::PermissionDenied => Self::Forbidden { socket, source },
+            _ => Self::Closed { socket, source },
+        }
+    }
+
+    /// What HTTP/2 said to a connection.
+    pub(super) fn shaking_hands(socket: &Path, source: tonic::transport::Error) -> Self {
+        Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(source)) }
+    }
+
+    /// What came instead of an answer, and whether the connection is gone.
+    pub(super) fn asking(socket: &Path, status: Status, gone: bool) -> Self {
+        let socket = socket.to_owned();
+        if let Some(&source) = status.source().and_then(|source| source.downcast_ref::<Malformed>()) {
+            return Self::Malformed { socket, source };
+        }
+        // tonic gives a cause to what happened on this side, and none to what a server says. But it has no cause either for
+        // a question that it did not send.
+        if gone || status.source().is_some() {
+            return Self::Broken { socket, source: Lost(Box::new(status)) };
+        }
+        match status.code() {
+            // tonic's word for a message beyond the limit.
+            Code::OutOfRange => Self::Malformed { socket, source: Malformed::Long },
+            code => Self::Refused { socket, code, words: status.message().chars().take(MOST_WORDS).collect() },
+        }
+    }
+
+    /// Which fault it is.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Absent { .. } => Reason::NotFound,
+            Self::Forbidden { .. } => Reason::NoPermission,
+            Self::Closed { .. } | Self::Broken { .. } => Reason::Connection,
+            Self::Late { .. } => Reason::Timeout,
+            Self::Malformed { .. } => Reason::Malformed,
+            Self::Refused { .. } => Reason::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::chain;
+
+    #[test]
+    fn a_refused_connection_is_told_by_its_cause_and_names_the_way_out() {
+        let socket = Path::new("/pods/kubelet.sock");
+        for (errno, reason, way_out) in [
+            (2, Reason::NotFound, "mount the host's folder"),
+            (13, Reason::NoPermission, "run as user 0, without capabilities"),
+            (1, Reason::NoPermission, "run as user 0, without capabilities"),
+            (111, Reason::Connection, "is the kubelet running?"),
+        ] {
+            let source = io::Error::from_raw_os_error(errno);
+            let words = source.to_string();
+            let error = Error::connecting(socket, source);
+            assert_eq!(error.reason(), reason);
+            let line = chain(&error);
+            assert!(line.contains("/pods/kubelet.sock") && line.contains(way_out), "{line}");
+            assert_eq!(line.matches(&words).count(), 1, "the cause is said once: {line}");
+        }
+    }
+
+    #[test]
+    fn a_server_s_words_are_cut() {
+        let error = Error::asking(Path::new("/s"), Status::unknown("\u{e4}".repeat(9999)), false);
+        assert_eq!(error.reason(), Reason::Unknown);
+        assert!(error.to_string().chars().count() < 400, "{error}");
+        let error = Error::asking(Path::new("/s"), Status::out_of_range("too long"), false);
+        assert_eq!(chain(&error), "the answer from /s cannot be understood: it is longer than 16 MiB");
+    }
+}
