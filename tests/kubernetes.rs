@@ -62,7 +62,7 @@ impl Node {
     fn hand_out(&mut self, given: &[(&str, &[&str])]) {
         let pod =
             |(name, ids): &(&str, &[&str])| kubelet::pod("team-b", name, vec![kubelet::devices("nvidia.com/gpu", ids)]);
-        let list = kubelet::List { pods: given.iter().map(pod).collect(), ..kubelet::List::default() };
+        let list = kubelet::List { pods: given.iter().map(pod).collect() };
         self.kubelet = Some(kubelet::Kubelet::start(&self.socket(), &list));
     }
 
