@@ -27,8 +27,9 @@ use kubelet::{
     Topology, devices, pod,
 };
 
-/// How long anything may take before it is called missing. Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take before it is called missing. Generous, but less than the minute after which the kubelet is
+/// asked again what it can hand out: that must not pass for having been asked at once.
+const PATIENCE: Duration = Duration::from_secs(45);
 const A: &str = "GPU-aaaaaaaa-0000-0000-0000-000000000001";
 const B: &str = "GPU-bbbbbbbb-0000-0000-0000-000000000002";
 const MIG: &str = "MIG-cccccccc-0000-0000-0000-000000000003";

@@ -156,6 +156,13 @@ mod tests {
     }
 
     #[test]
+    fn a_question_that_was_not_sent_is_no_refusal() {
+        let unsent = || Status::unknown("Service was not ready");
+        assert_eq!(Error::asking(Path::new("/s"), unsent(), true).reason(), Reason::Connection);
+        assert_eq!(Error::asking(Path::new("/s"), unsent(), false).reason(), Reason::Unknown);
+    }
+
+    #[test]
     fn a_server_s_words_are_cut() {
         let error = Error::asking(Path::new("/s"), Status::unknown("\u{e4}".repeat(9999)), false);
         assert_eq!(error.reason(), Reason::Unknown);
