@@ -4,7 +4,6 @@
 //! nothing away and makes nothing younger: the reader judges by the age.
 
 mod answer;
-mod codec;
 mod device;
 mod error;
 mod kubelet;
@@ -12,17 +11,15 @@ mod kubelet;
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, reason = "the generator writes it so")]
 mod v1;
-mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::answer::{Allocatable, Allocated};
 use self::error::Error;
 use self::kubelet::Kubelet;
 use crate::faults::{Faults, Source};
-use crate::snapshot::{Allocations, Snapshot};
+use crate::snapshot::{AllocatedDevice, Allocations, Snapshot};
 
 /// How often the kubelet is asked what it can hand out: that changes when GPUs are cut anew or a plugin restarts.
 const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
@@ -83,7 +80,7 @@ impl Follower {
     async fn round(&mut self) -> Result<(), Error> {
         let settings = self.settings.clone();
         let mut kubelet = Kubelet::connect(&settings).await?;
-        let Allocated(allocated) = kubelet.allocated().await?;
+        let allocated = kubelet.allocated().await?;
         if *self.known.allocated != allocated {
             self.known.allocated = Arc::new(allocated);
         }
@@ -99,9 +96,9 @@ impl Follower {
     }
 
     /// Without an answer nothing is known of what can be handed out: no time is published that tells an old list.
-    fn take_allocatable(&mut self, answer: Result<Allocatable, Error>) {
+    fn take_allocatable(&mut self, answer: Result<Vec<AllocatedDevice>, Error>) {
         match answer {
-            Ok(Allocatable(devices)) => {
+            Ok(devices) => {
                 if self.known.allocatable.as_deref() != Some(&devices) {
                     self.known.allocatable = Some(Arc::new(devices));
                 }

@@ -13,6 +13,9 @@ use crate::faults::Reason;
 /// How much of a server's own words is repeated, in characters.
 const MOST_WORDS: usize = 200;
 
+/// How prost begins to tell that bytes are no message of a type.
+const UNDECODABLE: &str = "failed to decode Protobuf message";
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -48,20 +51,11 @@ pub(super) enum Error {
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
-    /// A field is longer than what is there.
-    #[error("it ends within a field")]
-    Cut,
-    /// No protobuf, or another type than the field has.
+    /// No protobuf, cut short, a text that is not UTF-8, or another type than a field has.
     #[error("it is no message of the pod-resources service")]
     Form,
-    /// A name is not UTF-8.
-    #[error("a text in it is not UTF-8")]
-    Text,
-    /// More devices than are kept.
-    #[error("it names more GPUs than any node has")]
-    Crowd,
     /// Longer than what is read.
-    #[error("it is longer than 16 MiB")]
+    #[error("it is longer than 4 MiB")]
     Long,
     /// The gRPC library gave up on it.
     #[error("its headers are no gRPC")]
@@ -103,15 +97,16 @@ impl Error {
     /// What came instead of an answer, and whether the connection is gone.
     pub(super) fn asking(socket: &Path, status: Status, gone: bool) -> Self {
         let socket = socket.to_owned();
-        if let Some(&source) = status.source().and_then(|source| source.downcast_ref::<Malformed>()) {
-            return Self::Malformed { socket, source };
-        }
         // tonic gives a cause to what happened on this side, and none to what a server says. But it has no cause either for
         // a question that it did not send.
         if gone || status.source().is_some() {
             return Self::Broken { socket, source: Lost(Box::new(status)) };
         }
         match status.code() {
+            // prost's words for bytes that are no such message; tonic gives them without their cause.
+            Code::Internal if status.message().starts_with(UNDECODABLE) => {
+                Self::Malformed { socket, source: Malformed::Form }
+            }
             // tonic's word for a message beyond the limit.
             Code::OutOfRange => Self::Malformed { socket, source: Malformed::Long },
             code => Self::Refused { socket, code, words: status.message().chars().take(MOST_WORDS).collect() },
@@ -168,6 +163,6 @@ mod tests {
         assert_eq!(error.reason(), Reason::Unknown);
         assert!(error.to_string().chars().count() < 400, "{error}");
         let error = Error::asking(Path::new("/s"), Status::out_of_range("too long"), false);
-        assert_eq!(chain(&error), "the answer from /s cannot be understood: it is longer than 16 MiB");
+        assert_eq!(chain(&error), "the answer from /s cannot be understood: it is longer than 4 MiB");
     }
 }

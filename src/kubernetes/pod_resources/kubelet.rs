@@ -19,13 +19,15 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::Settings;
-use super::answer::{Allocatable, Allocated};
+use super::answer;
 use super::error::{Error, Malformed};
 use super::v1::pod_resources_lister_client::PodResourcesListerClient;
 use super::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
+use crate::snapshot::{AllocatedDevice, Allocation};
 
-/// The longest answer that is read, in bytes: what Kubernetes' own clients of this service allow.
-const LONGEST_ANSWER: usize = 16 << 20;
+/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, of which a GPU takes 50 bytes. An answer becomes
+/// up to forty times as large in memory when it is full of empty entries, so that a longer one could take the machine's.
+const LONGEST_ANSWER: usize = 4 << 20;
 
 /// A connection.
 pub(super) struct Kubelet<'a> {
@@ -49,14 +51,15 @@ impl<'a> Kubelet<'a> {
     }
 
     /// The devices that containers hold.
-    pub(super) async fn allocated(&mut self) -> Result<Allocated, Error> {
-        ask(self.settings, &self.gone, self.client.list(ListPodResourcesRequest {})).await
+    pub(super) async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
+        let answer = ask(self.settings, &self.gone, self.client.list(ListPodResourcesRequest {})).await?;
+        Ok(answer::allocated(&answer))
     }
 
     /// The devices that can be handed out; [`Error::Refused`] from a kubelet that does not tell.
-    pub(super) async fn allocatable(&mut self) -> Result<Allocatable, Error> {
+    pub(super) async fn allocatable(&mut self) -> Result<Vec<AllocatedDevice>, Error> {
         let question = self.client.get_allocatable_resources(AllocatableResourcesRequest {});
-        ask(self.settings, &self.gone, question).await
+        Ok(answer::allocatable(&ask(self.settings, &self.gone, question).await?))
     }
 }
 

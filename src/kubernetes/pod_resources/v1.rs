@@ -2,9 +2,43 @@
 /// Asks for every pod.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPodResourcesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListPodResourcesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub pod_resources: ::prost::alloc::vec::Vec<PodResources>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodResources {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub containers: ::prost::alloc::vec::Vec<ContainerResources>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ContainerResources {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub devices: ::prost::alloc::vec::Vec<ContainerDevices>,
+}
+/// Devices of one kind. A container can have several of these for the same kind, such as one for each NUMA node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerDevices {
+    #[prost(string, tag = "1")]
+    pub resource_name: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub device_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// Asks for every device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AllocatableResourcesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocatableResourcesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub devices: ::prost::alloc::vec::Vec<ContainerDevices>,
+}
 /// Generated client implementations.
 pub mod pod_resources_lister_client {
     #![allow(
@@ -90,7 +124,7 @@ pub mod pod_resources_lister_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ListPodResourcesRequest>,
         ) -> std::result::Result<
-            tonic::Response<crate::kubernetes::pod_resources::answer::Allocated>,
+            tonic::Response<super::ListPodResourcesResponse>,
             tonic::Status,
         > {
             self.inner
@@ -101,7 +135,7 @@ pub mod pod_resources_lister_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::kubernetes::pod_resources::codec::InPlace::default();
+            let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/v1.PodResourcesLister/List",
             );
@@ -115,7 +149,7 @@ pub mod pod_resources_lister_client {
             &mut self,
             request: impl tonic::IntoRequest<super::AllocatableResourcesRequest>,
         ) -> std::result::Result<
-            tonic::Response<crate::kubernetes::pod_resources::answer::Allocatable>,
+            tonic::Response<super::AllocatableResourcesResponse>,
             tonic::Status,
         > {
             self.inner
@@ -126,7 +160,7 @@ pub mod pod_resources_lister_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::kubernetes::pod_resources::codec::InPlace::default();
+            let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/v1.PodResourcesLister/GetAllocatableResources",
             );
