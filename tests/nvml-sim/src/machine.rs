@@ -33,10 +33,22 @@ pub(crate) struct Machine {
     pub(crate) missing: Vec<&'static str>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) containers: Vec<Container>,
     pub(crate) xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The invented users by uid.
     pub(crate) users: BTreeMap<u32, String>,
+}
+
+/// A container of a pod, as a cluster would name it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Container {
+    pub(crate) id: String,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) name: String,
+    /// UUIDs of the GPUs or MIG devices that were handed out to it.
+    pub(crate) devices: Vec<String>,
 }
 
 /// A GPU.

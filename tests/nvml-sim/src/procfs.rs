@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::clock::{self, Nanos};
-use crate::machine::Machine;
 use crate::machine::process::Process;
+use crate::machine::{Container, Machine};
 
 /// The file that marks the folder as this library's.
 const MARK: &str = ".nvml-sim";
@@ -27,6 +27,7 @@ pub(crate) struct Tree {
     /// Start times by pid.
     held: BTreeMap<u32, Nanos>,
     users: Option<BTreeMap<u32, String>>,
+    containers: Option<Vec<Container>>,
 }
 
 impl Tree {
@@ -45,7 +46,7 @@ impl Tree {
             }
         }
         std::fs::write(root.join(MARK), "simulated processes\n")?;
-        let tree = Self { root, held: BTreeMap::new(), users: None };
+        let tree = Self { root, held: BTreeMap::new(), users: None, containers: None };
         tree.place("stat", format!("cpu  0 0 0 0 0 0 0 0 0 0\nbtime {}\n", boot() / clock::SECOND).as_bytes())?;
         Ok(tree)
     }
@@ -55,6 +56,10 @@ impl Tree {
         if self.users.as_ref() != Some(&machine.users) {
             self.place("passwd", &record::passwd(&machine.users))?;
             self.users = Some(machine.users.clone());
+        }
+        if self.containers.as_ref() != Some(&machine.containers) {
+            self.place("containers", &record::containers(&machine.containers))?;
+            self.containers = Some(machine.containers.clone());
         }
         let up = (now + UPTIME) as f64 / clock::SECOND as f64;
         self.place("uptime", format!("{up:.2} {:.2}\n", up * 0.9).as_bytes())?;

@@ -40,6 +40,10 @@ fn turns(start: &str, end: &str) -> String {
     format!("[[process]]\npid = 5\nstart = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\n")
 }
 
+fn container(id: &str, gpu: u32) -> String {
+    format!("[[container]]\nid = \"{id}\"\nnamespace = \"n\"\npod = \"p\"\nname = \"c\"\ngpus = [{gpu}]\n")
+}
+
 #[test]
 fn the_key_and_the_file_are_named() {
     let cases = [
@@ -61,6 +65,9 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "[[process]]\npid = 5\n[[process]]\npid = 5\n", "pid 5"),
         (GPU.to_owned() + &turns("0s", "401ms") + &turns("400ms", "800ms"), "pid 5"),
         (GPU.to_owned() + &turns("0s", "400ms") + &turns("400ms", "801ms"), "pid 5"),
+        (GPU.to_owned() + &container("x", 0), "container[0].id: `x` is not 64 hexadecimal digits"),
+        (GPU.to_owned() + &container(&"a".repeat(64), 1), "container[0].gpus: no GPU 1"),
+        (GPU.to_owned() + &container(&"a".repeat(64), 0).repeat(2), "container[1].id: stands there twice"),
         (GPU.to_owned() + "[[fault]]\ncall = \"nvmlDeviceGetMemory\"\nkind = \"hang\"\n", "fault[0].call"),
         (
             GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LOST\"\n",

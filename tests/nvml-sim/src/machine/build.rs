@@ -1,5 +1,6 @@
 //! Builds a machine of a scenario, and of what a control file adds to it. Whatever cannot be is refused here, by key.
 
+mod containers;
 mod gpus;
 mod processes;
 mod troubles;
@@ -60,6 +61,8 @@ impl Machine {
             }
         }
         machine.users = users.named();
+        machine.containers =
+            containers::all(&machine, &scenario.container).map_err(|refusal| of(&source.file, refusal))?;
         processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
 
         let since = |_: usize| 0;
@@ -91,6 +94,7 @@ impl Machine {
             missing,
             gpus: gpus::all(scenario)?,
             processes: Vec::new(),
+            containers: Vec::new(),
             xids: Vec::new(),
             faults: Vec::new(),
             users: BTreeMap::new(),

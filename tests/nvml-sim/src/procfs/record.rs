@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine::Container;
 use crate::machine::process::Identity;
 
 /// Resident pages and virtual bytes of an invented process: the same for all, nobody measures the host's memory here.
@@ -72,4 +73,13 @@ fn status(pid: u32, uid: u32, comm: &[u8]) -> Vec<u8> {
 /// Users as `/etc/passwd` holds them.
 pub(super) fn passwd(users: &BTreeMap<u32, String>) -> Vec<u8> {
     users.iter().flat_map(|(uid, name)| format!("{name}:x:{uid}:{uid}::/:\n").into_bytes()).collect()
+}
+/// The containers, one a line: id, namespace, pod, name and the UUIDs that were handed out, parted by tabs.
+pub(super) fn containers(containers: &[Container]) -> Vec<u8> {
+    let line = |c: &Container| {
+        let fields = [&c.id, &c.namespace, &c.pod, &c.name].map(String::as_str);
+        let devices = c.devices.iter().map(String::as_str);
+        fields.into_iter().chain(devices).collect::<Vec<_>>().join("\t") + "\n"
+    };
+    containers.iter().map(line).collect::<String>().into_bytes()
 }

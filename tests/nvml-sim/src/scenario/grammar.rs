@@ -22,9 +22,26 @@ pub(crate) struct Scenario {
     #[serde(default)]
     pub(crate) process: Vec<Process>,
     #[serde(default)]
+    pub(crate) container: Vec<Container>,
+    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
     #[serde(default)]
     pub(crate) fault: Vec<Fault>,
+}
+
+/// A container of a pod, as a cluster would name it. Nothing runs in it but processes whose cgroup says so.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Container {
+    pub(crate) id: String,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) name: String,
+    /// The GPUs that were handed out to it.
+    #[serde(default)]
+    pub(crate) gpus: Vec<u32>,
+    /// Of each of them the MIG device with this index.
+    pub(crate) mig: Option<u32>,
 }
 
 /// A control file: what happens beside the scenario.

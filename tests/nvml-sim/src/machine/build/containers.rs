@@ -1,0 +1,42 @@
+//! The containers that a cluster would name.
+
+use super::{Refusal, refuse};
+use crate::machine::{Container, Machine};
+use crate::scenario::grammar;
+
+/// The digits of a container's id.
+const DIGITS: usize = 64;
+
+pub(super) fn all(machine: &Machine, entries: &[grammar::Container]) -> Result<Vec<Container>, Refusal> {
+    let mut containers: Vec<Container> = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.iter().enumerate() {
+        let key = |leaf: &str| format!("container[{index}].{leaf}");
+        if entry.id.len() != DIGITS || !entry.id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return refuse(key("id"), format!("`{}` is not {DIGITS} hexadecimal digits", entry.id));
+        }
+        if containers.iter().any(|other| other.id == entry.id) {
+            return refuse(key("id"), "stands there twice");
+        }
+        for (leaf, name) in [("namespace", &entry.namespace), ("pod", &entry.pod), ("name", &entry.name)] {
+            if name.is_empty() || name.contains(char::is_control) {
+                return refuse(key(leaf), "is empty, or holds a control character");
+            }
+        }
+        let device = |gpu: &u32| {
+            let Some(gpu) = machine.gpus.get(*gpu as usize) else {
+                return refuse(key("gpus"), format!("no GPU {gpu}"));
+            };
+            let Some(mig) = entry.mig else { return Ok(gpu.uuid.clone()) };
+            let found = gpu.mig.iter().flatten().flatten().find(|instance| instance.index == mig);
+            found.map_or_else(|| refuse(key("mig"), format!("no MIG device {mig}")), |found| Ok(found.uuid.clone()))
+        };
+        containers.push(Container {
+            id: entry.id.clone(),
+            namespace: entry.namespace.clone(),
+            pod: entry.pod.clone(),
+            name: entry.name.clone(),
+            devices: entry.gpus.iter().map(device).collect::<Result<_, _>>()?,
+        });
+    }
+    Ok(containers)
+}
