@@ -72,7 +72,10 @@ impl Exporter {
             snapshot.clone(),
             faults.clone(),
         );
-        let followers = cluster::follow(&config.kubernetes, &snapshot, &faults);
+        let followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
+            Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),
+            None => cluster::follow(&config.kubernetes, &snapshot, &faults),
+        };
         let settings = lanes::Settings::new(&config, library);
         let lanes = Lanes::start(settings, attribution, snapshot.clone(), faults.clone())
             .context("the lanes could not be started")?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ALLOWED: [(&str, &[&str]); 12] = [
     ("main", &["app", "config"]),
     ("app", &["attribution", "config", "demo", "faults", "http", "kubernetes", "lanes", "metrics", "nvml", "snapshot"]),
-    ("demo", &["config", "nvml"]),
+    ("demo", &["config", "nvml", "snapshot"]),
     ("http", &["config", "faults", "metrics", "snapshot"]),
     ("metrics", &["faults", "snapshot"]),
     ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),

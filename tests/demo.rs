@@ -22,6 +22,21 @@ fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
 }
 
 #[test]
+fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let pod = |name: &'static str| move |s: &&harness::Series| s.label("pod") == Some(name);
+    let scrape = exporter.scrape_until("the names of pods", |s| {
+        s.all("gpu_workload_processes").find(pod("llama-13b-0")).is_some() && s.all("gpu_allocation_info").count() > 3
+    });
+    let trainer = scrape.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count();
+    assert_eq!(trainer, 2, "one workload on two GPUs");
+    assert!(scrape.all("gpu_allocation_info").any(|s| pod("notebook-7")(&s)));
+    assert!(!scrape.all("gpu_workload_processes").any(|s| pod("notebook-7")(&s)), "it holds a GPU and uses nothing");
+    let whole = scrape.all("gpu_allocatable_devices").map(|s| s.value).collect::<Vec<_>>();
+    assert_eq!(whole, [1.0; 4]);
+}
+
+#[test]
 fn a_scenario_that_is_not_there_ends_the_demo_and_is_named() {
     let output = bare(&["--demo=nosuch", "--web.listen-address=127.0.0.1:0"]).output().unwrap();
     assert!(!output.status.success());

@@ -1,10 +1,11 @@
-//! Starts what follows the cluster, as far as the configuration asks for it.
+//! Starts what follows the cluster, as far as the configuration asks for it, or plays the cluster of a simulated machine.
 
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
 use crate::config::{ApiServer, Kubernetes};
+use crate::demo::SimulatedCluster;
 use crate::faults::Faults;
 use crate::kubernetes::{api, pod_resources};
 use crate::snapshot::Snapshot;
@@ -26,6 +27,20 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
         followers.spawn(pod_resources::follow(settings, snapshot.clone(), faults.clone()));
     }
     followers
+}
+
+/// Shows a simulated machine's cluster until the set is dropped. To be called within a runtime.
+pub(super) fn simulate(cluster: SimulatedCluster, config: &Kubernetes, snapshot: &Arc<Snapshot>) -> JoinSet<()> {
+    let (snapshot, interval) = (snapshot.clone(), config.pod_resources_interval);
+    snapshot.pods.store(Arc::new(cluster.pods()));
+    let mut players = JoinSet::new();
+    players.spawn(async move {
+        loop {
+            snapshot.allocations.store(Arc::new(cluster.allocations()));
+            tokio::time::sleep(interval).await;
+        }
+    });
+    players
 }
 
 /// Whether everybody who is asked has answered.
