@@ -6,7 +6,7 @@ import time
 
 from cgroups import Cgroup
 from check_memory import settle
-from children import Child, Crowd
+from children import Crowd
 from exporter import Exporter
 
 MIB = 1 << 20
