@@ -22,7 +22,7 @@ use directory::{Directory, ReadError};
 use users::Users;
 
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::{Owner, Snapshot};
+use crate::snapshot::{Home, Owner, Snapshot};
 
 /// How many directories are held open; beyond it a start time is read at each look.
 const HELD: usize = 512;
@@ -84,8 +84,10 @@ struct Known {
     directory: Directory,
     start: u64,
     owner: Arc<Owner>,
-    /// Whether the process' cgroups were read: else nothing is known of where it lives.
+    /// Whether it is known where the process lives; until then it is asked at each look.
     placed: bool,
+    /// Whether it had ended already when it was resolved.
+    ended: bool,
     /// Identified since the last sweep.
     wanted: bool,
 }
@@ -109,7 +111,7 @@ impl Attribution {
 
     /// Who has this pid now. Cheap for a process that is known already; never waits for a name service.
     pub fn identify(&mut self, pid: u32) -> Identity {
-        let known = match self.recall(pid).and_then(|known| known.map_or_else(|| self.resolve(pid), Ok)) {
+        let mut known = match self.recall(pid).and_then(|known| known.map_or_else(|| self.resolve(pid), Ok)) {
             Ok(known) => known,
             Err(error) => {
                 if !error.is_gone() {
@@ -118,6 +120,12 @@ impl Attribution {
                 return Identity { start: StartTime::Unknown, owner: self.nobody.clone() };
             }
         };
+        if !known.placed
+            && let Some(home) = self.home(&known.directory, known.ended)
+        {
+            known.placed = true;
+            known.owner = Arc::new(Owner { home, ..(*known.owner).clone() });
+        }
         let known = self.known.entry(pid).insert_entry(known).into_mut();
         known.wanted = true;
         // The names may have come, or changed, since the process was resolved.
@@ -148,8 +156,7 @@ impl Attribution {
         let stat = directory.stat()?;
         let uid = self.part(directory.effective_uid());
         let cmdline = self.part(directory.cmdline(CMDLINE_LIMIT)).unwrap_or_default();
-        let cgroup = if stat.ended { None } else { self.part(directory.cgroup(CGROUP_LIMIT)) };
-        let home = cgroup.as_ref().map(|cgroup| cgroup::home(cgroup, self.own_cgroup()));
+        let home = self.home(&directory, stat.ended);
         let start = self.boot.at(stat.start).unwrap_or_else(|error| {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
             None
@@ -168,7 +175,22 @@ impl Attribution {
             let path = self.settings.procfs.join(pid.to_string());
             return Err(ReadError::Io { path, source: std::io::ErrorKind::NotFound.into() });
         }
-        Ok(Known { directory, start: stat.start, owner: Arc::new(owner), placed: home.is_some(), wanted: true })
+        Ok(Known {
+            directory,
+            start: stat.start,
+            owner: Arc::new(owner),
+            placed: home.is_some(),
+            ended: stat.ended,
+            wanted: true,
+        })
+    }
+
+    /// Where a process lives. `None` where that cannot be read, or where the kernel may have taken an `ended` one out of
+    /// its place already.
+    fn home(&mut self, directory: &Directory, ended: bool) -> Option<Home> {
+        let cgroup = self.part(directory.cgroup(CGROUP_LIMIT))?;
+        let home = cgroup::home(&cgroup, self.own_cgroup());
+        (!ended || home.boundary.is_some()).then_some(home)
     }
 
     /// The exporter's own cgroups; empty where they cannot be read, as in a simulated `/proc`.

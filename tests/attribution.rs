@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vram_exporter::attribution::{Attribution, Identity, Settings, StartTime};
 use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::snapshot::Snapshot;
+use vram_exporter::snapshot::{PodContainer, Pods, Snapshot};
 
 const BOOT: u64 = 1_700_000_000;
 
@@ -49,6 +49,10 @@ impl FakeProc {
         fs::remove_dir_all(self.of(pid)).unwrap();
     }
 
+    fn place(&self, pid: u32, cgroup: &str) {
+        fs::write(self.of(pid).join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+    }
+
     fn watch(&self) -> (Attribution, Arc<Faults>) {
         let passwd = self.dir.path().join("passwd");
         fs::write(&passwd, "root:x:0:0::/:\nann:x:1000:1000::/:\n").unwrap();
@@ -68,6 +72,10 @@ fn unreadable(faults: &Faults) -> u64 {
 
 fn name(identity: &Identity) -> Option<&str> {
     identity.owner.name.as_deref()
+}
+
+fn workload(identity: &Identity) -> Option<&str> {
+    identity.owner.workload.as_ref().map(|workload| workload.name.as_str())
 }
 
 /// A child of this test that is killed and reaped with it.
@@ -267,4 +275,52 @@ fn a_child_is_seen_by_its_script_until_it_is_reaped() {
     child.end();
     assert_eq!(attribution.identify(pid).start, StartTime::Unknown);
     assert_eq!(unreadable(&faults), 0);
+}
+
+#[test]
+fn a_place_that_could_not_be_read_is_read_again_and_nobody_is_named_meanwhile() {
+    let proc = FakeProc::new();
+    let (mut attribution, _) = proc.watch();
+    proc.start(7, b"job", 100, 1000, b"job\0");
+    let identity = attribution.identify(7);
+    assert_eq!((name(&identity), workload(&identity)), (Some("job"), None), "not the user's: it may be a container's");
+    proc.place(7, "/system.slice/ollama.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"));
+    proc.place(7, "/system.slice/other.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "a place is read once");
+}
+
+#[test]
+fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
+    let proc = FakeProc::new();
+    let id = "3b1f".repeat(16);
+    let snapshot = Snapshot::new();
+    let settings = Settings { procfs: proc.root(), passwd: Some(proc.root().join("passwd")), command_line: false };
+    let mut attribution = Attribution::new(settings, snapshot.clone(), Arc::default());
+    proc.start(7, b"job", 100, 1000, b"job\0");
+    proc.place(
+        7,
+        &format!("/kubepods.slice/kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5f.slice/cri-containerd-{id}.scope"),
+    );
+    assert_eq!(workload(&attribution.identify(7)), Some("container:3b1f3b1f3b1f"));
+    let pod = PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() };
+    let containers = Arc::new([(id, Arc::new(pod))].into());
+    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers }));
+    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+    snapshot.pods.store(Arc::default());
+    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+}
+
+#[test]
+fn a_zombie_that_the_kernel_took_out_of_its_place_is_nobodys() {
+    let proc = FakeProc::new();
+    let (mut attribution, _) = proc.watch();
+    proc.start(7, b"job", 100, 1000, b"");
+    let stat = fs::read_to_string(proc.of(7).join("stat")).unwrap();
+    fs::write(proc.of(7).join("stat"), stat.replace(") S ", ") Z ")).unwrap();
+    proc.place(7, "/");
+    assert_eq!(workload(&attribution.identify(7)), None);
+    assert_eq!(workload(&attribution.identify(7)), None);
+    proc.place(7, "/system.slice/ollama.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "it is still in its place");
 }

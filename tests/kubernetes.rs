@@ -144,17 +144,21 @@ fn the_kubelet_alone_names_holders_and_no_process() {
 
 #[test]
 fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
+    // It holds 40 GiB for a second, and 5 GiB when its name comes.
+    let spike = "memory = [{ kind = \"constant\", value = \"40GiB\", for = \"1s\" }, { kind = \"constant\", value = \"5GiB\" }]";
     let node = Node::new(&[]);
-    node.machine.control(&process(11, 40, 'a', ""));
+    node.machine.control(&process(11, 40, 'a', "").replace("memory = \"40GiB\"", spike));
     let exporter = node.machine.export(&[NODE, &node.api_flag()]);
     let unnamed = "container:aaaaaaaaaaaa";
-    exporter.scrape_until("the container", |s| workload(s, "processes", unnamed) == Some(1.0));
+    let fell = |s: &Scrape| workload(s, "memory_used_bytes", unnamed) == Some(5.0 * GIB + CONTEXT);
+    let before = exporter.scrape_until("the fall", fell);
+    assert_eq!(workload(&before, "memory_peak_bytes", unnamed), Some(40.0 * GIB + CONTEXT));
     node.run("team-b", "notebook-7", 'a');
     let named = "team-b/notebook-7/main";
     let scrape = exporter.scrape_until("its name", |s| workload(s, "processes", named) == Some(1.0));
     assert_eq!(workload(&scrape, "memory_peak_bytes", named), Some(40.0 * GIB + CONTEXT));
     assert_eq!(workload(&scrape, "memory_peak_bytes", unnamed), None, "it is the same workload");
-    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pod", "notebook-7")]), Some(40.0 * GIB + CONTEXT));
+    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pod", "notebook-7")]), Some(5.0 * GIB + CONTEXT));
 }
 
 #[test]

@@ -49,6 +49,29 @@ impl Peaks {
         self.highest = self.highest.max(value);
     }
 
+    /// Takes in what another one of the same window has seen, at the times at which it saw it.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.highest = self.highest.max(other.highest);
+        let Some(theirs) = other.origin else { return };
+        let mine = *self.origin.get_or_insert(theirs);
+        let origin = mine.min(theirs);
+        // Rounded up: a value may stay for a slot longer, and never for less than its window.
+        let shift = |from: Instant| nanos(from.saturating_duration_since(origin)).div_ceil(self.slot);
+        let (ours, others) = (shift(mine), shift(theirs));
+        let ours = self.slots.iter().map(|&(slot, value)| (slot + ours, value));
+        let others = other.slots.iter().map(|&(slot, value)| (slot + others, value));
+        let mut all: Vec<(u64, u64)> = ours.chain(others).collect();
+        all.sort_unstable();
+        self.slots.clear();
+        for (slot, value) in all {
+            while self.slots.back().is_some_and(|&(_, lower)| lower <= value) {
+                self.slots.pop_back();
+            }
+            self.slots.push_back((slot, value));
+        }
+        self.origin = Some(origin);
+    }
+
     /// The highest value within the window that ends now; `None` where none was seen in it.
     pub(super) fn within_window(&mut self, now: Instant) -> Option<u64> {
         self.expire(now);
@@ -134,6 +157,22 @@ mod tests {
                 assert!(shown >= within(60_000), "a peak within the window was lost");
                 assert!(shown <= within(60_600), "a peak stayed for more than a slot too long");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_absorbed_keeps_its_time() {
+        let start = Instant::now();
+        for (mine, theirs) in [(0, 30_000), (30_000, 0), (7, 8)] {
+            let (mut one, mut other) = (Peaks::new(WINDOW), Peaks::new(WINDOW));
+            one.see(3, at(start, mine));
+            other.see(100, at(start, theirs));
+            other.see(2, at(start, theirs + 10));
+            one.absorb(&other);
+            assert_eq!(one.highest(), 100);
+            assert_eq!(one.within_window(at(start, theirs + 59_999)), Some(100));
+            one.see(1, at(start, theirs + 61_300));
+            assert!(one.within_window(at(start, theirs + 61_300)).unwrap() < 100, "{mine} {theirs}");
         }
     }
 

@@ -231,7 +231,7 @@ impl ProcessLane {
     }
 
     /// Folds a list into the GPU's roster and shows it, unless a pid passed to another process meanwhile.
-    fn take(&self, session: &Session, position: usize, listing: Listing) -> Taken {
+    fn take(&self, session: &Session, position: usize, mut listing: Listing) -> Taken {
         let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded };
         if let Some(pid) = listing.implausible {
             let error = std::io::Error::other(format!("the driver gives process {pid} more memory than the GPU has"));
@@ -242,13 +242,17 @@ impl ProcessLane {
         let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
         let GpuBook { roster, workloads, .. } = known;
         let identities: Vec<Identity> = listing.entries.iter().map(|entry| attribution.identify(entry.pid)).collect();
-        if listing
-            .entries
-            .iter()
-            .zip(&identities)
-            .any(|(entry, identity)| roster.end_former(entry, identity, listing.at))
-        {
+        if roster.end_former(&listing.entries, &identities, listing.at) {
             return Taken::PidReused;
+        }
+        let gone = roster.gone_since(&listing.entries, &listing.earlier);
+        let passed_on: Vec<u32> = gone
+            .into_iter()
+            .filter(|entry| roster.passed_on(entry, &attribution.identify(entry.pid)))
+            .map(|entry| entry.pid)
+            .collect();
+        if !passed_on.is_empty() {
+            listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
         roster.fold((&listing.entries, &listing.earlier), &identities, gpu, listing.at);
         let members: Vec<Member<'_>> = roster.members().collect();
@@ -310,7 +314,7 @@ impl ProcessLane {
                     if let Some(known) = self.book().gpus.get_mut(&gpu.key()) {
                         known.roster.raise(pid, peak);
                         for member in known.roster.members().filter(|member| member.pid == pid) {
-                            known.workloads.raise(member.workload, member.instance, peak);
+                            known.workloads.raise(&member, peak);
                         }
                     }
                 }

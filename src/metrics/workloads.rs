@@ -18,7 +18,7 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     WORKLOAD,
-    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond the limit on series. Absent while the memory of one of the processes is unknown, and after the last one's end.",
+    "Device memory that the workload's processes hold together in bytes. Absent while the memory of one of the processes is unknown, and after the last one's end. workload=\"other\" without a kind is the sum of the workloads beyond the limit on series, as far as it is known.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_workload_memory_window_peak_bytes",
@@ -58,8 +58,12 @@ static READINGS: [Reading; 4] = [
     (&USED, |w| Some(w.used? as f64), |other| Some(other.used? as f64)),
     (&WINDOW_PEAK, |w| Some(w.window_peak? as f64), |_| None),
     (&PEAK, |w| Some(w.peak? as f64), |_| None),
-    (&PROCESSES, |w| (w.processes > 0).then_some(w.processes as f64), |other| Some(other.processes as f64)),
+    (&PROCESSES, |w| living(w.processes), |other| living(other.processes)),
 ];
+
+fn living(processes: u64) -> Option<f64> {
+    (processes > 0).then_some(processes as f64)
+}
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();

@@ -11,7 +11,7 @@ use crate::snapshot::ProcessKind;
 const ATTEMPTS: u32 = 3;
 
 /// A process as the driver lists it, once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
     pub(super) pid: u32,
     pub(super) kind: ProcessKind,
@@ -19,6 +19,13 @@ pub(super) struct Listed {
     pub(super) used: Option<u64>,
     /// GPU instance and compute instance under MIG.
     pub(super) instance: Option<(u32, u32)>,
+}
+
+impl Listed {
+    /// Pid, and the MIG device that it runs on.
+    pub(super) fn place(&self) -> (u32, Option<(u32, u32)>) {
+        (self.pid, self.instance)
+    }
 }
 
 /// All of a GPU's processes.

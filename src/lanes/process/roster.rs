@@ -1,7 +1,7 @@
 //! The processes of one GPU over time: a process is (pid, start time), and it is remembered for a while after its end.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,10 +15,18 @@ use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, ProcessKind, Worklo
 /// A driver forgets a process within a moment of its end; one that is listed for longer without being seen is hidden.
 const OUT_OF_SIGHT_AFTER: Duration = Duration::from_secs(3);
 
+/// The start of a process is known by the second of the machine's boot.
+const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// What tells apart the processes that live on one GPU: pid, and GPU instance and compute instance under MIG.
+type Place = (u32, Option<(u32, u32)>);
+
 /// The processes of a GPU, living ones and those that linger.
 #[derive(Debug)]
 pub(crate) struct Roster {
     tracks: Vec<Track>,
+    /// When it was last folded.
+    folded: Option<Instant>,
     peak_window: Duration,
     stay: Duration,
     limit: usize,
@@ -40,20 +48,24 @@ struct Track {
     measured: bool,
     peaks: Peaks,
     first_seen: Instant,
+    /// The same by the wall clock.
+    first_seen_at: SystemTime,
     ended: Option<Instant>,
     sm_utilization: Option<f64>,
     last_active: Option<Instant>,
 }
 
-/// What a workload has to know of a living process.
+/// What a workload has to know of a process that is on the GPU, or was until the last list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member<'r> {
     pub(super) pid: u32,
     pub(super) instance: Option<(u32, u32)>,
     pub(super) mig: Option<&'r Arc<MigDevice>>,
     pub(super) workload: &'r Arc<Workload>,
-    /// What it was counted for when the roster was last folded.
+    /// What it was called at the list before, in the same place.
     pub(super) before: Option<&'r Arc<Workload>>,
+    /// Whether the last list holds it.
+    pub(super) alive: bool,
     pub(super) used: Option<u64>,
 }
 
@@ -61,25 +73,44 @@ impl Roster {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             tracks: Vec::new(),
+            folded: None,
             peak_window: settings.peak_window,
             stay: settings.peak_window + settings.linger,
             limit: settings.series_limit,
         }
     }
 
-    /// Ends the process that had the entry's pid before, where that was another one, and says whether it was. The list
-    /// that brought the entry may still tell the former one's memory.
-    pub(super) fn end_former(&mut self, entry: &Listed, identity: &Identity, now: Instant) -> bool {
-        let former = |track: &&mut Track| {
-            let known = track.start != StartTime::Unknown && identity.start != StartTime::Unknown;
-            track.ended.is_none() && track.pid == entry.pid && known && track.start != identity.start
-        };
+    /// Where the living stand, by pid and MIG instance.
+    fn living(&self) -> HashMap<Place, usize> {
+        let living = self.tracks.iter().enumerate().filter(|(_, track)| track.ended.is_none());
+        living.map(|(index, track)| (track.place(), index)).collect()
+    }
+
+    /// Ends the processes that had the pids of a list before, where those were other ones, and says whether there was
+    /// one: then the list may still tell a former holder's memory.
+    pub(super) fn end_former(&mut self, entries: &[Listed], identities: &[Identity], now: Instant) -> bool {
+        let living = self.living();
         let mut reused = false;
-        for track in self.tracks.iter_mut().filter(former) {
-            track.end(now);
-            reused = true;
+        for (entry, identity) in entries.iter().zip(identities) {
+            let former = living.get(&entry.place()).map(|&index| &mut self.tracks[index]);
+            if let Some(former) = former.filter(|track| track.is_former_of(identity)) {
+                former.end(now);
+                reused = true;
+            }
         }
         reused
+    }
+
+    /// The pids in earlier lists of a pass that its last list does not hold, but that were on the GPU until then.
+    pub(super) fn gone_since<'l>(&self, entries: &[Listed], earlier: &'l [Vec<Listed>]) -> HashSet<&'l Listed> {
+        let last: HashSet<Place> = entries.iter().map(Listed::place).collect();
+        earlier.iter().flatten().filter(|entry| !last.contains(&entry.place())).collect()
+    }
+
+    /// Whether somebody else has the pid of a living process by now.
+    pub(super) fn passed_on(&self, entry: &Listed, identity: &Identity) -> bool {
+        let here = |track: &&Track| track.ended.is_none() && track.place() == entry.place();
+        self.tracks.iter().find(here).is_some_and(|track| track.is_former_of(identity))
     }
 
     /// Folds lists that were read at `now`: the last one is what is on the GPU, with who has each pid; the earlier ones
@@ -91,6 +122,7 @@ impl Roster {
         gpu: &Gpu,
         now: Instant,
     ) {
+        let mut living = self.living();
         let mut seen = HashSet::with_capacity(entries.len());
         let before = self.tracks.len();
         let mut ended = false;
@@ -98,16 +130,14 @@ impl Roster {
             track.before.clone_from(&track.owner.workload);
         }
         for (entry, identity) in entries.iter().zip(identities.iter().cloned()) {
-            let index = self.track(entry, identity, now);
+            let index = self.track(entry, identity, living.get(&entry.place()).copied(), now);
+            living.insert(entry.place(), index);
             seen.insert(index);
             self.tracks[index].see(entry, gpu, now);
         }
         for entry in earlier.iter().flatten() {
-            let here = |track: &&mut Track| {
-                track.ended.is_none() && track.pid == entry.pid && track.instance == entry.instance
-            };
-            if let Some(track) = self.tracks.iter_mut().find(here) {
-                track.remember(entry.used, now);
+            if let Some(&index) = living.get(&entry.place()) {
+                self.tracks[index].remember(entry.used, now);
             }
         }
         for (index, track) in self.tracks.iter_mut().enumerate() {
@@ -121,49 +151,34 @@ impl Roster {
         }
         let stay = self.stay;
         self.tracks.retain(|track| track.ended.is_none_or(|ended| now.saturating_duration_since(ended) <= stay));
+        self.folded = Some(now);
     }
 
-    /// Where the entry's process stands in the roster, newly entered if it must be.
-    fn track(&mut self, entry: &Listed, identity: Identity, now: Instant) -> usize {
-        let Identity { start, owner } = identity;
-        let same_place = |track: &Track| track.pid == entry.pid && track.instance == entry.instance;
-        let living = self.tracks.iter().position(|track| track.ended.is_none() && same_place(track));
+    /// Where the entry's process stands in the roster, newly entered if it must be. `living`: who stands in its place.
+    fn track(&mut self, entry: &Listed, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
             let track = &mut self.tracks[index];
             // The driver lists a process for a moment after /proc has forgotten it; nobody else has the pid then.
-            if start == StartTime::Unknown && track.start != StartTime::Unknown {
+            if identity.start == StartTime::Unknown {
                 return index;
             }
-            if start == track.start || track.start == StartTime::Unknown {
-                track.start = start;
-                track.owner = owner;
+            if !track.is_former_of(&identity) {
+                track.start = identity.start;
+                track.take_owner(identity.owner);
                 return index;
             }
             track.end(now);
         }
+        let Identity { start, owner } = identity;
         // A process that left the GPU and came back is the same process while it lives.
-        let back = |track: &Track| track.start == start && start != StartTime::Unknown && same_place(track);
+        let back =
+            |track: &Track| track.start == start && start != StartTime::Unknown && track.place() == entry.place();
         if let Some(index) = self.tracks.iter().position(back) {
             self.tracks[index].ended = None;
-            self.tracks[index].owner = owner;
+            self.tracks[index].take_owner(owner);
             return index;
         }
-        self.tracks.push(Track {
-            pid: entry.pid,
-            start,
-            instance: entry.instance,
-            mig: None,
-            kind: entry.kind,
-            owner,
-            before: None,
-            used: None,
-            measured: false,
-            peaks: Peaks::new(self.peak_window),
-            first_seen: now,
-            ended: None,
-            sm_utilization: None,
-            last_active: None,
-        });
+        self.tracks.push(Track::new(entry, start, owner, self.peak_window, now));
         self.tracks.len() - 1
     }
 
@@ -179,7 +194,8 @@ impl Roster {
             .iter()
             .map(|track| {
                 ended += usize::from(track.ended.is_some());
-                let labels = (track.pid, track.instance, track.kind, track.owner.name.as_deref());
+                let pod = track.owner.workload.as_ref().and_then(|workload| workload.pod.as_deref());
+                let labels = (track.pid, track.instance, track.kind, track.owner.name.as_deref(), pod);
                 taken.insert(labels) && (track.ended.is_none() || ended <= self.limit)
             })
             .collect();
@@ -197,7 +213,9 @@ impl Roster {
     /// Folds what the driver says of the work of each process since it was last asked.
     pub(super) fn worked(&mut self, samples: &[UtilizationSample], asked_at: (Instant, SystemTime)) {
         for track in self.tracks.iter_mut().filter(|track| track.ended.is_none()) {
-            let own = samples.iter().filter(|sample| sample.pid == track.pid);
+            // What was measured before the first sight may be a former holder's of the pid.
+            let since_seen = |sample: &&UtilizationSample| when(sample.timestamp, asked_at) >= track.first_seen;
+            let own = samples.iter().filter(|sample| sample.pid == track.pid).filter(since_seen);
             let latest = own.clone().max_by_key(|sample| sample.timestamp);
             track.sm_utilization = latest.map(|sample| sample.sm);
             let worked = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();
@@ -220,12 +238,21 @@ impl Roster {
         self.tracks.iter().filter(|track| track.ended.is_none()).count()
     }
 
-    /// The living processes of known workloads.
+    /// The processes of known workloads that live, or ended at the last list.
     pub(super) fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        self.tracks.iter().filter(|track| track.ended.is_none()).filter_map(|track| {
+        let there = |track: &&Track| track.ended.is_none() || (track.ended.is_some() && track.ended == self.folded);
+        self.tracks.iter().filter(there).filter_map(|track| {
             let Track { pid, instance, used, .. } = *track;
-            let workload = track.owner.workload.as_ref()?;
-            Some(Member { pid, instance, mig: track.mig.as_ref(), workload, before: track.before.as_ref(), used })
+            let (workload, before) = (track.owner.workload.as_ref()?, track.before.as_ref());
+            Some(Member {
+                pid,
+                instance,
+                mig: track.mig.as_ref(),
+                workload,
+                before,
+                alive: track.ended.is_none(),
+                used,
+            })
         })
     }
 
@@ -271,6 +298,51 @@ impl Roster {
 }
 
 impl Track {
+    fn new(entry: &Listed, start: StartTime, owner: Arc<Owner>, peak_window: Duration, now: Instant) -> Self {
+        Self {
+            pid: entry.pid,
+            start,
+            instance: entry.instance,
+            mig: None,
+            kind: entry.kind,
+            owner,
+            before: None,
+            used: None,
+            measured: false,
+            peaks: Peaks::new(peak_window),
+            first_seen: now,
+            first_seen_at: SystemTime::now(),
+            ended: None,
+            sm_utilization: None,
+            last_active: None,
+        }
+    }
+
+    fn place(&self) -> Place {
+        (self.pid, self.instance)
+    }
+
+    /// Whether the one who has the pid now is another process than this one.
+    fn is_former_of(&self, identity: &Identity) -> bool {
+        match (self.start, identity.start) {
+            (_, StartTime::Unknown) => false,
+            // Seen before `/proc` showed it: it cannot have started after that.
+            (StartTime::Unknown, _) => {
+                identity.owner.start.is_some_and(|start| start > self.first_seen_at + START_IS_KNOWN_WITHIN)
+            }
+            (own, other) => own != other,
+        }
+    }
+
+    /// Takes what is known of the owner by now. A process that was resolved anew and lives elsewhere, or as another user,
+    /// is not called otherwise than before: it has moved, and takes nothing along.
+    fn take_owner(&mut self, owner: Arc<Owner>) {
+        if self.owner.home != owner.home || self.owner.uid != owner.uid {
+            self.before = None;
+        }
+        self.owner = owner;
+    }
+
     fn see(&mut self, entry: &Listed, gpu: &Gpu, now: Instant) {
         self.kind = entry.kind;
         self.used = entry.used;
@@ -330,12 +402,14 @@ fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
 mod tests {
     use super::*;
 
+    use crate::snapshot::PodContainer;
+
     const MIB: u64 = 1 << 20;
     const WINDOW: Duration = Duration::from_secs(60);
     const LINGER: Duration = Duration::from_secs(300);
 
     fn roster(limit: usize) -> Roster {
-        Roster { tracks: Vec::new(), peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+        Roster { tracks: Vec::new(), folded: None, peak_window: WINDOW, stay: WINDOW + LINGER, limit }
     }
 
     fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
@@ -378,11 +452,78 @@ mod tests {
     fn a_list_from_before_a_pid_passed_on_is_not_believed() {
         let (start, mut roster) = (Instant::now(), roster(9));
         fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
-        assert!(!roster.end_former(&listed(7, 900 * MIB), &named(1, "train.py"), start));
-        assert!(!roster.end_former(&listed(7, 900 * MIB), &unseen(), start), "who cannot be seen is nobody else");
-        assert!(roster.end_former(&listed(7, 900 * MIB), &named(2, "serve.py"), start));
+        let mut ends = |identity| roster.end_former(&[listed(7, 900 * MIB)], &[identity], start);
+        assert!(!ends(named(1, "train.py")));
+        assert!(!ends(unseen()), "who cannot be seen is nobody else");
+        assert!(ends(named(2, "serve.py")));
+        assert!(!ends(named(2, "serve.py")), "once is enough");
         assert!(!only(&mut roster, start).alive);
-        assert!(!roster.end_former(&listed(7, 5 * MIB), &named(2, "serve.py"), start), "once is enough");
+    }
+
+    fn started(start: u64, at: SystemTime) -> Identity {
+        let identity = named(start, "serve.py");
+        let owner = Owner { start: Some(at), ..(*identity.owner).clone() };
+        Identity { owner: Arc::new(owner), ..identity }
+    }
+
+    #[test]
+    fn who_started_after_the_first_sight_is_not_who_was_seen() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        let wall = SystemTime::now();
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+        fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall + WINDOW));
+        let (shown, _) = roster.show(start + WINDOW);
+        let of = |name: Option<&str>| shown.iter().find(|p| p.owner.name.as_deref() == name).unwrap();
+        assert_eq!((of(Some("serve.py")).peak, of(None).peak), (Some(5 * MIB), Some(900 * MIB)));
+
+        let mut roster = Roster { tracks: Vec::new(), ..roster };
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+        fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall - WINDOW));
+        assert_eq!(only(&mut roster, start + WINDOW).peak, Some(900 * MIB), "it was there before");
+    }
+
+    #[test]
+    fn what_an_earlier_list_says_of_a_pid_that_passed_on_is_seen_to_be_anothers() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        fold(&mut roster, &[listed(7, MIB), listed(8, MIB)], start, &named(1, "train.py"));
+        let earlier = [vec![listed(7, 900 * MIB), listed(8, MIB)]];
+        let gone: Vec<_> = roster.gone_since(&[listed(8, MIB)], &earlier).into_iter().collect();
+        assert_eq!(gone, [&listed(7, 900 * MIB)]);
+        assert!(roster.passed_on(gone[0], &named(2, "serve.py")));
+        assert!(!roster.passed_on(gone[0], &unseen()), "it died, and nobody has its pid");
+    }
+
+    #[test]
+    fn a_process_that_moved_takes_nothing_along_and_one_that_is_named_does() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        let at = |unit: &str, workload: &str| {
+            let workload = Workload { name: workload.into(), kind: crate::snapshot::WorkloadKind::Systemd, pod: None };
+            let home = crate::snapshot::Home { unit: Some(unit.into()), ..crate::snapshot::Home::default() };
+            let owner = Owner { home, workload: Some(Arc::new(workload)), ..Owner::default() };
+            Identity { start: StartTime::Ticks(1), owner: Arc::new(owner) }
+        };
+        let before = |roster: &Roster| roster.members().next().unwrap().before.map(|workload| workload.name.clone());
+        fold(&mut roster, &[listed(7, MIB)], start, &at("a", "unit:a"));
+        fold(&mut roster, &[listed(7, MIB)], start, &at("a", "named"));
+        assert_eq!(before(&roster).as_deref(), Some("unit:a"));
+        fold(&mut roster, &[listed(7, MIB)], start, &at("b", "unit:b"));
+        assert_eq!(before(&roster), None);
+    }
+
+    #[test]
+    fn one_name_in_two_pods_is_two_processes() {
+        let (start, mut roster) = (Instant::now(), roster(9));
+        let in_pod = |start: u64, pod: &str| {
+            let names = PodContainer { namespace: "n".into(), pod: pod.into(), container: "c".into() };
+            let name = format!("n/{pod}/c");
+            let workload = Workload { name, kind: crate::snapshot::WorkloadKind::Kubernetes, pod: Some(names.into()) };
+            let identity = named(start, "python3");
+            let owner = Owner { workload: Some(Arc::new(workload)), ..(*identity.owner).clone() };
+            Identity { owner: Arc::new(owner), ..identity }
+        };
+        fold(&mut roster, &[listed(7, 900 * MIB)], start, &in_pod(1, "a"));
+        fold(&mut roster, &[listed(7, 5 * MIB)], start, &in_pod(2, "b"));
+        assert_eq!(roster.show(start).0.len(), 2, "the ended one keeps its peak");
     }
 
     #[test]

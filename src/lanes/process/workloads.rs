@@ -66,16 +66,19 @@ impl Workloads {
         }
     }
 
-    /// Folds the living processes as they were listed at `now`, and what earlier lists of the same pass said of them.
+    /// Folds the processes as they were listed at `now`, and what earlier lists of the same pass said of them and of
+    /// those that have ended since.
     pub(super) fn fold(&mut self, members: &[Member<'_>], earlier: &[Vec<Listed>], now: Instant) {
-        self.rename(members, now);
+        self.rename(members);
         let mut sums: HashMap<(Arc<Workload>, Instance), (Sum, &Member<'_>)> = HashMap::new();
-        for member in members {
+        for member in members.iter().filter(|member| member.alive) {
             let entry = sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
             entry.0.add(member.used);
         }
         for account in &mut self.accounts {
-            match sums.remove(&(account.workload.clone(), account.instance)) {
+            let key = (account.workload.clone(), account.instance);
+            let own = sums.get(&key).is_some_and(|(_, member)| account.is_on(member.mig));
+            match own.then(|| sums.remove(&key)).flatten() {
                 Some((sum, member)) => account.see(sum, member, now),
                 None => account.end(now),
             }
@@ -96,47 +99,58 @@ impl Workloads {
     /// The sums of an earlier list of the same pass: they are over, but they were.
     fn recall(&mut self, members: &[Member<'_>], list: &[Listed], now: Instant) {
         let whose: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
-        let mut sums: HashMap<(&Workload, Instance), Sum> = HashMap::new();
+        let mut sums: HashMap<(&Workload, Instance), (Sum, &Member<'_>)> = HashMap::new();
         for entry in list {
-            if let Some(member) = whose.get(&(entry.pid, entry.instance)) {
-                sums.entry((&**member.workload, member.instance)).or_default().add(entry.used);
+            if let Some(&member) = whose.get(&entry.place()) {
+                let key = (&**member.workload, member.instance);
+                sums.entry(key).or_insert((Sum::default(), member)).0.add(entry.used);
             }
         }
-        for account in &mut self.accounts {
-            let sum = sums.get(&(&*account.workload, account.instance));
-            account.remember(sum.and_then(|sum| sum.used), now);
+        for (sum, member) in sums.into_values() {
+            let position = self.position(member);
+            let account = match position {
+                Some(position) => &mut self.accounts[position],
+                // It came and went within one pass.
+                None => {
+                    self.accounts.push(Account::new(member, self.peak_window));
+                    self.accounts.last_mut().expect("just pushed")
+                }
+            };
+            account.remember(sum.used, now);
+            if account.sum.processes == 0 {
+                account.end(now);
+            }
         }
     }
 
     /// Where the processes of a workload bear another name than at the list before (the pod's name came, or the
     /// user's), the workload is the same and goes on under the new name.
-    fn rename(&mut self, members: &[Member<'_>], now: Instant) {
-        let living: HashSet<_> = members.iter().map(|member| (&**member.workload, member.instance)).collect();
-        for member in members {
+    fn rename(&mut self, members: &[Member<'_>]) {
+        let alive = members.iter().filter(|member| member.alive);
+        let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();
+        for member in alive {
             let Some(before) = member.before.filter(|before| *before != member.workload) else { continue };
             if living.contains(&(&**before, member.instance)) {
                 continue;
             }
-            let Some(old) = self.position(before, member.instance) else { continue };
-            match self.position(member.workload, member.instance) {
+            let Some(old) = self.position(&Member { workload: before, ..*member }) else { continue };
+            match self.position(member) {
                 None => self.accounts[old].workload = member.workload.clone(),
                 Some(new) => {
-                    let mut gone = self.accounts[old].peaks.clone();
-                    let known = &mut self.accounts[new];
                     // The sum was at least as high as a part of it.
-                    known.measured |= gone.highest() > 0;
-                    known.peaks.raise(gone.highest());
-                    if let Some(bytes) = gone.within_window(now) {
-                        known.peaks.see(bytes, now);
-                    }
+                    let gone = self.accounts[old].peaks.clone();
+                    self.accounts[new].measured |= self.accounts[old].measured;
+                    self.accounts[new].peaks.absorb(&gone);
                     self.accounts.swap_remove(old);
                 }
             }
         }
     }
 
-    fn position(&self, workload: &Workload, instance: Instance) -> Option<usize> {
-        self.accounts.iter().position(|account| *account.workload == *workload && account.instance == instance)
+    fn position(&self, member: &Member<'_>) -> Option<usize> {
+        self.accounts.iter().position(|account| {
+            account.workload == *member.workload && account.instance == member.instance && account.is_on(member.mig)
+        })
     }
 
     /// Forgets the earliest ended beyond the cap, so that workloads that come and go stay bounded.
@@ -156,8 +170,8 @@ impl Workloads {
     }
 
     /// The driver's own maximum of one process: its workload held at least as much.
-    pub(super) fn raise(&mut self, workload: &Workload, instance: Instance, peak: u64) {
-        if let Some(position) = self.position(workload, instance) {
+    pub(super) fn raise(&mut self, member: &Member<'_>, peak: u64) {
+        if let Some(position) = self.position(member) {
             self.accounts[position].peaks.raise(peak);
             self.accounts[position].measured = true;
         }
@@ -185,7 +199,7 @@ impl Account {
         Self {
             workload: member.workload.clone(),
             instance: member.instance,
-            mig: None,
+            mig: member.mig.cloned(),
             sum: Sum::default(),
             measured: false,
             peaks: Peaks::new(peak_window),
@@ -193,9 +207,15 @@ impl Account {
         }
     }
 
+    /// Whether it is about this MIG device. The ids of a GPU instance are given again when a GPU is cut anew.
+    fn is_on(&self, mig: Option<&Arc<MigDevice>>) -> bool {
+        self.mig.as_ref().zip(mig).is_none_or(|(own, other)| own.uuid == other.uuid)
+    }
+
     fn see(&mut self, sum: Sum, member: &Member<'_>, now: Instant) {
         self.workload.clone_from(member.workload);
-        self.mig = member.mig.cloned();
+        // The layout may be read after the process came.
+        self.mig = member.mig.cloned().or(self.mig.take());
         self.sum = sum;
         self.ended = None;
         self.remember(sum.used, now);
@@ -251,7 +271,7 @@ mod tests {
     }
 
     fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> Member<'_> {
-        Member { pid, instance: None, mig: None, workload, before: Some(workload), used: used.into() }
+        Member { pid, instance: None, mig: None, workload, before: Some(workload), alive: true, used: used.into() }
     }
 
     fn listed(pid: u32, used: u64) -> Listed {
@@ -337,6 +357,55 @@ mod tests {
         let (shown, _) = workloads.show(start);
         let peak = |name: &str| shown.iter().find(|shown| shown.workload.name == name).unwrap().peak;
         assert_eq!((peak("unit:old"), peak("unit:new")), (Some(901 * MIB), Some(MIB)));
+    }
+
+    #[test]
+    fn a_spike_that_killed_its_process_within_one_pass_is_the_workloads_too() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        workloads.fold(&[of(&job, 1, 100 * MIB), of(&job, 2, 5 * MIB)], &[], start);
+        let died = Member { alive: false, used: None, ..of(&job, 1, 0) };
+        let earlier = [vec![listed(1, 900 * MIB), listed(2, 5 * MIB)]];
+        workloads.fold(&[died, of(&job, 2, 5 * MIB)], &earlier, start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.processes, shown.used, shown.peak), (1, Some(5 * MIB), Some(905 * MIB)));
+        let died = Member { alive: false, used: None, ..of(&job, 2, 0) };
+        workloads.fold(&[died], &[vec![listed(2, 950 * MIB)]], start);
+        let shown = only(&mut workloads, start);
+        assert_eq!((shown.processes, shown.used, shown.peak), (0, None, Some(950 * MIB)));
+    }
+
+    #[test]
+    fn a_late_name_does_not_make_a_peak_younger() {
+        let (start, mut workloads) = (Instant::now(), workloads(9));
+        let (container, named) = (unit("c"), unit("n"));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        workloads.fold(&[of(&named, 1, 5 * MIB), of(&container, 2, 950 * MIB)], &[], at(0));
+        for second in 1..59 {
+            workloads.fold(&[of(&named, 1, 5 * MIB), of(&container, 2, 5 * MIB)], &[], at(second));
+        }
+        let late = Member { before: Some(&container), ..of(&named, 2, 5 * MIB) };
+        workloads.fold(&[of(&named, 1, 5 * MIB), late], &[], at(59));
+        assert_eq!(only(&mut workloads, at(59)).window_peak, Some(950 * MIB));
+        for second in 60..116 {
+            workloads.fold(&[of(&named, 1, 5 * MIB), of(&named, 2, 5 * MIB)], &[], at(second));
+        }
+        assert_eq!(only(&mut workloads, at(115)).window_peak, Some(10 * MIB));
+    }
+
+    #[test]
+    fn a_mig_device_inherits_nothing_from_the_one_that_had_its_ids() {
+        let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
+        let device = |uuid: &str| Arc::new(MigDevice { uuid: uuid.into(), gpu_instance: 1, ..MigDevice::default() });
+        let (a, b) = (device("MIG-a"), device("MIG-b"));
+        let on = |mig, pid, mib| Member { instance: Some((1, 0)), mig: Some(mig), ..of(&job, pid, Some(mib * MIB)) };
+        workloads.fold(&[on(&a, 1, 60_000)], &[], start);
+        for _ in 0..2 {
+            workloads.fold(&[on(&b, 2, 5)], &[], start);
+            let (shown, _) = workloads.show(start);
+            let on = |uuid: &str| shown.iter().find(|w| w.mig.as_ref().unwrap().uuid == uuid).unwrap();
+            assert_eq!((on("MIG-b").peak, on("MIG-b").used), (Some(5 * MIB), Some(5 * MIB)));
+            assert_eq!((on("MIG-a").peak, on("MIG-a").used), (Some(60_000 * MIB), None));
+        }
     }
 
     #[test]
