@@ -11,6 +11,7 @@ mod gate;
 mod names;
 mod pause;
 mod pod;
+mod reading;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -26,6 +27,7 @@ use tokio::time::sleep_until;
 use crate::faults::{Faults, Source};
 use crate::snapshot::{Pods, Snapshot};
 
+use connection::Connection;
 use error::Error;
 use names::Names;
 use pause::Backoff;
@@ -69,11 +71,12 @@ pub enum Server {
 
 /// Follows the pods of this node for ever. What fails is a fault, and is tried again.
 pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
+    let (watching, mut backoff) = (Arc::new(Notify::new()), Backoff::default());
+    let connection = Connection::new(settings.clone(), watching.clone());
     let mut follower = Follower { settings, snapshot, faults, names: Names::default(), publish: None, up: false };
     follower.publish();
-    let (watching, mut backoff) = (Arc::new(Notify::new()), Backoff::default());
     loop {
-        let error = match connection::open(&follower.settings, &watching) {
+        let error = match connection.open().await {
             Ok(client) => follower.attend(client, &watching, &mut backoff).await,
             Err(error) => error,
         };

@@ -75,6 +75,7 @@ impl Error {
     /// What it counts as.
     pub(super) fn reason(&self) -> Reason {
         match self {
+            Self::File { kind: io::ErrorKind::TimedOut, .. } => Reason::Timeout,
             Self::Unauthorized(_) | Self::Forbidden(_) => Reason::NoPermission,
             Self::File { kind: io::ErrorKind::PermissionDenied, .. } => Reason::NoPermission,
             Self::File { kind: io::ErrorKind::NotFound, .. } | Self::NoServiceAccount(_) => Reason::NotFound,

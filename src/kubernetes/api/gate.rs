@@ -3,7 +3,8 @@
 //! What kube leaves open is settled for each question: the token is read anew, the answer begins in time, its body is
 //! bounded, `Retry-After` is heard, and watches that end soon are not started in a rapid row.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,16 +20,27 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 use super::bounded::Bounded;
 use super::error::Error;
 use super::pause::Pace;
+use super::reading::Reading;
 
 /// The largest token file that is read.
 const TOKEN_LIMIT: u64 = 64 << 10;
 /// The longest pause that a server is granted.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
+/// Where the token comes from.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    pub(super) path: PathBuf,
+    /// What it is needed as.
+    pub(super) purpose: &'static str,
+    /// Shared with the gates before, whose reading may still hang.
+    pub(super) reading: Arc<Reading<io::Result<String>>>,
+}
+
 /// What holds for every question.
 #[derive(Debug)]
 pub(super) struct Gate {
-    token_file: Option<PathBuf>,
+    token_file: Option<TokenFile>,
     timeout: Duration,
     /// Rung when a watch begins, which kube does not tell.
     watching: Arc<Notify>,
@@ -37,7 +49,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// A gate that waits up to `timeout` for an answer and rings `watching` when a watch begins.
-    pub(super) fn new(token_file: Option<PathBuf>, timeout: Duration, watching: Arc<Notify>) -> Self {
+    pub(super) fn new(token_file: Option<TokenFile>, timeout: Duration, watching: Arc<Notify>) -> Self {
         Self { token_file, timeout, watching, pace: Mutex::default() }
     }
 
@@ -50,8 +62,8 @@ impl Gate {
             let pause = self.pace().next(std::time::Instant::now());
             tokio::time::sleep(pause).await;
         }
-        self.introduce(&mut question).await?;
         let deadline = Instant::now() + self.timeout;
+        self.introduce(&mut question).await?;
         let answer = async {
             // Held only until the question is handed over, not until its answer comes.
             let answer = client.lock().await.ready().await?.call(question);
@@ -73,8 +85,9 @@ impl Gate {
     async fn introduce(&self, question: &mut Request<Body>) -> Result<(), Error> {
         let agent = HeaderValue::from_static(concat!("vram-exporter/", env!("CARGO_PKG_VERSION")));
         question.headers_mut().insert(USER_AGENT, agent);
-        if let Some(path) = &self.token_file {
-            question.headers_mut().insert(AUTHORIZATION, bearer(path).await?);
+        if let Some(token_file) = &self.token_file {
+            // With half of the time, so that it is the file that is named and not the server that was not asked.
+            question.headers_mut().insert(AUTHORIZATION, token_file.bearer(self.timeout / 2).await?);
         }
         Ok(())
     }
@@ -84,27 +97,27 @@ impl Gate {
     }
 }
 
-/// The token that the file holds now, without white space around it, which files made by hand have.
-async fn bearer(path: &Path) -> Result<HeaderValue, Error> {
-    const PURPOSE: &str = "the token for the API server";
-    let read = {
-        let path = path.to_owned();
-        tokio::task::spawn_blocking(move || {
+impl TokenFile {
+    /// The token that the file holds now, without white space around it, which files made by hand have.
+    async fn bearer(&self, limit: Duration) -> Result<HeaderValue, Error> {
+        let failed = |error: io::Error| Error::file(&self.path, self.purpose, &error);
+        let none = |text| failed(io::Error::new(io::ErrorKind::InvalidData, text));
+        let path = self.path.clone();
+        let read = move || {
             use std::io::Read;
             let mut text = String::new();
             std::fs::File::open(path)?.take(TOKEN_LIMIT).read_to_string(&mut text)?;
             Ok(text)
-        })
-    };
-    let text =
-        read.await.map_err(std::io::Error::other).and_then(|text| text).map_err(|e| Error::file(path, PURPOSE, &e))?;
-    let none = |text| Error::file(path, PURPOSE, &std::io::Error::new(std::io::ErrorKind::InvalidData, text));
-    if text.trim().is_empty() {
-        return Err(none("the file is empty"));
+        };
+        let text = self.reading.take(limit, read).await.and_then(|text| text).map_err(failed)?;
+        if text.trim().is_empty() {
+            return Err(none("the file is empty"));
+        }
+        let value = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+        let mut value = value.map_err(|_| none("it holds no token"))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
-    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|_| none("it holds no token"))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// How long a server that is too busy wants to be left alone; `None` where it does not say so in seconds.
