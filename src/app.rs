@@ -109,24 +109,29 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
 /// When an address cannot be listened on, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
     logging::start(&config.log)?;
-    runtime()?.block_on(async {
-        // Bound before anything is opened, so that a wrong address costs nothing.
-        let listeners = listen(&config.web.listen_addresses).await?;
-        let stop = stop_signal()?;
-        let exporter = Exporter::start(config)?;
-        let state = HttpState::new(
-            exporter.metrics.clone(),
-            exporter.snapshot.clone(),
-            exporter.faults.clone(),
-            &exporter.config.web.telemetry_path,
-        );
-        service::ready();
-        let living = state.clone();
-        let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
-        serve_until(listeners, http::router(state), stop).await;
-        life_signs.abort();
-        tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
-    })
+    let runtime = runtime()?;
+    let served = runtime.block_on(run(config));
+    leave(runtime);
+    served
+}
+
+async fn run(config: Config) -> Result<()> {
+    // Bound before anything is opened, so that a wrong address costs nothing.
+    let listeners = listen(&config.web.listen_addresses).await?;
+    let stop = stop_signal()?;
+    let exporter = Exporter::start(config)?;
+    let state = HttpState::new(
+        exporter.metrics.clone(),
+        exporter.snapshot.clone(),
+        exporter.faults.clone(),
+        &exporter.config.web.telemetry_path,
+    );
+    service::ready();
+    let living = state.clone();
+    let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
+    serve_until(listeners, http::router(state), stop).await;
+    life_signs.abort();
+    tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
 }
 
 fn runtime() -> Result<Runtime> {
@@ -138,6 +143,11 @@ fn runtime() -> Result<Runtime> {
         .context("the web server's threads could not be started")
 }
 
+/// Ends without its threads: one that hangs in a file or a name service would be waited for for ever.
+fn leave(runtime: Runtime) {
+    runtime.shutdown_background();
+}
+
 /// Reads everything once, writes the exposition and ends.
 ///
 /// # Errors
@@ -145,7 +155,14 @@ fn runtime() -> Result<Runtime> {
 pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     logging::start(&config.log)?;
     let runtime = runtime()?;
-    let _within = runtime.enter();
+    let within = runtime.enter();
+    let exposition = read_once(config);
+    drop(within);
+    leave(runtime);
+    out.write_all(&exposition?).context("the exposition could not be written")
+}
+
+fn read_once(config: Config) -> Result<Vec<u8>> {
     let exporter = Exporter::start(config)?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot));
@@ -155,7 +172,7 @@ pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     wait_until(exporter.config.process.interval + NAMES, || has_names(&exporter.snapshot));
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
     exporter.lanes.stop();
-    out.write_all(&exposition?).context("the exposition could not be written")
+    exposition
 }
 
 fn wait_until(limit: Duration, done: impl Fn() -> bool) {

@@ -9,7 +9,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -113,10 +114,27 @@ impl Machine {
 
     /// `--once`: the exposition after a first reading of everything.
     pub(crate) fn once(&self, flags: &[&str]) -> Scrape {
-        let output = self.command(flags).arg("--once").output().unwrap();
+        let mut command = self.command(flags);
+        let output = finish(command.arg("--once"));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Scrape::parse(&String::from_utf8(output.stdout).unwrap())
     }
+}
+
+/// What the command wrote. One that does not end is killed, and fails the test.
+fn finish(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = pid(&child);
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    ended.recv_timeout(PATIENCE).map(Result::unwrap).unwrap_or_else(|_| {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        panic!("not within {PATIENCE:?}: the end of {command:?}")
+    })
+}
+
+fn pid(child: &Child) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(child.id().try_into().unwrap())
 }
 
 /// The binary without a machine.
@@ -190,8 +208,7 @@ impl Exporter {
 
     /// SIGTERM, and the exit status.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        nix::sys::signal::kill(pid(&self.child), nix::sys::signal::Signal::SIGTERM).unwrap();
         eventually("the exporter ends", || self.child.try_wait().unwrap())
     }
 }
