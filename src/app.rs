@@ -32,8 +32,10 @@ use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 const WEB_THREADS: usize = 2;
 /// How long `--once` waits for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
-/// How much longer than one process interval `--once` waits for users' names.
-const NAMES: Duration = Duration::from_millis(200);
+/// How often `--once` lists processes at least: what it waits for is shown by a list thereafter.
+const ONCE_INTERVAL: Duration = Duration::from_millis(250);
+/// How long `--once` waits for users' names.
+const NAMES: Duration = Duration::from_secs(1);
 
 /// The exporter without its web server.
 struct Exporter {
@@ -162,14 +164,15 @@ pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     out.write_all(&exposition?).context("the exposition could not be written")
 }
 
-fn read_once(config: Config) -> Result<Vec<u8>> {
+fn read_once(mut config: Config) -> Result<Vec<u8>> {
+    config.process.interval = config.process.interval.min(ONCE_INTERVAL);
     let exporter = Exporter::start(config)?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot));
     let answered = Instant::now();
     wait_until(ONCE, || has_read_all(&exporter.snapshot, answered));
     // A name service answers after its process was shown, and a uid without a name never.
-    wait_until(exporter.config.process.interval + NAMES, || has_names(&exporter.snapshot));
+    wait_until(NAMES, || has_names(&exporter.snapshot));
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
     exporter.lanes.stop();
     exposition
