@@ -100,7 +100,7 @@ closed_enum! {
         Implausible => "implausible",
         /// A driver call did not return within its limit.
         Stalled => "stalled",
-        /// A thread ended by a panic and was started again.
+        /// A thread, or what follows the cluster, ended by a panic and was started again.
         Died => "died",
         /// `/proc` of a living process could not be read.
         Unreadable => "unreadable",
@@ -151,7 +151,7 @@ impl Source {
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
-            Self::PodResources | Self::KubernetesApi => (&[], PEER),
+            Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
             Self::Http => (&[], &[Reason::Encoding, Reason::Connection]),
         };
         shared.iter().chain(own).copied()
