@@ -22,11 +22,15 @@ pub(super) fn stopping() {
 /// Gives life signs for ever where the manager asks for them, and withholds them while `unhealthy` has a reason.
 pub(super) async fn life_signs(unhealthy: impl Fn() -> Option<String>) {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| *limit > Duration::ZERO) else { return };
-    let mut rhythm = tokio::time::interval(limit / SIGNS);
+    give_signs(limit / SIGNS, unhealthy, || tell(NotifyState::Watchdog)).await;
+}
+
+async fn give_signs(every: Duration, unhealthy: impl Fn() -> Option<String>, give: impl Fn()) {
+    let mut rhythm = tokio::time::interval(every);
     loop {
         rhythm.tick().await;
         match unhealthy() {
-            None => tell(NotifyState::Watchdog),
+            None => give(),
             Some(reason) => tracing::warn!(reason, "no life sign is given to the service manager"),
         }
     }
@@ -35,5 +39,32 @@ pub(super) async fn life_signs(unhealthy: impl Fn() -> Option<String>) {
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(error = %error, "the service manager could not be told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_life_sign_is_given_at_each_beat_that_is_healthy_and_at_no_other() {
+        const EVERY: Duration = Duration::from_millis(1);
+        let (beat, given) = (Cell::new(0), RefCell::new(Vec::new()));
+        let unhealthy = || {
+            beat.set(beat.get() + 1);
+            (3..=5).contains(&beat.get()).then(|| "as a test wants it".to_owned())
+        };
+        let eight = async {
+            while beat.get() < 8 {
+                tokio::time::sleep(EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = give_signs(EVERY, unhealthy, || given.borrow_mut().push(beat.get())) => {}
+            () = eight => {}
+        }
+        assert_eq!(given.borrow()[..5], [1, 2, 6, 7, 8]);
     }
 }
