@@ -1,8 +1,8 @@
 """One CUDA process for the scripts beside it; it does what its mode says until stdin closes.
 
 Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
-matrices without end, `spikes` allocates and frees on command, `training` trains a small
-transformer. Each prints one JSON line when it is ready. Only `busy` and `training` load
+matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `training` trains a small
+transformer. Each prints one JSON line when it is ready. Only `busy`, `leak` and `training` load
 PyTorch; the others call the driver directly, so that an allocation is the driver's own.
 """
 
@@ -104,6 +104,22 @@ def busy(options):
         torch.cuda.synchronize()
 
 
+def leak(options):
+    """Hold --mib and then take 64 MiB more each second, in PyTorch, as a list that somebody forgot does."""
+    import torch
+
+    kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]
+    left = torch.randn(1024, 1024, device="cuda")
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    say(ready=True)
+    due = time.monotonic()
+    while not closed.wait(max(0.0, due - time.monotonic())):
+        due += 1
+        kept.append(torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"))
+        (left @ left).sum().item()
+
+
 def training(options):
     from training import train
 
@@ -123,7 +139,7 @@ def driver_load(options):
         gpu.check("nvmlDeviceGetTotalEnergyConsumption", gpu.lib.nvmlDeviceGetTotalEnergyConsumption(gpu.device, byref(energy)))
 
 
-MODES = {"context": hold_context, "spikes": spike, "busy": busy, "training": training, "driver-load": driver_load}
+MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "training": training, "driver-load": driver_load}
 
 
 def main():
