@@ -36,3 +36,4 @@ refused 'Property name of "kubernetes.api-server" does not match' --set 'config.
 refused "config.memory: Invalid type" --set config.memory.rate=200
 refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast
+refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.runbook=wiki

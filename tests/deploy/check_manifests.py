@@ -17,7 +17,7 @@ import pod_security
 import scenarios
 
 # Kinds that Kubernetes does not know itself. Any other kind without a schema is a mistake.
-CUSTOM = {"PodMonitor"}
+CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 
 def newest_versions(count):

@@ -44,6 +44,7 @@ BRINGS = {
     "pod-monitor": set(),
     "pod-resources": {"/var/lib/kubelet/pod-resources"},
     "prometheus-annotations": set(),
+    "prometheus-rules": set(),
     "without-api": set(),
 }
 OVERLAYS = {"with-operator": ["pod-monitor"], "without-api": ["without-api"], "without-operator": []}
