@@ -59,7 +59,7 @@ def prometheus_rule():
         },
         "spec": {"groups": list(groups())},
     }
-    return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=110)
+    return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=90)
 
 
 def generated():

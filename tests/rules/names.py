@@ -1,6 +1,7 @@
 """Families and labels: those that the exporter documents, and those that an expression uses.
 
-Invariant: a word of an expression that is neither PromQL's nor a label is taken for a family, so that a misspelt one is found.
+Invariant: a word of an expression that is neither PromQL's nor a label is taken for a family, so that a misspelt one is
+found.
 """
 
 import re
