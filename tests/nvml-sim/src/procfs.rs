@@ -63,7 +63,8 @@ impl Tree {
         }
         let up = (now + UPTIME) as f64 / clock::SECOND as f64;
         self.place("uptime", format!("{up:.2} {:.2}\n", up * 0.9).as_bytes())?;
-        let living = machine.processes.iter().filter_map(|process| {
+        let visible = machine.processes.iter().filter(|process| !process.is_orphaned());
+        let living = visible.filter_map(|process| {
             let life = process.life(now)?;
             Some((process.pid(life.number), (life.start, process)))
         });

@@ -222,6 +222,27 @@ fn processes_come_and_go_by_the_control_file_and_proc_holds_them() {
 }
 
 #[test]
+fn memory_that_no_process_owns_is_used_and_nothing_tells_of_an_owner() {
+    Rig::alone("memory_that_no_process_owns_is_used_and_nothing_tells_of_an_owner", TWO, |rig| {
+        let nvml = rig.nvml();
+        let [idle, busy] = [0, 1].map(|index| nvml.device_by_index(index).unwrap());
+        let power = idle.power_usage().unwrap();
+        rig.control("[[process]]\npid = 9\ngpus = [0, 1]\ntype = []\nmemory = \"4GiB\"\n");
+        eventually("the memory", || (idle.memory_info().unwrap().used == 4 * GIB).then_some(()));
+        assert_eq!(busy.memory_info().unwrap().used, 5 * GIB + 528 * MIB);
+        for (gpu, processes) in [(&idle, 0), (&busy, 1)] {
+            assert_eq!(gpu.running_compute_processes().unwrap().len(), processes);
+            assert!(gpu.running_graphics_processes().unwrap().is_empty());
+        }
+        assert!(matches!(nvml.sys_process_name(9, 64), Err(NvmlError::NotFound)));
+        assert!(!rig.procfs().join("9").exists() && rig.procfs().join("42").is_dir());
+        assert!(idle.power_usage().unwrap() < power + 10_000, "memory alone makes no context and draws no power");
+        rig.control("");
+        eventually("its end", || (idle.memory_info().unwrap().used == 0).then_some(()));
+    });
+}
+
+#[test]
 fn xids_are_told_once_and_in_order() {
     Rig::alone("xids_are_told_once_and_in_order", TWO, |rig| {
         let nvml = rig.nvml();

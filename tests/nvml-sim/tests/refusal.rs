@@ -60,6 +60,7 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "[[process]]\nmemory = [{kind=\"jump\"}]\n", "jump"),
         (GPU.to_owned() + "[[process]]\nmemory = [{kind=\"constant\", value=\"1GiB\", x=1}]\n", "`x`"),
         (GPU.to_owned() + "[[process]]\nutilization = 2\n", "`2` is not a number from 0 to 1"),
+        (GPU.to_owned() + "[[process]]\ntype = []\nutilization = 1\n", "process[0].utilization"),
         (GPU.to_owned() + "[[process]]\nend = \"0s\"\n", "process[0].end"),
         (GPU.to_owned() + "[[process]]\nrepeat = \"9s\"\n", "process[0].repeat"),
         (GPU.to_owned() + "[[process]]\npid = 5\n[[process]]\npid = 5\n", "pid 5"),

@@ -22,6 +22,9 @@ fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Na
     let members = if on.gpu.accounting && on.gpu.mig.is_none() { &on.gpu.members[..] } else { &[] };
     members.iter().filter_map(move |&member| {
         let process = &machine.processes[member as usize];
+        if process.is_orphaned() {
+            return None;
+        }
         let ended = || process.last_ended(now).map(|(life, end)| (process, life, Some(end)));
         process.life(now).map(|life| (process, life, None)).or_else(ended)
     })

@@ -50,7 +50,7 @@ system_calls! {
     /// Cut to the caller's room, as NVML does.
     fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) |sim| {
         let living = sim.machine.processes.iter().find(|process| {
-            process.life(sim.now).is_some_and(|life| process.pid(life.number) == pid)
+            !process.is_orphaned() && process.life(sim.now).is_some_and(|life| process.pid(life.number) == pid)
         });
         let program = living.and_then(|process| process.identity.command.first()).ok_or(Code::NOT_FOUND)?;
         if length == 0 {

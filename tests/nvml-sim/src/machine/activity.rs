@@ -23,7 +23,7 @@ impl Machine {
         let (mut processes, mut busy) = (0, 0.0);
         let mut add = |load: &super::Load| {
             for (process, life) in load.living(&self.processes, look) {
-                processes += 1;
+                processes += usize::from(!process.is_orphaned());
                 busy += process.busy(life, look);
             }
         };

@@ -26,6 +26,10 @@ impl Lists {
     pub(crate) fn contains(self, list: ProcessList) -> bool {
         self.0 & list as u8 != 0
     }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// A process.
@@ -144,6 +148,11 @@ impl Process {
     /// Share of the GPU that it wants in a life.
     pub(crate) fn busy(&self, life: Life, now: Nanos) -> f64 {
         self.utilization.at(now - life.start, self.noise(life))
+    }
+
+    /// Whether it is no process at all but memory that nobody owns: no list, no `/proc` and no call tells of it.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.lists.is_empty()
     }
 
     /// Bytes that no process owns and that are gone with this one.

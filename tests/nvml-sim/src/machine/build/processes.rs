@@ -89,7 +89,11 @@ pub(super) fn add(
         Some(curves::Curve::Phases(phases)) => curve(phases, entry.utilization_cycle, false, ".utilization")?,
     };
     let lists = lists(entry);
-    let context = entry.context.map_or(if lists.0 == ProcessList::Graphics as u8 { 0 } else { CONTEXT }, |Size(b)| b);
+    if lists.is_empty() && entry.utilization.is_some() {
+        return refuse(".utilization", "memory that no process owns does no work");
+    }
+    let has_context = !lists.is_empty() && lists != Lists(ProcessList::Graphics as u8);
+    let context = entry.context.map_or(if has_context { CONTEXT } else { 0 }, |Size(bytes)| bytes);
     let uid = users.uid(entry.user.as_deref(), entry.uid)?;
     for number in 0..count {
         let index = machine.processes.len() as u32;
