@@ -1,0 +1,241 @@
+"""Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
+
+Invariant: every panel has a description, a unit and a text for the case that there is no data.
+"""
+
+from .grid import DATASOURCE, uid
+
+# Of memory: getting near, and near, the edge.
+NEAR, EDGE = 0.85, 0.9
+BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
+LAST_AND_MAX = ["lastNotNull", "max"]
+PLAIN = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}
+FILL = {
+    "mode": "absolute",
+    "steps": [
+        {"color": "green", "value": None},
+        {"color": "orange", "value": NEAR},
+        {"color": "red", "value": EDGE},
+    ],
+}
+
+
+def bad_from(value, color="red"):
+    """Green below `value`."""
+    return {"mode": "absolute", "steps": [{"color": "green", "value": None}, {"color": color, "value": value}]}
+
+
+def good_from(value):
+    """Red below `value`."""
+    return {"mode": "absolute", "steps": [{"color": "red", "value": None}, {"color": "green", "value": value}]}
+
+
+def ranged(expression, legend):
+    return {"expr": expression, "legendFormat": legend, "range": True, "instant": False}
+
+
+def instant(expression, legend=""):
+    return {"expr": expression, "legendFormat": legend, "range": False, "instant": True}
+
+
+def targets(queries):
+    names = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return [
+        {"refId": name, "datasource": DATASOURCE, "editorMode": "code", **query} for name, query in zip(names, queries)
+    ]
+
+
+def panel(kind, title, description, size, queries, unit, empty, defaults=None, **rest):
+    return {
+        "type": kind,
+        "title": title,
+        "description": description,
+        "size": size,
+        "datasource": DATASOURCE,
+        "targets": targets(queries),
+        "fieldConfig": {
+            "defaults": {"unit": unit, "noValue": empty, "color": {"mode": "thresholds"}, **(defaults or {})},
+            "overrides": rest.pop("overrides", []),
+        },
+        **rest,
+    }
+
+
+def by_name(name, **properties):
+    """An override of one field; a dot in a property's name is written as two underscores."""
+    listed = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
+    return {"matcher": {"id": "byName", "options": name}, "properties": listed}
+
+
+def by_query(reference, **properties):
+    """An override of every series of one query."""
+    return {**by_name("", **properties), "matcher": {"id": "byFrameRefID", "options": reference}}
+
+
+def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data", size=(6, 3), **defaults):
+    defaults = {"thresholds": thresholds, **defaults}
+    options = {
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "colorMode": "value",
+        "graphMode": "none",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "textMode": "value",
+        "wideLayout": True,
+    }
+    return panel("stat", title, description, size, [instant(query)], unit, empty, defaults, options=options)
+
+
+def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
+    """Lines over time. `stack`, `thresholds`, `max`, `overrides` as named arguments. `calcs`: a table of these as
+    legend (`legend` says where), for lines whose number and names are not known; without, names only."""
+    stack = rest.pop("stack", False)
+    thresholds = rest.pop("thresholds", None)
+    custom = {
+        "drawStyle": rest.pop("style", "line"),
+        "lineWidth": 1,
+        "fillOpacity": 45 if stack else fill,
+        "showPoints": "never",
+        "spanNulls": False,
+        "stacking": {"mode": "normal" if stack else "none", "group": "A"},
+        "axisSoftMin": 0,
+        "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
+    }
+    defaults = {"custom": custom, "color": {"mode": "palette-classic"}, "min": rest.pop("min", 0)}
+    if thresholds:
+        defaults["thresholds"] = thresholds
+    defaults |= {key: rest.pop(key) for key in ("max", "decimals") if key in rest}
+    if defaults["min"] is None:
+        del defaults["min"]
+    calcs = rest.pop("calcs", [])
+    legend = {
+        "displayMode": "table" if calcs else "list",
+        "placement": rest.pop("legend", "bottom"),
+        "showLegend": True,
+        "calcs": calcs,
+        **({"sortBy": "Max", "sortDesc": True} if calcs else {}),
+    }
+    options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+    return panel("timeseries", title, description, size, queries, unit, empty, defaults, options=options, **rest)
+
+
+def bars(title, description, queries, unit=BYTES, size=(12, 8), thresholds=PLAIN, empty="no data", **defaults):
+    """Horizontal bars, one for each query. For names that come from labels see `ranking`."""
+    options = {
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "orientation": "horizontal",
+        "displayMode": "basic",
+        "valueMode": "color",
+        "namePlacement": "left",
+        "showUnfilled": True,
+        "sizing": "manual",
+        "minVizWidth": 8,
+        "minVizHeight": 16,
+        "maxVizHeight": 28,
+        "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
+    }
+    defaults = {"thresholds": thresholds, "min": 0, **defaults}
+    return panel("bargauge", title, description, size, queries, unit, empty, defaults, options=options)
+
+
+def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **properties):
+    """What a table shows of a field, and as what."""
+    # A label is text, also where it looks like a number; the panel's text for no data is no text for one empty cell.
+    plain = "none" if name.startswith("Value") else "string"
+    listed = {"displayName": title, "unit": unit or plain, "noValue": "–"}
+    if width:
+        listed["custom__width"] = width
+    if thresholds:
+        listed["thresholds"] = thresholds
+        listed["custom__cellOptions"] = {"type": "color-text"}
+    if not width and not unit:
+        listed["custom__filterable"], listed["custom__minWidth"] = True, 100
+    if gauge:
+        listed["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
+        listed["min"], listed["max"] = 0, 1
+    return name, {**listed, **properties}
+
+
+def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
+    """The queries joined to one table by the labels that they have in common. Fields that no column names are left
+    out, except for `cluster`, which is there only where Prometheus sets it."""
+    frames = [{**instant(query), "format": "table"} for query in queries]
+    columns = [column("cluster", "Cluster"), *columns]
+    single = len(queries) == 1
+    columns = [("Value" if single and name == "Value #A" else name, listed) for name, listed in columns]
+    order = {name: number for number, (name, _) in enumerate(columns)}
+    transformations = [
+        *([] if single else [{"id": "merge", "options": {}}]),
+        {"id": "filterFieldsByName", "options": {"include": {"pattern": f"/^({'|'.join(order)})$/"}}},
+        {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": {}}},
+    ]
+    options = {
+        "showHeader": True,
+        "cellHeight": "sm",
+        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
+        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
+    }
+    defaults = {"custom": {"align": "auto", "filterable": False, "minWidth": 60}, "thresholds": PLAIN}
+    overrides = [by_name(name, **listed) for name, listed in columns]
+    return panel(
+        "table",
+        title,
+        description,
+        size,
+        frames,
+        COUNT,
+        empty,
+        defaults,
+        options=options,
+        overrides=overrides,
+        transformations=transformations,
+    )
+
+
+def ranking(title, description, query, columns, unit=BYTES, thresholds=PLAIN, size=(12, 8), empty="no data", **shown):
+    """A table of the labels in `columns` and a bar for the query's value, the highest first."""
+    title_of_value = {BYTES: "Memory", RATIO: "Share", COUNT: "Count"}[unit]
+    value = column("Value #A", title_of_value, unit, thresholds=thresholds, gauge=True, min=0, **shown)
+    value[1]["custom__minWidth"] = 110
+    if "max" not in shown:
+        del value[1]["max"]
+    return table(title, description, [query], [*columns, value], size, empty, sort=title_of_value)
+
+
+def states(title, description, queries, mappings, size=(12, 7), empty="no data"):
+    options = {
+        "showValue": "never",
+        "mergeValues": True,
+        "rowHeight": 0.8,
+        "alignValue": "left",
+        "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"},
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    defaults = {
+        # By thresholds Grafana would merge the values before it maps them.
+        "color": {"mode": "palette-classic"},
+        "mappings": mappings,
+        "custom": {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False},
+        "thresholds": PLAIN,
+    }
+    return panel("state-timeline", title, description, size, queries, "none", empty, defaults, options=options)
+
+
+def values(**texts):
+    """A mapping of numbers, written _0 for 0, to a text and a colour."""
+    return [
+        {
+            "type": "value",
+            "options": {
+                key.removeprefix("_"): {"text": text, "color": color, "index": index}
+                for index, (key, (text, color)) in enumerate(texts.items())
+            },
+        }
+    ]
+
+
+def detail(page, *labels):
+    """A link from a table's row to another dashboard, with the row's labels as its variables."""
+    chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]}}' for label in labels)
+    url = f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}{chosen}&${{__url_time_range}}"
+    return [{"title": f"Show in {page}", "url": url, "targetBlank": False}]

@@ -1,0 +1,336 @@
+"""Workloads: who holds memory now and at peak, who holds it idle, who grows, and what size would have done."""
+
+from . import grid, panels as p, queries as q
+from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
+
+USED_FAMILY = "gpu_workload_memory_used_bytes"
+PEAK_FAMILY = "gpu_workload_memory_window_peak_bytes"
+USED = f"{USED_FAMILY}{{{WORKLOAD}}}"
+PEAK = f"{PEAK_FAMILY}{{{WORKLOAD}}}"
+OWNER = "cluster, instance, workload"
+KEY = f"{DEVICE_KEY}, workload, kind"
+NAME = "{{instance}} · {{workload}}"
+
+OVERVIEW = [
+    p.stat(
+        "Workloads",
+        "Workloads that hold memory now: containers of pods, other containers, Slurm jobs, systemd units, users.",
+        f"count(group by ({OWNER}) ({USED}))",
+        size=(8, 3),
+        empty="none",
+    ),
+    p.stat(
+        "Held by them",
+        "Memory of all workloads chosen, now.",
+        f"sum({USED})",
+        unit=p.BYTES,
+        size=(8, 3),
+        empty="none",
+        decimals=1,
+    ),
+    p.stat(
+        "Largest peak in range",
+        "Highest use of one workload on one GPU in the range shown.",
+        f"max({q.highest(PEAK_FAMILY, WORKLOAD, '$__range')})",
+        unit=p.BYTES,
+        size=(8, 3),
+        empty="none",
+        decimals=1,
+    ),
+    p.stat(
+        "Held idle",
+        "Memory of processes that have not worked for as long as `Idle after` says.",
+        f"sum((gpu_process_memory_used_bytes{{{NAMESPACE}}} * (gpu_process_idle_seconds{{{NAMESPACE}}} >= bool $idle))"
+        f" {q.owner('workload', WORKLOAD)})",
+        unit=p.BYTES,
+        thresholds=p.bad_from(1 << 30, "orange"),
+        size=(8, 3),
+        empty="none known",
+        decimals=1,
+    ),
+    p.stat(
+        "Allocated, unused",
+        "Devices that the kubelet handed to containers which have no process on any GPU. "
+        "Known where the exporter asks both the kubelet and the API server.",
+        q.count_unused(NAMESPACE),
+        thresholds=p.bad_from(1, "orange"),
+        size=(8, 3),
+        empty="not known",
+    ),
+    p.stat(
+        "Beyond the series limit",
+        'Workloads that the exporter\'s limit on series does not name; their memory is in workload="other".',
+        f"sum(vram_exporter_workload_series_dropped{{{GPU}}})",
+        thresholds=p.bad_from(1, "orange"),
+        size=(8, 3),
+        empty="not told",
+    ),
+]
+
+LARGEST = f"and on ({OWNER}) {q.largest(PEAK_FAMILY, WORKLOAD, OWNER)}"
+ROWS = f"topk($top, max by ({KEY}) ({q.highest(PEAK_FAMILY, WORKLOAD, '$__range')}))"
+
+
+def row(expression):
+    """Of the workloads with the highest peaks on one device."""
+    return f"max by ({KEY}) ({expression}) and on ({KEY}) {ROWS}"
+
+
+def named(expression, label, instead):
+    """`instead` where the label is absent, so that no bar is without a name."""
+    return f'label_replace({expression}, "{label}", "{instead}", "{label}", "")'
+
+
+HOLDERS = [
+    p.series(
+        "Memory now",
+        "What the workloads with the highest peaks of the range hold, over all their GPUs on a node.",
+        [p.ranged(f"sum by ({OWNER}) ({USED}) {LARGEST}", NAME)],
+        stack=True,
+        size=(12, 11),
+        calcs=p.LAST_AND_MAX,
+        empty="No workload holds memory.",
+    ),
+    p.series(
+        "Memory at peak",
+        "Window peak of each workload: the highest sum over its processes that the exporter sampled, added up over its "
+        "GPUs on a node. It stays for a while after the workload ended.",
+        [p.ranged(f"sum by ({OWNER}) ({PEAK}) {LARGEST}", NAME)],
+        size=(12, 11),
+        fill=0,
+        calcs=p.LAST_AND_MAX,
+        empty="No workload held memory.",
+    ),
+    p.table(
+        "Who holds memory",
+        "Workloads on each GPU or MIG device, those with the highest peaks of the range. One that ended shows no "
+        "present use, and its peak for as long as the range goes back.",
+        [
+            row(USED),
+            row(PEAK),
+            ROWS,
+            row(f"gpu_workload_processes{{{WORKLOAD}}}"),
+        ],
+        [
+            p.column("workload", "Workload"),
+            p.column("kind", "Kind", width=105),
+            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+            p.column("gpu", "GPU", width=60),
+            p.column("mig_uuid", "MIG device"),
+            p.column("Value #A", "Now", p.BYTES, width=95),
+            p.column("Value #B", "Window peak", p.BYTES, width=120),
+            p.column("Value #C", "Peak in range", p.BYTES, width=130),
+            p.column("Value #D", "Processes", width=95),
+        ],
+        empty="No workload held memory in this range.",
+        sort="Peak in range",
+    ),
+    p.ranking(
+        "By namespace",
+        "Memory that the workloads of each namespace hold now.",
+        named(f"topk($top, sum by (namespace) ({USED}))", "namespace", "outside of Kubernetes"),
+        [p.column("namespace", "Namespace")],
+        size=(8, 8),
+        empty="No workload holds memory.",
+    ),
+    p.ranking(
+        "By kind",
+        "Memory now by what the workloads are: Kubernetes, other containers, Slurm, systemd or users.",
+        named(f"sum by (kind) ({USED})", "kind", "beyond the limit"),
+        [p.column("kind", "Kind")],
+        size=(8, 8),
+        empty="No workload holds memory.",
+    ),
+    p.ranking(
+        "By user",
+        "Memory now by the user that the processes run as. In containers this is often root.",
+        named(
+            f"topk($top, sum by (user) (gpu_process_memory_used_bytes{{{NAMESPACE}}} {q.owner('user', WORKLOAD)}))",
+            "user",
+            "unknown",
+        ),
+        [p.column("user", "User")],
+        size=(8, 8),
+        empty="No process, or the families with a pid are switched off (--process.series=false).",
+    ),
+]
+
+PROCESS = f"{DEVICE_KEY}, pid, process, user, workload"
+IDLE = f"gpu_process_idle_seconds{{{NAMESPACE}}} >= $idle"
+WASTED = [
+    p.table(
+        "Held idle",
+        "Processes that hold memory and have not worked on the GPU for as long as `Idle after` says. Under MIG the "
+        "driver does not tell when a process last worked.",
+        [
+            f"max by ({PROCESS}) ({q.idle_holders(NAMESPACE)} {q.owner('user, workload', WORKLOAD)})",
+            f"max by ({PROCESS}) (({IDLE}) {q.owner('user, workload', WORKLOAD)})",
+        ],
+        [
+            p.column("workload", "Workload"),
+            p.column("user", "User", width=90),
+            p.column("process", "Process"),
+            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+            p.column("gpu", "GPU", width=55),
+            p.column("Value #A", "Holds", p.BYTES, width=95),
+            p.column("Value #B", "Idle for", p.SECONDS, width=95, decimals=1),
+        ],
+        size=(24, 7),
+        empty="Nobody is known to hold memory idle for so long. Under MIG the driver does not tell.",
+        sort="Holds",
+    ),
+    p.table(
+        "Allocated, unused",
+        "What the kubelet handed to containers that have no process on any GPU. GPUs that do not answer are left out.",
+        [f"max by ({POD_KEY}, gpu, resource) ({q.unused_allocations(NAMESPACE)})"],
+        [
+            p.column("namespace", "Namespace"),
+            p.column("pod", "Pod"),
+            p.column("container", "Container"),
+            p.column("resource", "Resource"),
+            p.column("instance", "Node"),
+            p.column("gpu", "GPU", width=55),
+        ],
+        size=(24, 7),
+        empty="Nothing is known to be allocated in vain; the exporter must ask both the kubelet and the API server.",
+    ),
+]
+
+GROWTH = f"deriv({USED_FAMILY}{{{WORKLOAD}}}[$__range])"
+FASTEST = f"topk($top, max by ({KEY}) ({GROWTH}) > 0)"
+FLOOR = f"sum by ({OWNER}) (min_over_time({USED_FAMILY}{{{WORKLOAD}}}[5m]))"
+GROWING = [
+    p.series(
+        "Floor of the fastest growing",
+        "Lowest use of the last 5 minutes. A floor that only rises is a leak; that of a training loop is even.",
+        [
+            p.ranged(
+                f"{FLOOR} and on ({OWNER}) topk($top, sum by ({OWNER}) "
+                f"(deriv({USED_FAMILY}{{{WORKLOAD}}}[$__range] @ end())) > 0)",
+                NAME,
+            )
+        ],
+        size=(12, 9),
+        fill=0,
+        calcs=p.LAST_AND_MAX,
+        empty="No workload grew in this range.",
+    ),
+    p.table(
+        "Growth",
+        "Slope of the memory over the range shown, and how long the free memory of the device lasts at that. The first "
+        "minutes of a job are no growth to worry about: choose a range that leaves them out.",
+        [
+            f"{FASTEST} * 3600",
+            f"{q.device_free(GPU)} / on ({DEVICE_KEY}) group_right () {FASTEST}",
+        ],
+        [
+            p.column("workload", "Workload"),
+            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+            p.column("gpu", "GPU", width=55),
+            p.column("Value #A", "Each hour", p.BYTES, width=105),
+            p.column("Value #B", "Full in", p.SECONDS, width=85, decimals=1),
+        ],
+        size=(12, 9),
+        empty="No workload grew in this range.",
+        sort="Each hour",
+    ),
+]
+
+# Shares of a GPU's memory that MIG profiles have on every model, the smallest of each kind (the H200's and the A100's).
+EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
+NEEDED = f"max by ({KEY}) ({q.highest(PEAK_FAMILY, WORKLOAD, '$lookback')})"
+BIGGEST = f"topk($top, {NEEDED})"
+SHARE = f"{BIGGEST} / on ({DEVICE_KEY}) group_left () {q.device_usable(GPU)}"
+# On a whole GPU of a kind that can be divided. How many of the shares are too small, and one.
+WHOLE = f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{GPU},mig_mode!=""}}'
+FITS = " + ".join(["1", *(f"(({WHOLE}) > bool {share})" for share in (EIGHTH, QUARTER, HALF))])
+GPU_SHARE = f"({q.highest('gpu_memory_window_peak_bytes', GPU, '$lookback')} / {q.usable(GPU)})"
+
+
+def between(low, high):
+    upper = f" * ({GPU_SHARE} <= bool {high})" if high else ""
+    return f"sum(({GPU_SHARE} > bool {low}){upper})"
+
+
+SIZES = [
+    p.table(
+        "Right-sizing: workloads",
+        "Highest peak of each workload as far as `Look back` says, against the GPU or MIG device on which it runs. "
+        "Would do: the smallest MIG profile whose memory holds the peak, on GPUs that have MIG; leave some room above. "
+        "Profiles differ in compute too, and not each model has all of them.",
+        [
+            BIGGEST,
+            f"{q.device_usable(GPU)} * on ({DEVICE_KEY}) group_right () ({BIGGEST} ^ 0)",
+            SHARE,
+            FITS,
+            f"max by ({KEY}, name) ({BIGGEST} * on (cluster, instance, uuid) group_left (name) gpu_info{{{GPU}}})",
+            f"max by ({KEY}, profile) ({BIGGEST} * on (cluster, instance, uuid, mig_uuid) group_left (profile)"
+            f" gpu_mig_memory_total_bytes{{{GPU}}})",
+        ],
+        [
+            p.column("workload", "Workload"),
+            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+            p.column("gpu", "GPU", width=55),
+            p.column("name", "Model"),
+            p.column("profile", "MIG profile", width=100),
+            p.column("Value #A", "Highest peak", p.BYTES, width=130),
+            p.column("Value #B", "Usable", p.BYTES, width=95),
+            p.column("Value #C", "Share", p.RATIO, 130, p.FILL, gauge=True, decimals=1),
+            p.column(
+                "Value #D",
+                "Would do",
+                width=150,
+                mappings=p.values(
+                    _1=("an eighth (1g)", "blue"),
+                    _2=("a quarter (2g)", "blue"),
+                    _3=("a half (3g, 4g)", "green"),
+                    _4=("the whole GPU", "text"),
+                ),
+                custom__cellOptions={"type": "color-text"},
+            ),
+        ],
+        size=(24, 10),
+        empty="No workload held memory.",
+        sort="Highest peak",
+    ),
+    p.bars(
+        "Right-sizing: GPUs by highest peak",
+        "Number of GPUs by the highest use of their memory, all workloads together, as far as `Look back` says.",
+        [
+            p.instant(between(-1, EIGHTH), "up to an eighth"),
+            p.instant(between(EIGHTH, QUARTER), "up to a quarter"),
+            p.instant(between(QUARTER, HALF), "up to a half"),
+            p.instant(between(HALF, p.EDGE), "up to 90 %"),
+            p.instant(between(p.EDGE, None), "above 90 %"),
+        ],
+        unit=p.COUNT,
+        decimals=0,
+        size=(12, 8),
+        empty="No GPU tells its memory.",
+    ),
+    p.ranking(
+        "Never needed",
+        "Memory that the highest peak of each GPU left free, as far as `Look back` says.",
+        f"topk($top, max by (cluster, instance, gpu, uuid) ({q.usable(GPU)}"
+        f" - {q.highest('gpu_memory_window_peak_bytes', GPU, '$lookback')}))",
+        [p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")), p.column("gpu", "GPU", width=60)],
+        empty="No GPU tells its memory.",
+    ),
+]
+
+DASHBOARD = grid.dashboard(
+    "workloads",
+    "Who holds memory now and at peak, who holds it idle, who grows, and what size would have done.",
+    [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
+    [
+        *OVERVIEW,
+        grid.row("Who holds memory"),
+        *HOLDERS,
+        grid.row("Held in vain"),
+        *WASTED,
+        grid.row("Growth"),
+        *GROWING,
+        grid.row("Right-sizing"),
+        *SIZES,
+    ],
+)
