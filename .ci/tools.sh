@@ -15,6 +15,7 @@ need() { # COMMAND PACKAGE
     command -v "$1" >/dev/null || packages+=("$2")
 }
 need promtool prometheus
+need prometheus prometheus
 need amtool prometheus-alertmanager
 need systemd-analyze systemd
 need cc gcc

@@ -1,0 +1,122 @@
+"""Exporters on shipped scenarios and a Prometheus that scrapes them each second, all on loopback.
+
+Invariant: everything that was started ends with `running`.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# A node's name, the scenario it runs, and the cluster label it gets.
+NODES = [
+    ("busy", "demo", None),
+    ("mig", "mig-h100", "b"),
+    ("idle", "idle-h200", "b"),
+    ("broken", HERE / "broken.toml", None),
+]
+# Long enough for rates, idle processes, and the faults of the broken node.
+SETTLE = 22
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def configuration(ports):
+    jobs = []
+    for (name, _, cluster), port in ports.items():
+        labels = {"instance": name, **({"cluster": cluster} if cluster else {})}
+        jobs.append({"targets": [f"127.0.0.1:{port}"], "labels": labels})
+    return {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [{"job_name": "vram-exporter", "static_configs": jobs}],
+    }
+
+
+class Prometheus:
+    def __init__(self, port):
+        self.base = f"http://127.0.0.1:{port}/api/v1/"
+
+    def ask(self, path, **parameters):
+        """The answer's data; an error of Prometheus is a ValueError that says it."""
+        query = urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise ValueError(json.load(error).get("error", str(error))) from None
+
+    def instant(self, expression):
+        return self.ask("query", query=expression)["result"]
+
+    def ranged(self, expression):
+        now = time.time()
+        return self.ask("query_range", query=expression, start=now - 10, end=now, step=2)["result"]
+
+    def label_values(self, label, selector):
+        return self.ask(f"label/{label}/values", **{"match[]": selector})
+
+
+@contextlib.contextmanager
+def started(command, log):
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def wait_until(ready, what, log):
+    deadline = time.monotonic() + 15
+    while not ready():
+        if time.monotonic() > deadline:
+            log.seek(0)
+            raise SystemExit(f"{what} is not ready: {log.read().decode(errors='replace')[-2000:]}")
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def running(exporter):
+    """A Prometheus that has scraped every node for long enough."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        log = stack.enter_context(open(folder / "log", "w+b"))
+        ports = {node: free_port() for node in NODES}
+        for node, port in ports.items():
+            command = [exporter, f"--demo={node[1]}", f"--web.listen-address=127.0.0.1:{port}"]
+            stack.enter_context(started(command, log))
+        config, port = folder / "prometheus.yml", free_port()
+        # JSON is YAML.
+        config.write_text(json.dumps(configuration(ports)))
+        command = [
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        ]
+        stack.enter_context(started(command, log))
+        prometheus = Prometheus(port)
+
+        def scraped():
+            with contextlib.suppress(OSError, ValueError):
+                return len(prometheus.instant("up == 1")) == len(NODES)
+
+        wait_until(scraped, "Prometheus", log)
+        time.sleep(SETTLE)
+        yield prometheus
