@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Records what the exporter says while one job runs on a real GPU, for rules to be replayed on.
 
-    record_job.py {leak,training} --exporter PATH --out FILE.json.gz --seconds N [--every SECONDS] [--nvml PATH]
+    record_job.py {leak,training} --exporter PATH --out FILE.json --seconds N [--every SECONDS] [--nvml PATH]
 
-`leak` holds 90 GiB and takes 64 MiB more each second; `training` is a loop of training steps. Each scrape is kept with
-its second since the begin and its samples. Scrapes begin before the job does. UUIDs and pids stand as they were.
+`leak` holds 90 GiB and takes 64 MiB more each second; `training` is a loop of training steps. Scrapes begin before the
+job does. The file holds the second of each scrape and, for each series, its value at each scrape, null where it was
+absent. UUIDs are replaced by a placeholder.
 """
 
 import argparse
 import datetime
-import gzip
 import json
 import os
+import re
 import time
 
 import nvml_abi
@@ -19,7 +20,7 @@ from children import Child
 from exporter import Exporter
 
 # What rules ask for of a GPU and a process.
-KEPT = ("gpu_memory_", "gpu_process_memory_", "gpu_process_sm_", "gpu_process_idle_", "gpu_process_start_", "gpu_workload_", "gpu_up", "gpu_utilization_ratio", "vram_exporter_nvml_up")
+KEPT = ("gpu_memory_u", "gpu_memory_free", "gpu_memory_total", "gpu_memory_reserved", "gpu_memory_window", "gpu_memory_peak", "gpu_memory_pressure", "gpu_memory_grown", "gpu_memory_shrunk", "gpu_process_memory_", "gpu_process_sm_", "gpu_process_idle_", "gpu_process_start_", "gpu_process_info", "gpu_workload_", "gpu_up", "gpu_utilization_ratio", "vram_exporter_nvml_up")
 BASE_MIB = 90 * 1024
 BEFORE = 15
 
@@ -78,10 +79,19 @@ def main():
                 child.end()
     gpu = nvml_abi.Gpu(0, setup.library)
     about = {"date": datetime.date.today().isoformat(), "gpu": gpu.text("nvmlDeviceGetName"), "driver": gpu.text("nvmlSystemGetDriverVersion", device=False)}
-    with gzip.open(options.out, "wt") as out:
-        json.dump({**about, "job": options.job, "every": options.every, "scrapes": scrapes}, out)
+    write(options.out, {**about, "job": options.job, "every": options.every}, scrapes)
     used = [value for scrape in scrapes for name, value in scrape["series"].items() if name.startswith("gpu_memory_used_bytes")]
     print(f"{options.job}: {len(scrapes)} scrapes, used from {min(used) / 2**30:.1f} to {max(used) / 2**30:.1f} GiB")
+
+
+def write(path, about, scrapes):
+    """One line for each series."""
+    names = sorted({name for scrape in scrapes for name in scrape["series"]})
+    lines = [f"{json.dumps(name)}: {json.dumps([scrape['series'].get(name) for scrape in scrapes], separators=(',', ':'))}" for name in names]
+    head = json.dumps({**about, "seconds": [scrape["second"] for scrape in scrapes]})[:-1]
+    text = head + ', "series": {\n  ' + ",\n  ".join(lines) + "\n}}\n"
+    with open(path, "w") as out:
+        out.write(re.sub("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uuid>", text))
 
 
 if __name__ == "__main__":
