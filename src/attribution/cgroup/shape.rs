@@ -176,7 +176,7 @@ pub(super) fn unit(name: &[u8]) -> Option<&[u8]> {
     (dot > 0 && is_type && name.len() <= NAME_LENGTH && name.iter().all(is_name)).then_some(name)
 }
 
-/// [`unit`], to keep.
+/// [`unit()`], to keep.
 pub(super) fn unit_name(name: &[u8]) -> Option<String> {
     unit(name).map(owned)
 }
