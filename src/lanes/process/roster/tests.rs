@@ -1,0 +1,218 @@
+//! The roster over time, with clocks of its own.
+
+use super::*;
+use crate::snapshot::{Home, Owner, PodContainer, ProcessKind, WorkloadKind};
+
+const MIB: u64 = 1 << 20;
+const WINDOW: Duration = Duration::from_secs(60);
+const LINGER: Duration = Duration::from_secs(300);
+
+fn roster(limit: usize) -> Roster {
+    Roster { tracks: Vec::new(), folded: None, peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+}
+
+fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
+    Listed { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
+}
+
+fn named(start: u64, name: &str) -> Identity {
+    let owner = Arc::new(Owner { name: Some(name.into()), ..Owner::default() });
+    Identity { start: StartTime::Ticks(start), owner }
+}
+
+fn unseen() -> Identity {
+    Identity { start: StartTime::Unknown, owner: Arc::default() }
+}
+
+fn fold(roster: &mut Roster, entries: &[Listed], now: Instant, identity: &Identity) {
+    roster.fold((entries, &[]), &vec![identity.clone(); entries.len()], &Gpu::default(), now);
+}
+
+fn only(roster: &mut Roster, now: Instant) -> Process {
+    let (mut shown, other) = roster.show(now);
+    assert_eq!((shown.len(), other), (1, None));
+    shown.remove(0)
+}
+
+#[test]
+fn a_reused_pid_starts_anew_and_the_old_one_keeps_its_peak() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+    let later = start + Duration::from_millis(10);
+    fold(&mut roster, &[listed(7, 5 * MIB)], later, &named(2, "serve.py"));
+    let (shown, _) = roster.show(later);
+    let of = |name: &str| shown.iter().find(|p| p.owner.name.as_deref() == Some(name)).unwrap();
+    assert_eq!((of("serve.py").used, of("serve.py").peak), (Some(5 * MIB), Some(5 * MIB)));
+    assert_eq!((of("train.py").used, of("train.py").peak), (None, Some(900 * MIB)));
+    assert!(!of("train.py").alive && of("serve.py").alive);
+}
+
+#[test]
+fn a_list_from_before_a_pid_passed_on_is_not_believed() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+    let mut ends = |identity| roster.end_former(&[listed(7, 900 * MIB)], &[identity], start);
+    assert!(!ends(named(1, "train.py")));
+    assert!(!ends(unseen()), "who cannot be seen is nobody else");
+    assert!(ends(named(2, "serve.py")));
+    assert!(!ends(named(2, "serve.py")), "once is enough");
+    assert!(!only(&mut roster, start).alive);
+}
+
+fn started(start: u64, at: SystemTime) -> Identity {
+    let identity = named(start, "serve.py");
+    let owner = Owner { start: Some(at), ..(*identity.owner).clone() };
+    Identity { owner: Arc::new(owner), ..identity }
+}
+
+#[test]
+fn who_started_after_the_first_sight_is_not_who_was_seen() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let wall = SystemTime::now();
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+    fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall + WINDOW));
+    let (shown, _) = roster.show(start + WINDOW);
+    let of = |name: Option<&str>| shown.iter().find(|p| p.owner.name.as_deref() == name).unwrap();
+    assert_eq!((of(Some("serve.py")).peak, of(None).peak), (Some(5 * MIB), Some(900 * MIB)));
+
+    let mut roster = Roster { tracks: Vec::new(), ..roster };
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+    fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall - WINDOW));
+    assert_eq!(only(&mut roster, start + WINDOW).peak, Some(900 * MIB), "it was there before");
+}
+
+#[test]
+fn what_an_earlier_list_says_of_a_pid_that_passed_on_is_seen_to_be_anothers() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, MIB), listed(8, MIB)], start, &named(1, "train.py"));
+    let earlier = [vec![listed(7, 900 * MIB), listed(8, MIB)]];
+    let gone: Vec<_> = roster.gone_since(&[listed(8, MIB)], &earlier).into_iter().collect();
+    assert_eq!(gone, [&listed(7, 900 * MIB)]);
+    assert!(roster.passed_on(gone[0], &named(2, "serve.py")));
+    assert!(!roster.passed_on(gone[0], &unseen()), "it died, and nobody has its pid");
+}
+
+#[test]
+fn a_process_that_moved_takes_nothing_along_and_one_that_is_named_does() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let at = |unit: &str, workload: &str| {
+        let workload = Workload { name: workload.into(), kind: WorkloadKind::Systemd, pod: None };
+        let home = Home { unit: Some(unit.into()), ..Home::default() };
+        let owner = Owner { home, workload: Some(Arc::new(workload)), ..Owner::default() };
+        Identity { start: StartTime::Ticks(1), owner: Arc::new(owner) }
+    };
+    let before = |roster: &Roster| roster.members().next().unwrap().before.map(|workload| workload.name.clone());
+    fold(&mut roster, &[listed(7, MIB)], start, &at("a", "unit:a"));
+    fold(&mut roster, &[listed(7, MIB)], start, &at("a", "named"));
+    assert_eq!(before(&roster).as_deref(), Some("unit:a"));
+    fold(&mut roster, &[listed(7, MIB)], start, &at("b", "unit:b"));
+    assert_eq!(before(&roster), None);
+}
+
+#[test]
+fn one_name_in_two_pods_is_two_processes() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let in_pod = |start: u64, pod: &str| {
+        let names = PodContainer { namespace: "n".into(), pod: pod.into(), container: "c".into() };
+        let name = format!("n/{pod}/c");
+        let workload = Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(names.into()) };
+        let identity = named(start, "python3");
+        let owner = Owner { workload: Some(Arc::new(workload)), ..(*identity.owner).clone() };
+        Identity { owner: Arc::new(owner), ..identity }
+    };
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &in_pod(1, "a"));
+    fold(&mut roster, &[listed(7, 5 * MIB)], start, &in_pod(2, "b"));
+    assert_eq!(roster.show(start).0.len(), 2, "the ended one keeps its peak");
+}
+
+#[test]
+fn a_pid_reused_under_the_same_name_leaves_one_entry() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+    fold(&mut roster, &[listed(7, 5 * MIB)], start + WINDOW, &named(2, "train.py"));
+    assert_eq!(only(&mut roster, start + WINDOW).peak, Some(5 * MIB));
+}
+
+#[test]
+fn a_process_whose_proc_is_gone_while_the_driver_still_lists_it_stays_itself() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+    fold(&mut roster, &[listed(7, 300 * MIB)], start, &unseen());
+    let shown = only(&mut roster, start);
+    assert_eq!((shown.owner.name.as_deref(), shown.used), (Some("train.py"), Some(300 * MIB)));
+}
+
+#[test]
+fn a_process_seen_before_its_proc_could_be_read_gets_its_name() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &unseen());
+    fold(&mut roster, &[listed(7, 300 * MIB)], start, &named(1, "train.py"));
+    let shown = only(&mut roster, start);
+    assert_eq!((shown.owner.name.as_deref(), shown.peak), (Some("train.py"), Some(900 * MIB)));
+}
+
+#[test]
+fn the_peaks_of_an_ended_process_stay_for_window_and_linger() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
+    let end = start + Duration::from_secs(1);
+    fold(&mut roster, &[], end, &unseen());
+    let at_once = only(&mut roster, end);
+    assert_eq!((at_once.used, at_once.window_peak, at_once.peak), (None, Some(900 * MIB), Some(900 * MIB)));
+    let after_window = only(&mut roster, end + 2 * WINDOW);
+    assert_eq!((after_window.window_peak, after_window.peak), (Some(0), Some(900 * MIB)));
+    fold(&mut roster, &[], end + WINDOW + LINGER + Duration::from_secs(1), &unseen());
+    assert_eq!(roster.show(end + WINDOW + LINGER).0.len(), 0);
+}
+
+#[test]
+fn unknown_memory_is_absent_and_makes_the_sum_unknown() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, None)], start, &named(1, "Xorg"));
+    let shown = only(&mut roster, start);
+    assert_eq!((shown.used, shown.window_peak, shown.peak), (None, None, None));
+    assert_eq!(roster.used(), None);
+    fold(&mut roster, &[listed(7, 3 * MIB)], start, &named(1, "Xorg"));
+    assert_eq!(roster.used(), Some(3 * MIB));
+}
+
+#[test]
+fn the_cap_keeps_the_largest_and_sums_the_rest() {
+    let (start, mut roster) = (Instant::now(), roster(2));
+    let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
+    let identities: Vec<_> = (1..=5).map(|start| named(start, "job")).collect();
+    roster.fold((&entries, &[]), &identities, &Gpu::default(), start);
+    let (shown, other) = roster.show(start);
+    assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
+    assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
+    assert_eq!(roster.used(), Some(15 * MIB));
+}
+
+#[test]
+fn ten_thousand_short_processes_leave_no_more_than_the_cap() {
+    let (start, mut roster) = (Instant::now(), roster(256));
+    for round in 0..10_000_u32 {
+        let now = start + Duration::from_millis(360) * round;
+        fold(&mut roster, &[listed(round, MIB)], now, &named(u64::from(round), "short"));
+    }
+    assert!(roster.tracks.len() <= 257, "{}", roster.tracks.len());
+}
+
+#[test]
+fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+    let sample = |timestamp, active| UtilizationSample { pid: 7, timestamp, sm: 0.5, active };
+    fold(&mut roster, &[listed(7, MIB)], start, &named(1, "train.py"));
+    // A sample from before the first sight does not make the process older than what is known of it.
+    roster.worked(&[sample(990_000_000, true)], (start, wall));
+    assert_eq!(only(&mut roster, start).last_active, Some(start));
+    let later = start + Duration::from_secs(10);
+    roster.worked(&[sample(1_009_500_000, true)], (later, wall + Duration::from_secs(10)));
+    let shown = only(&mut roster, later);
+    assert_eq!(shown.last_active, Some(later - Duration::from_millis(500)));
+    assert_eq!(shown.sm_utilization, Some(0.5));
+    roster.worked(&[], (later + WINDOW, wall + Duration::from_secs(70)));
+    let idle = only(&mut roster, later + WINDOW);
+    assert_eq!((idle.sm_utilization, idle.last_active), (None, Some(later - Duration::from_millis(500))));
+}
