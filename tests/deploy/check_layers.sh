@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The Dockerfile's first layer builds the dependencies around empty crates: every target that a manifest names must be there.
+# Makes that layer's files in a folder, by the Dockerfile's own commands, and lets cargo read the manifests.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+layer=$(mktemp -d)
+trap 'rm -rf "$layer"' EXIT
+install -D -t "$layer" Cargo.toml Cargo.lock
+install -D -t "$layer/tests/nvml-sim" tests/nvml-sim/Cargo.toml
+# The first RUN, its lines joined, up to cargo.
+commands=$(sed -n '/^RUN mkdir/,/cargo build/p' Dockerfile | sed -e 's/^RUN //' -e 's/\\$//' | tr -d '\n')
+case $commands in
+    *"&& cargo build --release --locked") commands=${commands%&& cargo build*} ;;
+    *) echo "the Dockerfile's first RUN is not as this check knows it: $commands" >&2; exit 1 ;;
+esac
+(cd "$layer" && sh -euc "$commands" && cargo metadata --locked --offline --format-version 1 >/dev/null)
+echo "the manifests find every target in the layer of the dependencies"
