@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+target=$(rustc -vV | sed -n "s/^host: //p")
 layer=$(mktemp -d)
 trap 'rm -rf "$layer"' EXIT
 install -D -t "$layer" Cargo.toml Cargo.lock
@@ -14,5 +15,5 @@ case $commands in
     *"&& cargo build --release --locked") commands=${commands%&& cargo build*} ;;
     *) echo "the Dockerfile's first RUN is not as this check knows it: $commands" >&2; exit 1 ;;
 esac
-(cd "$layer" && sh -euc "$commands" && cargo metadata --locked --offline --format-version 1 >/dev/null)
+(cd "$layer" && sh -euc "$commands" && cargo fetch --quiet --locked --offline --target "$target")
 echo "the manifests find every target in the layer of the dependencies"
