@@ -99,6 +99,59 @@ impl Peaks {
     }
 }
 
+/// What is remembered of something whose memory may be unknown, and which ends: a process, or a workload.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    peaks: Peaks,
+    /// Whether its memory was ever known.
+    measured: bool,
+}
+
+impl Record {
+    /// Nothing known yet.
+    pub(super) fn new(window: Duration) -> Self {
+        Self { peaks: Peaks::new(window), measured: false }
+    }
+
+    /// Sees its memory, where that is known.
+    pub(super) fn see(&mut self, used: Option<u64>, now: Instant) {
+        if let Some(bytes) = used {
+            self.measured = true;
+            self.peaks.see(bytes, now);
+        }
+    }
+
+    /// From now on it holds nothing.
+    pub(super) fn end(&mut self, now: Instant) {
+        if self.measured {
+            self.peaks.see(0, now);
+        }
+    }
+
+    /// [`Peaks::raise`].
+    pub(super) fn raise(&mut self, peak: u64) {
+        self.measured = true;
+        self.peaks.raise(peak);
+    }
+
+    /// [`Peaks::absorb`].
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.measured |= other.measured;
+        self.peaks.absorb(&other.peaks);
+    }
+
+    /// The highest memory within the window that ends now; 0 where it `ended` before that. `None` where it is unknown.
+    pub(super) fn window_peak(&mut self, now: Instant, ended: bool) -> Option<u64> {
+        let within = self.peaks.within_window(now);
+        if self.measured { within.or(ended.then_some(0)) } else { None }
+    }
+
+    /// The highest memory ever; `None` where it was never known.
+    pub(super) fn peak(&self) -> Option<u64> {
+        self.measured.then(|| self.peaks.highest())
+    }
+}
+
 /// Saturates after 584 years.
 fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)

@@ -110,7 +110,7 @@ impl Roster {
         }
         for entry in earlier.iter().flatten() {
             if let Some(&index) = living.get(&entry.place()) {
-                self.tracks[index].remember(entry.used, now);
+                self.tracks[index].record.see(entry.used, now);
             }
         }
         for (index, track) in self.tracks.iter_mut().enumerate() {
@@ -201,8 +201,7 @@ impl Roster {
     /// The driver's own maximum for a living process.
     pub(super) fn raise(&mut self, pid: u32, peak: u64) {
         for track in self.tracks.iter_mut().filter(|track| track.ended.is_none() && track.pid == pid) {
-            track.peaks.raise(peak);
-            track.measured = true;
+            track.record.raise(peak);
         }
     }
 
@@ -213,7 +212,7 @@ impl Roster {
 
     /// The processes of known workloads that live, or ended at the last list.
     pub(super) fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        let there = |track: &&Track| track.ended.is_none() || (track.ended.is_some() && track.ended == self.folded);
+        let there = |track: &&Track| track.ended.is_none() || track.ended == self.folded;
         self.tracks.iter().filter(there).filter_map(|track| {
             let Track { pid, instance, used, .. } = *track;
             let (workload, before) = (track.owner.workload.as_ref()?, track.before.as_ref());
@@ -257,8 +256,9 @@ impl Roster {
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<Process>, Option<Other>) {
-        self.tracks
-            .sort_by_key(|track| Reverse((track.ended.is_none(), track.used.unwrap_or_else(|| track.peaks.highest()))));
+        self.tracks.sort_by_key(|track| {
+            Reverse((track.ended.is_none(), track.used.unwrap_or_else(|| track.record.peak().unwrap_or(0))))
+        });
         let shown = self.tracks.len().min(self.limit);
         let others = &self.tracks[shown..];
         let other = (!others.is_empty()).then(|| Other {

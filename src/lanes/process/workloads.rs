@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::Settings;
 use super::listing::Listed;
 use super::roster::Member;
-use crate::lanes::peaks::Peaks;
+use crate::lanes::peaks::Record;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
 /// GPU instance and compute instance under MIG.
@@ -33,9 +33,7 @@ struct Account {
     instance: Instance,
     mig: Option<Arc<MigDevice>>,
     sum: Sum,
-    /// Whether its sum was ever known.
-    measured: bool,
-    peaks: Peaks,
+    record: Record,
     /// When its last process ended.
     ended: Option<Instant>,
 }
@@ -116,7 +114,7 @@ impl Workloads {
                     self.accounts.last_mut().expect("just pushed")
                 }
             };
-            account.remember(sum.used, now);
+            account.record.see(sum.used, now);
             if account.sum.processes == 0 {
                 account.end(now);
             }
@@ -138,9 +136,8 @@ impl Workloads {
                 None => self.accounts[old].workload = member.workload.clone(),
                 Some(new) => {
                     // The sum was at least as high as a part of it.
-                    let gone = self.accounts[old].peaks.clone();
-                    self.accounts[new].measured |= self.accounts[old].measured;
-                    self.accounts[new].peaks.absorb(&gone);
+                    let gone = self.accounts[old].record.clone();
+                    self.accounts[new].record.absorb(&gone);
                     self.accounts.swap_remove(old);
                 }
             }
@@ -172,15 +169,14 @@ impl Workloads {
     /// The driver's own maximum of one process: its workload held at least as much.
     pub(super) fn raise(&mut self, member: &Member<'_>, peak: u64) {
         if let Some(position) = self.position(member) {
-            self.accounts[position].peaks.raise(peak);
-            self.accounts[position].measured = true;
+            self.accounts[position].record.raise(peak);
         }
     }
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<WorkloadUse>, Option<Other>) {
         self.accounts.sort_by_key(|account| {
-            let size = account.sum.used.unwrap_or_else(|| account.peaks.highest());
+            let size = account.sum.used.unwrap_or_else(|| account.record.peak().unwrap_or(0));
             Reverse((account.ended.is_none(), size, account.ended))
         });
         let shown = self.accounts.len().min(self.limit);
@@ -201,8 +197,7 @@ impl Account {
             instance: member.instance,
             mig: member.mig.cloned(),
             sum: Sum::default(),
-            measured: false,
-            peaks: Peaks::new(peak_window),
+            record: Record::new(peak_window),
             ended: None,
         }
     }
@@ -218,37 +213,25 @@ impl Account {
         self.mig = member.mig.cloned().or(self.mig.take());
         self.sum = sum;
         self.ended = None;
-        self.remember(sum.used, now);
-    }
-
-    fn remember(&mut self, used: Option<u64>, now: Instant) {
-        if let Some(bytes) = used {
-            self.measured = true;
-            self.peaks.see(bytes, now);
-        }
+        self.record.see(sum.used, now);
     }
 
     fn end(&mut self, now: Instant) {
         if self.ended.is_none() {
             self.ended = Some(now);
             self.sum = Sum::default();
-            if self.measured {
-                // From now on the workload holds nothing.
-                self.peaks.see(0, now);
-            }
+            self.record.end(now);
         }
     }
 
     fn show(&mut self, now: Instant) -> WorkloadUse {
-        let within = self.peaks.within_window(now);
-        let gone = self.ended.is_some();
         WorkloadUse {
             workload: self.workload.clone(),
             mig: self.mig.clone(),
             processes: self.sum.processes,
             used: self.sum.used,
-            window_peak: self.measured.then(|| within.unwrap_or(0)).filter(|_| within.is_some() || gone),
-            peak: self.measured.then(|| self.peaks.highest()),
+            window_peak: self.record.window_peak(now, self.ended.is_some()),
+            peak: self.record.peak(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::attribution::{Identity, StartTime};
-use crate::lanes::peaks::Peaks;
+use crate::lanes::peaks::Record;
 use crate::lanes::process::listing::Listed;
 use crate::snapshot::{Gpu, MigDevice, Owner, Process, ProcessKind, Workload};
 
@@ -26,9 +26,7 @@ pub(super) struct Track {
     /// What it was counted for at the list before.
     pub(super) before: Option<Arc<Workload>>,
     pub(super) used: Option<u64>,
-    /// Whether the driver ever told the memory of this process.
-    pub(super) measured: bool,
-    pub(super) peaks: Peaks,
+    pub(super) record: Record,
     pub(super) first_seen: Instant,
     /// The same by the wall clock.
     pub(super) first_seen_at: SystemTime,
@@ -54,8 +52,7 @@ impl Track {
             owner,
             before: None,
             used: None,
-            measured: false,
-            peaks: Peaks::new(peak_window),
+            record: Record::new(peak_window),
             first_seen: now,
             first_seen_at: SystemTime::now(),
             ended: None,
@@ -95,29 +92,18 @@ impl Track {
         // Looked up each time: the layout may have been read after the process came.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
         self.mig = gpu.mig.iter().find(here).cloned();
-        self.remember(entry.used, now);
-    }
-
-    pub(super) fn remember(&mut self, used: Option<u64>, now: Instant) {
-        if let Some(bytes) = used {
-            self.measured = true;
-            self.peaks.see(bytes, now);
-        }
+        self.record.see(entry.used, now);
     }
 
     pub(super) fn end(&mut self, now: Instant) {
         self.ended = Some(now);
         self.used = None;
         self.sm_utilization = None;
-        if self.measured {
-            // From now on the process holds nothing.
-            self.peaks.see(0, now);
-        }
+        self.record.end(now);
     }
 
     pub(super) fn show(&mut self, now: Instant) -> Process {
         let alive = self.ended.is_none();
-        let within = self.peaks.within_window(now);
         Process {
             pid: self.pid,
             kind: self.kind,
@@ -125,8 +111,8 @@ impl Track {
             owner: self.owner.clone(),
             alive,
             used: self.used,
-            window_peak: self.measured.then(|| within.unwrap_or(0)).filter(|_| within.is_some() || !alive),
-            peak: self.measured.then(|| self.peaks.highest()),
+            window_peak: self.record.window_peak(now, !alive),
+            peak: self.record.peak(),
             sm_utilization: self.sm_utilization,
             last_active: self.last_active.filter(|_| alive),
         }
