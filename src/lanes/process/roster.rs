@@ -76,6 +76,10 @@ impl Roster {
 
     /// The pids in earlier lists of a pass that its last list does not hold, but that were on the GPU until then.
     pub(super) fn gone_since<'l>(&self, entries: &[Listed], earlier: &'l [Vec<Listed>]) -> HashSet<&'l Listed> {
+        // Nearly every pass has one list only.
+        if earlier.is_empty() {
+            return HashSet::new();
+        }
         let last: HashSet<Place> = entries.iter().map(Listed::place).collect();
         earlier.iter().flatten().filter(|entry| !last.contains(&entry.place())).collect()
     }
