@@ -1,28 +1,27 @@
 //! Makes every part, ties them together and ends them: the one file that knows them all.
 
 mod cluster;
+mod descriptors;
 mod logging;
 mod service;
 
 use std::future::Future;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::attribution::{self, Attribution};
-use crate::config::Config;
+use crate::config::{self, Config, ListenAddress};
 use crate::demo::SimulatedMachine;
 use crate::faults::Faults;
-use crate::http::{self, HttpState};
+use crate::http::{self, HttpState, Limits, Listener, Server};
 use crate::lanes::{self, Lanes};
 use crate::metrics::{self, Metrics};
 use crate::nvml::Library;
@@ -111,6 +110,7 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
 /// When an address cannot be listened on, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
     logging::start(&config.log)?;
+    descriptors::take();
     let runtime = runtime()?;
     let served = runtime.block_on(run(config));
     leave(runtime);
@@ -119,7 +119,9 @@ pub fn serve(config: Config) -> Result<()> {
 
 async fn run(config: Config) -> Result<()> {
     // Bound before anything is opened, so that a wrong address costs nothing.
-    let listeners = listen(&config.web.listen_addresses).await?;
+    let listeners = listen(&config.web).await?;
+    let health = bind(&config.web.health_addresses, "web.health-address").await?;
+    health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let stop = stop_signal()?;
     let exporter = Exporter::start(config)?;
     let state = HttpState::new(
@@ -131,9 +133,22 @@ async fn run(config: Config) -> Result<()> {
     service::ready();
     let living = state.clone();
     let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
-    serve_until(listeners, http::router(state), stop).await;
+    let limits = limits(&exporter.config.web);
+    let server = |router| Server::new(router, limits.clone(), exporter.faults.clone());
+    let probes = server(http::health_router(state.clone()));
+    serve_until(vec![(server(http::router(state)), listeners), (probes, health)], stop).await;
     life_signs.abort();
     tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
+}
+
+fn limits(web: &config::Web) -> Limits {
+    Limits {
+        max_requests: web.max_requests,
+        max_connections: web.max_connections,
+        read_timeout: web.read_timeout,
+        write_timeout: web.write_timeout,
+        idle_timeout: web.idle_timeout,
+    }
 }
 
 fn runtime() -> Result<Runtime> {
@@ -207,36 +222,46 @@ fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
     (complete && memory.gpus.iter().enumerate().all(read)) || driver.problem.is_some()
 }
 
-async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>> {
+async fn listen(web: &config::Web) -> Result<Vec<Listener>> {
+    let listeners = match web.systemd_socket {
+        true => Listener::inherited()
+            .context("--web.systemd-socket takes the sockets of a systemd .socket unit; without one, leave it out")?,
+        false => bind(&web.listen_addresses, "web.listen-address").await?,
+    };
+    listeners.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening"));
+    Ok(listeners)
+}
+
+async fn bind(addresses: &[ListenAddress], key: &str) -> Result<Vec<Listener>> {
     let mut listeners = Vec::new();
     for address in addresses {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.with_context(|| {
-            format!("cannot listen on {address}; another address is chosen with --web.listen-address")
-        })?;
-        tracing::info!(address = %listener.local_addr()?, "listening");
+        let listener = Listener::bind(address).await;
+        let listener =
+            listener.with_context(|| format!("cannot listen on {address}; another address is chosen with --{key}"))?;
         listeners.push(listener);
     }
     Ok(listeners)
 }
 
-/// Serves every listener until `stop`, then lets scrapes that are under way finish.
-async fn serve_until(listeners: Vec<TcpListener>, router: axum::Router, stop: impl Future<Output = ()>) {
+/// Serves on every listener until `stop` is ready.
+async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Future<Output = ()>) {
     let (ending, _) = watch::channel(false);
-    let mut servers = JoinSet::new();
-    for listener in listeners {
-        let mut told = ending.subscribe();
-        let end = async move {
-            // An error means that the sender is gone: that is an end too.
-            let _ = told.wait_for(|ending| *ending).await;
-        };
-        servers.spawn(http::serve(listener, router.clone(), end));
+    let mut serving = JoinSet::new();
+    for (server, listeners) in servers {
+        for listener in listeners {
+            let mut told = ending.subscribe();
+            let end = async move {
+                // An error means that the sender is gone: that is an end too.
+                let _ = told.wait_for(|ending| *ending).await;
+            };
+            serving.spawn(server.clone().serve(listener, end));
+        }
     }
     stop.await;
     service::stopping();
     ending.send_replace(true);
     // Each server bounds its own end.
-    while servers.join_next().await.is_some() {}
+    while serving.join_next().await.is_some() {}
 }
 
 fn stop_signal() -> Result<impl Future<Output = ()>> {

@@ -3,6 +3,7 @@
 //! [`load()`] lays defaults, file, environment and flags over one another and checks the result; [`keys::KEYS`] is the one
 //! table from which all of them, the help and the documentation are made.
 
+mod address;
 mod check;
 mod environment;
 mod file;
@@ -17,11 +18,11 @@ mod show;
 mod units;
 mod yaml;
 
+pub use address::ListenAddress;
 pub use load::{Command, load};
 pub use problem::{Error, Problem};
 pub use show::reference;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,9 +56,23 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Web {
     /// `web.listen-address`: at least one.
-    pub listen_addresses: Vec<SocketAddr>,
+    pub listen_addresses: Vec<ListenAddress>,
+    /// `web.systemd-socket`: whether the service manager's sockets are taken instead.
+    pub systemd_socket: bool,
+    /// `web.health-address`: where health is told beside the pages, or nowhere.
+    pub health_addresses: Vec<ListenAddress>,
     /// `web.telemetry-path`: begins with `/` and is none of the exporter's other paths.
     pub telemetry_path: String,
+    /// `web.max-requests`: answered at once.
+    pub max_requests: usize,
+    /// `web.max-connections`: open at once.
+    pub max_connections: usize,
+    /// `web.read-timeout`
+    pub read_timeout: Duration,
+    /// `web.write-timeout`
+    pub write_timeout: Duration,
+    /// `web.idle-timeout`
+    pub idle_timeout: Duration,
 }
 
 /// The driver's library.

@@ -78,7 +78,8 @@ closed_enum! {
         InsufficientSize => "insufficient_size",
         /// `NVML_ERROR_DRIVER_NOT_LOADED`.
         DriverNotLoaded => "driver_not_loaded",
-        /// `NVML_ERROR_TIMEOUT`, or a server that did not answer in time.
+        /// `NVML_ERROR_TIMEOUT`, a server that did not answer in time, or a client
+        /// that did not ask or take its answer in time.
         Timeout => "timeout",
         /// `NVML_ERROR_IRQ_ISSUE`.
         IrqIssue => "irq_issue",
@@ -114,6 +115,8 @@ closed_enum! {
         Encoding => "encoding",
         /// A connection or a listener failed.
         Connection => "connection",
+        /// A client was turned away, since others take all that may be taken at once.
+        Busy => "busy",
     }
 }
 
@@ -152,7 +155,7 @@ impl Source {
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
-            Self::Http => (&[], &[Reason::Encoding, Reason::Connection]),
+            Self::Http => (&[], &[Reason::Encoding, Reason::Connection, Reason::Busy, Reason::Timeout, Reason::Died]),
         };
         shared.iter().chain(own).copied()
     }

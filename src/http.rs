@@ -1,14 +1,22 @@
 //! The web server: `/metrics`, health, readiness and a page for people.
 //!
-//! Invariant: no request calls the driver or waits for a lane, and every request is answered, whatever state the
-//! driver is in.
+//! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once, whatever
+//! state the driver is in and whatever other clients do.
+//!
+//! The way of a request: a [`Listener`] gives a connection, the [`Server`] takes it into its crowd and speaks HTTP with it,
+//! and the [`router`] answers.
 
+mod connection;
+mod crowd;
 mod health;
 mod html;
 mod landing;
+mod listener;
+mod server;
 
-use std::future::Future;
-use std::io;
+pub use listener::Listener;
+pub use server::Server;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,9 +25,6 @@ use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::ListenerExt as _;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
@@ -30,13 +35,30 @@ use crate::snapshot::Snapshot;
 
 /// How long a lane may be silent, unless said otherwise.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// How long open connections may take to end after the shutdown began.
-const GRACE: Duration = Duration::from_secs(1);
+/// Whether the process and its lanes live.
+const HEALTH: &str = "/healthz";
+/// Whether there is something to scrape.
+const READINESS: &str = "/readyz";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
 const PAGE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What clients may take of the exporter, all listeners together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Requests that are answered at once, those whose answer has not wholly left included; health is not counted.
+    pub max_requests: usize,
+    /// Connections that are open at once.
+    pub max_connections: usize,
+    /// How long a client may take from connecting, or from a request's first byte, to the request's last header.
+    pub read_timeout: Duration,
+    /// How long an answer may take to leave.
+    pub write_timeout: Duration,
+    /// How long a connection may rest between two requests.
+    pub idle_timeout: Duration,
+}
 
 /// What the answers are made from.
 #[derive(Debug, Clone)]
@@ -73,46 +95,26 @@ pub fn router(state: HttpState) -> Router {
     // Fastest, and small bodies too: a scraper's network is near, and the text shrinks tenfold at any level.
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
-    Router::new()
-        .without_v07_checks()
+    health_routes()
         .route("/", get(page))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
         .route(&telemetry_path, get(scrape))
         .fallback(not_found)
         .with_state(Arc::new(state))
         .layer(compression)
 }
 
-/// Serves until `shutdown` is ready, then lets open connections end for a short while.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let (begun, begins) = oneshot::channel::<()>();
-    let listener = listener.tap_io(|stream| {
-        // Without it the last part of an answer may wait for the client's acknowledgement. A failure only costs time.
-        let _ = stream.set_nodelay(true);
-    });
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
-        shutdown.await;
-        let _ = begun.send(());
-    });
-    let patience = async {
-        // The sender goes only together with the server, which then ends the race itself.
-        if begins.await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        ended = server => ended,
-        () = patience => {
-            tracing::warn!("a connection did not end in time and is cut");
-            Ok(())
-        }
-    }
+/// Health and readiness alone, for a listener of their own.
+pub fn health_router(state: HttpState) -> Router {
+    health_routes().with_state(Arc::new(state))
+}
+
+fn health_routes() -> Router<Arc<HttpState>> {
+    Router::new().without_v07_checks().route(HEALTH, get(healthz)).route(READINESS, get(readyz))
+}
+
+/// Whether the path is one of those that tell health and nothing else: they need no password and no place.
+fn is_health(path: &str) -> bool {
+    path == HEALTH || path == READINESS
 }
 
 /// The path as a route that matches it alone, whatever braces it holds.

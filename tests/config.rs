@@ -66,7 +66,14 @@ fn golden(path: &Path, actual: &str) {
 fn changed(key: &Key) -> &'static str {
     match key.name {
         "web.listen-address" => "127.0.0.1:1",
+        "web.health-address" => "unix:/run/probes.sock",
+        "web.systemd-socket" => "true",
         "web.telemetry-path" => "/other",
+        "web.max-requests" => "5",
+        "web.max-connections" => "50",
+        "web.read-timeout" => "11s",
+        "web.write-timeout" => "12s",
+        "web.idle-timeout" => "13m",
         "nvml.library" => "/opt/libnvidia-ml.so.1",
         "nvml.call-timeout" => "3s",
         "path.procfs" => "/host/proc",
@@ -115,7 +122,7 @@ fn changed_in_file(key: &Key) -> String {
 #[test]
 fn the_defaults_are_those_of_the_reference() {
     let config = config(&[], &[]);
-    assert_eq!(config.web.listen_addresses, ["[::]:9836".parse().unwrap()]);
+    assert_eq!(config.web.listen_addresses, [":9836".parse().unwrap()]);
     assert_eq!(config.web.telemetry_path, "/metrics");
     assert_eq!((config.memory.rate, config.memory.idle_rate), (100.0, 1.0));
     assert_eq!(config.memory.peak_window, Duration::from_secs(60));
@@ -180,7 +187,7 @@ fn a_list_replaces_the_list_below_it() {
     let file = file.to_str().unwrap();
     assert_eq!(config(&["--config.file", file], &[]).web.listen_addresses.len(), 2);
     let one = config(&["--config.file", file, "--web.listen-address=:0"], &[]);
-    assert_eq!(one.web.listen_addresses, ["[::]:0".parse().unwrap()]);
+    assert_eq!(one.web.listen_addresses, [":0".parse().unwrap()]);
     let two = config(&["--web.listen-address=:1", "--web.listen-address", "[::1]:2"], &[]);
     assert_eq!(two, config(&[], &[("VRAM_EXPORTER_WEB_LISTEN_ADDRESS", ":1, [::1]:2")]));
     assert_eq!(two.web.listen_addresses.len(), 2);

@@ -8,7 +8,9 @@ use super::layers::Effective;
 use super::problem::Problem;
 use super::setting::Setting;
 use super::units::format_duration;
-use super::{ApiServer, Config, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
+use super::{
+    ApiServer, Config, Kubernetes, ListenAddress, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web,
+};
 
 /// A GPU may miss one idle sample before it counts as stale.
 const IDLE_PERIODS: f64 = 2.0;
@@ -38,6 +40,10 @@ pub(super) fn fit(effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
     let owes = format!("at least telemetry.interval = {}", format_duration(quick));
     hold("telemetry.slow-interval", "telemetry.interval", slower, owes);
 
+    let requests = count(effective, "web.max-requests");
+    let enough = requests <= count(effective, "web.max-connections");
+    hold("web.max-connections", "web.max-requests", enough, format!("at least web.max-requests = {requests}"));
+
     let server = text(effective, "kubernetes.api-server");
     let named = server.is_none() || text(effective, "kubernetes.node-name").is_some();
     let owes = "given together with kubernetes.node-name, since only this node's pods are asked for".to_owned();
@@ -54,11 +60,15 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
     let e = effective;
     Config {
         web: Web {
-            listen_addresses: match e.get("web.listen-address") {
-                Setting::Addresses(list) => list.clone(),
-                _ => Vec::new(),
-            },
+            listen_addresses: addresses(e, "web.listen-address"),
+            systemd_socket: switch(e, "web.systemd-socket"),
+            health_addresses: addresses(e, "web.health-address"),
             telemetry_path: text(e, "web.telemetry-path").unwrap_or_default(),
+            max_requests: count(e, "web.max-requests"),
+            max_connections: count(e, "web.max-connections"),
+            read_timeout: duration(e, "web.read-timeout"),
+            write_timeout: duration(e, "web.write-timeout"),
+            idle_timeout: duration(e, "web.idle-timeout"),
         },
         nvml: Nvml { library: path(e, "nvml.library"), call_timeout: duration(e, "nvml.call-timeout") },
         path: Paths { procfs: path(e, "path.procfs").unwrap_or_default(), passwd: path(e, "path.passwd") },
@@ -109,6 +119,10 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
 
 fn text(effective: &Effective, key: &str) -> Option<String> {
     if let Setting::Text(text) = effective.get(key) { Some(text.clone()) } else { None }
+}
+
+fn addresses(effective: &Effective, key: &str) -> Vec<ListenAddress> {
+    if let Setting::Addresses(list) = effective.get(key) { list.clone() } else { Vec::new() }
 }
 
 fn path(effective: &Effective, key: &str) -> Option<PathBuf> {

@@ -1,7 +1,7 @@
-//! The forms of text that some keys ask for: an address to listen on, a path of the web server, a log filter, a node, a server.
+//! The forms of text that some keys ask for: a path of the web server, a log filter, a node, a server.
 //! Pure functions; an error says what is allowed.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::http::Uri;
 use tracing_subscriber::EnvFilter;
@@ -16,41 +16,6 @@ const LONGEST_NODE_NAME: usize = 253;
 const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
-
-/// Reads `:9836`, `127.0.0.1:9836` or `[::1]:9836`. `:PORT` is `[::]:PORT`, where IPv4 is answered too.
-pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    if let Some(port) = text.strip_prefix(':').and_then(parse_port) {
-        return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
-    }
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    if let Some(port) = parse_port(text) {
-        return Err(format!("a port needs a colon before it: \":{port}\""));
-    }
-    if text.parse::<IpAddr>().is_ok() {
-        return Err("the port is missing; write it like \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned());
-    }
-    let named = text.rsplit_once(':').is_some_and(|(name, port)| {
-        name.contains(|c: char| c.is_ascii_alphabetic()) && !name.contains([':', '[']) && parse_port(port).is_some()
-    });
-    if named {
-        return Err("names are not resolved; give a literal address such as \"127.0.0.1:9836\"".to_owned());
-    }
-    Err("must be an address and a port from 0 to 65535: \":9836\", \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned())
-}
-
-fn parse_port(text: &str) -> Option<u16> {
-    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
-}
-
-/// Writes an address so that [`parse_address`] reads back the same one.
-pub(super) fn format_address(address: &SocketAddr) -> String {
-    match address {
-        SocketAddr::V6(v6) if v6.ip().is_unspecified() && v6.scope_id() == 0 => format!(":{}", v6.port()),
-        other => other.to_string(),
-    }
-}
 
 /// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and stars have a
 /// meaning for the router, and a query or an escape would never match.
@@ -110,37 +75,6 @@ pub(super) fn check_api_server(text: &str) -> Result<(), String> {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_literal() {
-        for (text, canonical) in [
-            (":9836", ":9836"),
-            (":0", ":0"),
-            ("[::]:80", ":80"),
-            ("127.0.0.1:9836", "127.0.0.1:9836"),
-            ("0.0.0.0:1", "0.0.0.0:1"),
-            ("[::1]:65535", "[::1]:65535"),
-        ] {
-            let address = parse_address(text).unwrap();
-            assert_eq!(format_address(&address), canonical);
-            assert_eq!(parse_address(canonical).unwrap(), address);
-        }
-        for (text, why) in [
-            ("9836", "\":9836\""),
-            ("127.0.0.1", "port is missing"),
-            ("::1", "port is missing"),
-            ("localhost:9836", "names are not resolved"),
-            (":65536", "0 to 65535"),
-            (":+1", "0 to 65535"),
-            (":", "0 to 65535"),
-            ("", "0 to 65535"),
-            ("http://[::1]:80", "0 to 65535"),
-            ("256.0.0.1:80", "0 to 65535"),
-        ] {
-            let error = parse_address(text).unwrap_err();
-            assert!(error.contains(why), "{text:?}: {error}");
-        }
-    }
 
     #[test]
     fn url_paths_cannot_confuse_the_router() {

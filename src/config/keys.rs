@@ -39,8 +39,24 @@ pub const KEYS: &[Key] = &[
         default: Some(":9836"),
         kind: Kind::Addresses,
         value_name: "ADDRESS",
-        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"127.0.0.1:9836\" or \"[::1]:9836\". \
-               May be several: a list in a file, the flag repeated, or separated by commas. Port 0 takes a free port.",
+        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"127.0.0.1:9836\", \"[::1]:9836\", or a socket \
+               file, \"unix:/run/vram-exporter.sock\". May be several: a list in a file, the flag repeated, or separated by \
+               commas. Port 0 takes a free port.",
+    },
+    Key {
+        name: "web.systemd-socket",
+        default: Some("false"),
+        kind: Kind::Switch,
+        value_name: "BOOL",
+        help: "Take the sockets that the service manager hands over (socket activation) instead of web.listen-address.",
+    },
+    Key {
+        name: "web.health-address",
+        default: None,
+        kind: Kind::Addresses,
+        value_name: "ADDRESS",
+        help: "Address where /healthz and /readyz alone are told as well, without TLS and password: for probes that have no \
+               client certificate. Not set: nowhere else.",
     },
     Key {
         name: "web.telemetry-path",
@@ -48,6 +64,41 @@ pub const KEYS: &[Key] = &[
         kind: Kind::UrlPath,
         value_name: "PATH",
         help: "Path under which the metrics are served; not /, /healthz or /readyz.",
+    },
+    Key {
+        name: "web.max-requests",
+        default: Some("40"),
+        kind: Kind::Count { min: 1, max: 65_536 },
+        value_name: "COUNT",
+        help: "Most requests that are answered at once; further ones get 503. Health is always answered.",
+    },
+    Key {
+        name: "web.max-connections",
+        default: Some("512"),
+        kind: Kind::Count { min: 1, max: 65_536 },
+        value_name: "COUNT",
+        help: "Most connections open at once. For a further one, the one that has rested or owed a request longest is closed.",
+    },
+    Key {
+        name: "web.read-timeout",
+        default: Some("10s"),
+        kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(600) },
+        value_name: "DURATION",
+        help: "How long a client may take to send a request, from connecting or from its first byte.",
+    },
+    Key {
+        name: "web.write-timeout",
+        default: Some("30s"),
+        kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(600) },
+        value_name: "DURATION",
+        help: "How long an answer may take to leave, until its client has taken all of it.",
+    },
+    Key {
+        name: "web.idle-timeout",
+        default: Some("5m"),
+        kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(86_400) },
+        value_name: "DURATION",
+        help: "How long a connection may rest between two requests. Longer than the scrape interval, or each scrape connects anew.",
     },
     Key {
         name: "nvml.library",

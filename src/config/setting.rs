@@ -1,14 +1,12 @@
 //! The kinds of value a key may ask for, and one read value. All that concerns a single key is checked here;
 //! what several keys owe each other is checked in `check`.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::config::ValueKind;
 
-use super::forms::{
-    check_api_server, check_log_filter, check_node_name, check_url_path, format_address, parse_address,
-};
+use super::address::ListenAddress;
+use super::forms::{check_api_server, check_log_filter, check_node_name, check_url_path};
 use super::units::{format_duration, parse_duration};
 
 /// What a key's value must be.
@@ -61,7 +59,7 @@ pub enum Setting {
     /// A path, a word or a filter.
     Text(String),
     /// At least one, all different.
-    Addresses(Vec<SocketAddr>),
+    Addresses(Vec<ListenAddress>),
     /// A time span.
     Duration(Duration),
     /// A finite number.
@@ -76,7 +74,7 @@ impl Kind {
     /// What is allowed, to be read after "must be" and in the documentation.
     pub fn allowed(&self) -> String {
         match self {
-            Self::Addresses => "one or more addresses with a port".to_owned(),
+            Self::Addresses => "one or more addresses".to_owned(),
             Self::UrlPath => "a path that begins with /".to_owned(),
             Self::Path => "a path".to_owned(),
             Self::Duration { min, max } => {
@@ -159,9 +157,9 @@ impl Kind {
 fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
     let mut list = Vec::new();
     for text in texts {
-        let address = parse_address(text)?;
+        let address: ListenAddress = text.parse()?;
         if list.contains(&address) {
-            return Err(format!("{} is given twice; give each address once", format_address(&address)));
+            return Err(format!("{address} is given twice; give each address once"));
         }
         list.push(address);
     }
@@ -177,7 +175,7 @@ impl Setting {
         match self {
             Self::Unset => ValueKind::Nil,
             Self::Text(text) => text.clone().into(),
-            Self::Addresses(list) => list.iter().map(format_address).collect::<Vec<_>>().into(),
+            Self::Addresses(list) => list.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
             Self::Duration(duration) => format_duration(*duration).into(),
             Self::Number(number) => (*number).into(),
             Self::Count(count) => (*count).into(),
@@ -191,9 +189,9 @@ impl Setting {
             Self::Unset => None,
             Self::Text(text) => Some(toml_string(text)),
             Self::Addresses(list) => match list.as_slice() {
-                [one] => Some(toml_string(&format_address(one))),
+                [one] => Some(toml_string(&one.to_string())),
                 many => {
-                    let texts: Vec<String> = many.iter().map(|a| toml_string(&format_address(a))).collect();
+                    let texts: Vec<String> = many.iter().map(|a| toml_string(&a.to_string())).collect();
                     Some(format!("[{}]", texts.join(", ")))
                 }
             },

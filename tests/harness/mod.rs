@@ -167,9 +167,11 @@ impl Exporter {
         let address = eventually("the log names the address", || {
             assert!(child.try_wait().unwrap().is_none(), "the exporter ended: {}", log.lock().unwrap());
             let log = log.lock().unwrap();
-            let line = log.lines().find(|line| line.contains("listening"))?;
-            let address = line.split("address=").nth(1)?.split_whitespace().next()?;
-            address.trim_matches('"').parse().ok()
+            // A socket file is no address that could be parsed.
+            log.lines().filter(|line| line.contains("listening")).find_map(|line| {
+                let address = line.split("address=").nth(1)?.split_whitespace().next()?;
+                address.trim_matches('"').parse().ok()
+            })
         });
         Self { child, address, log }
     }

@@ -1,0 +1,135 @@
+//! Addresses to listen on, and their form as text.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What stands before the path of a socket file.
+const UNIX: &str = "unix:";
+/// The longest path that the system takes for a socket, its closing zero left out.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// Where the web server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A literal address and a port. `:PORT` is `[::]:PORT`, where IPv4 is answered too.
+    Tcp(SocketAddr),
+    /// The absolute path of a socket file.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ListenAddress {
+    /// Writes it so that [`ListenAddress::from_str`] reads back the same one.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(SocketAddr::V6(v6)) if v6.ip().is_unspecified() && v6.scope_id() == 0 => {
+                write!(out, ":{}", v6.port())
+            }
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix(path) => write!(out, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    /// Reads `:9836`, `127.0.0.1:9836`, `[::1]:9836` or `unix:/run/vram-exporter.sock`; the error says what is allowed.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix(UNIX) {
+            Some(path) => socket_path(path).map(Self::Unix),
+            None => socket_address(text).map(Self::Tcp),
+        }
+    }
+}
+
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    let plain = path.is_absolute() && !text.ends_with('/') && !text.contains(char::is_control);
+    if !plain {
+        return Err(format!("a socket file is given by its whole path, such as \"{UNIX}/run/vram-exporter.sock\""));
+    }
+    if text.len() > LONGEST_SOCKET_PATH {
+        return Err(format!("a socket's path has at most {LONGEST_SOCKET_PATH} bytes; this one has {}", text.len()));
+    }
+    Ok(path.to_owned())
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':').and_then(parse_port) {
+        return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Some(port) = parse_port(text) {
+        return Err(format!("a port needs a colon before it: \":{port}\""));
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err("the port is missing; write it like \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned());
+    }
+    let named = text.rsplit_once(':').is_some_and(|(name, port)| {
+        name.contains(|c: char| c.is_ascii_alphabetic()) && !name.contains([':', '[']) && parse_port(port).is_some()
+    });
+    if named {
+        return Err("names are not resolved; give a literal address such as \"127.0.0.1:9836\"".to_owned());
+    }
+    Err("must be an address and a port from 0 to 65535: \":9836\", \"127.0.0.1:9836\" or \"[::1]:9836\"".to_owned())
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ListenAddress, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn addresses_are_literal() {
+        for (text, canonical) in [
+            (":9836", ":9836"),
+            (":0", ":0"),
+            ("[::]:80", ":80"),
+            ("127.0.0.1:9836", "127.0.0.1:9836"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("unix:/run/vram-exporter.sock", "unix:/run/vram-exporter.sock"),
+        ] {
+            let address = read(text).unwrap();
+            assert_eq!(address.to_string(), canonical);
+            assert_eq!(read(canonical).unwrap(), address);
+        }
+        for (text, why) in [
+            ("9836", "\":9836\""),
+            ("127.0.0.1", "port is missing"),
+            ("::1", "port is missing"),
+            ("localhost:9836", "names are not resolved"),
+            (":65536", "0 to 65535"),
+            (":+1", "0 to 65535"),
+            (":", "0 to 65535"),
+            ("", "0 to 65535"),
+            ("http://[::1]:80", "0 to 65535"),
+            ("256.0.0.1:80", "0 to 65535"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_socket_file_is_named_by_a_path_that_the_system_takes() {
+        for bad in ["unix:", "unix:run/x", "unix:/run/", "unix:/a\nb", "unix:@name", "unix://"] {
+            assert!(read(bad).unwrap_err().contains("whole path"), "{bad:?}");
+        }
+        let longest = format!("unix:/{}", "x".repeat(LONGEST_SOCKET_PATH - 1));
+        assert!(read(&longest).is_ok());
+        assert!(read(&format!("{longest}x")).unwrap_err().contains("at most 107 bytes"));
+    }
+}

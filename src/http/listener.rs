@@ -1,0 +1,131 @@
+//! Where connections come from: addresses, unix sockets, and sockets that the service manager hands over.
+//!
+//! Invariant: a listener that exists is bound, and a unix socket that it made is taken away again with it.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+
+use listenfd::ListenFd;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::config::ListenAddress;
+
+/// A bound socket that connections come from.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// How the log names it.
+    name: String,
+    /// Taken away when the listener goes.
+    made: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Binds an address. To be called within a runtime.
+    ///
+    /// # Errors
+    /// When it is in use, not there, or not allowed. A unix socket that nobody listens on any longer is replaced; any
+    /// other file in its place is left alone and refused.
+    pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
+        match address {
+            ListenAddress::Tcp(address) => TcpListener::bind(address).await?.try_into(),
+            ListenAddress::Unix(path) => {
+                remove_abandoned(path)?;
+                let socket = Socket::Unix(UnixListener::bind(path)?);
+                Ok(Self { socket, name: address.to_string(), made: Some(path.clone()) })
+            }
+        }
+    }
+
+    /// The sockets that the service manager hands over (`LISTEN_FDS`), in its order. To be called within a runtime.
+    ///
+    /// # Errors
+    /// When there is none, or one of them takes no connections.
+    pub fn inherited() -> io::Result<Vec<Self>> {
+        let mut handed = ListenFd::from_env();
+        let listeners =
+            (0..handed.len()).map(|index| Self::inherit(&mut handed, index)).collect::<io::Result<Vec<_>>>()?;
+        if listeners.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the service manager handed over no socket"));
+        }
+        Ok(listeners)
+    }
+
+    fn inherit(handed: &mut ListenFd, index: usize) -> io::Result<Self> {
+        // A socket of another family is an error of the first and left for the second.
+        if let Ok(Some(socket)) = handed.take_tcp_listener(index) {
+            socket.set_nonblocking(true)?;
+            return TcpListener::from_std(socket)?.try_into();
+        }
+        let socket = handed.take_unix_listener(index)?;
+        let socket = socket.ok_or_else(|| io::Error::other(format!("socket {index} was taken already")))?;
+        socket.set_nonblocking(true)?;
+        let name = match socket.local_addr()?.as_pathname() {
+            Some(path) => ListenAddress::Unix(path.to_owned()).to_string(),
+            None => format!("socket {index} of the service manager"),
+        };
+        // Its file belongs to the service manager.
+        Ok(Self { socket: Socket::Unix(UnixListener::from_std(socket)?), name, made: None })
+    }
+
+    /// How the log names it: the address with the port that was really taken, or `unix:` and the path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for the next connection.
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        Ok(match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept().await?;
+                // Without it the last part of an answer may wait for the client's acknowledgement. A failure only costs time.
+                let _ = stream.set_nodelay(true);
+                Stream::Tcp(stream)
+            }
+            Socket::Unix(socket) => Stream::Unix(socket.accept().await?.0),
+        })
+    }
+}
+
+impl TryFrom<TcpListener> for Listener {
+    type Error = io::Error;
+
+    fn try_from(socket: TcpListener) -> io::Result<Self> {
+        let name = socket.local_addr()?.to_string();
+        Ok(Self { socket: Socket::Tcp(socket), name, made: None })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Gone already, or no longer allowed: then it is somebody else's business.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Takes away the socket of an exporter that was killed. Where somebody still listens, binding will say so.
+fn remove_abandoned(path: &Path) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && StdUnixStream::connect(path).is_err_and(refused) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Serves connections: takes them in, speaks TLS where it is asked for, and ends them when they are over or overdue.
+//!
+//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from an answer.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tower::ServiceExt as _;
+
+use super::connection::{Answer, Connection, Watched};
+use super::crowd::{Crowd, Member};
+use super::listener::{Listener, Stream};
+use super::{Limits, is_health, text};
+use crate::faults::{Faults, Reason, Source};
+
+/// How long open connections may take to end after the shutdown began.
+const GRACE: Duration = Duration::from_secs(1);
+/// The largest head of a request. A scraper's has some hundred bytes, a proxy's tickets some thousand.
+const HEAD: usize = 32 * 1024;
+/// How often overdue connections are looked for.
+const ROUND: Duration = Duration::from_millis(250);
+/// Between two attempts to accept where the system has nothing left to give.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// A web server: any number of listeners for the same pages, within the same limits.
+#[derive(Debug)]
+pub struct Server {
+    router: Router,
+    crowd: Arc<Crowd>,
+    faults: Arc<Faults>,
+}
+
+impl Server {
+    /// A server of these pages.
+    pub fn new(router: Router, limits: Limits, faults: Arc<Faults>) -> Arc<Self> {
+        Arc::new(Self { router, crowd: Crowd::new(limits), faults })
+    }
+
+    /// Serves until `shutdown` is ready, then lets the answers under way end for a short while.
+    pub async fn serve(self: Arc<Self>, listener: Listener, shutdown: impl Future<Output = ()>) {
+        let (end, ending) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut rounds = tokio::time::interval(ROUND);
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept() => match accepted {
+                    Ok(stream) => self.clone().take_in(stream, &mut connections, &ending),
+                    Err(error) => self.rest_after(error).await,
+                },
+                Some(ended) = connections.join_next() => self.note(ended),
+                _ = rounds.tick() => self.cut_overdue(),
+            }
+        }
+        drop(listener);
+        end.send_replace(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, drained).await.is_err() {
+            tracing::warn!(connections = connections.len(), "connections did not end in time and are cut");
+        }
+    }
+
+    fn take_in(self: Arc<Self>, stream: Stream, connections: &mut JoinSet<()>, ending: &watch::Receiver<bool>) {
+        let Some(member) = self.crowd.admit() else {
+            return self.report(Reason::Busy, "as many connections as web.max-connections allows are being answered");
+        };
+        let ending = ending.clone();
+        connections.spawn(async move {
+            match stream {
+                Stream::Tcp(stream) => self.attend(stream, &member, ending).await,
+                Stream::Unix(stream) => self.attend(stream, &member, ending).await,
+            }
+        });
+    }
+
+    /// Speaks with a client until either side ends it, or it is cut.
+    async fn attend<S>(&self, stream: S, member: &Member, ending: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let connection = member.connection();
+        tokio::select! {
+            () = connection.is_cut() => {}
+            () = self.speak(stream, connection, ending) => {}
+        }
+    }
+
+    async fn speak<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let io = TokioIo::new(Watched::new(stream, connection.clone()));
+        let service = service_fn(|request| self.answer(request, connection.clone()));
+        let mut protocol = http1::Builder::new();
+        // Time is bounded by the crowd, which knows a request that is begun from a pause between two.
+        protocol.half_close(true).max_buf_size(HEAD).header_read_timeout(None);
+        let mut spoken = pin!(protocol.serve_connection(io, service));
+        let over = tokio::select! {
+            over = spoken.as_mut() => over,
+            () = begins(&mut ending) => {
+                if !connection.is_answering() {
+                    return;
+                }
+                spoken.as_mut().graceful_shutdown();
+                spoken.await
+            }
+        };
+        if let Err(error) = over {
+            // What a client does wrong is its own affair; hyper has answered where an answer was due.
+            tracing::debug!(error = crate::faults::chain(&error), "a connection ended early");
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: Arc<Connection>,
+    ) -> Result<Response<Answer>, Infallible> {
+        connection.begin_answer();
+        let response = self.respond(request.map(Body::new), &connection).await;
+        Ok(response.map(|body| Answer::new(body, connection)))
+    }
+
+    async fn respond(&self, request: Request, connection: &Connection) -> Response {
+        if !is_health(request.uri().path()) {
+            let Some(place) = self.crowd.place().await else {
+                self.report(Reason::Busy, "as many requests as web.max-requests allows are being answered");
+                return busy();
+            };
+            connection.keep(place);
+        }
+        match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    fn cut_overdue(&self) {
+        for _ in 0..self.crowd.cut_overdue(Instant::now()) {
+            self.report(Reason::Timeout, "a client took too long to ask, or to take its answer");
+        }
+    }
+
+    /// A connection that failed before it began is the client's affair; where the system gives nothing, a rest lets
+    /// others give back what they hold.
+    async fn rest_after(&self, error: io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            self.faults.report(Source::Http, Reason::Connection, None, &error);
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+
+    fn note(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            self.faults.report(Source::Http, Reason::Died, None, &error);
+        }
+    }
+
+    fn report(&self, reason: Reason, why: &'static str) {
+        self.faults.report(Source::Http, reason, None, &io::Error::other(why));
+    }
+}
+
+/// Waits until the server begins to end.
+async fn begins(ending: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone: that is an end too.
+    let _ = ending.wait_for(|ending| *ending).await;
+}
+
+fn busy() -> Response {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again".to_owned());
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
