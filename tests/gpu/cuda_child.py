@@ -1,9 +1,9 @@
 """One CUDA process for the scripts beside it; it does what its mode says until stdin closes.
 
 Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
-matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `training` trains a small
-transformer. Each prints one JSON line when it is ready. Only `busy`, `leak` and `training` load
-PyTorch; the others call the driver directly, so that an allocation is the driver's own.
+matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
+`training` trains a small transformer, `paced` trains it too and times its steps. Each prints one JSON line when it is ready. Only `busy`,
+`leak`, `training` and `paced` load PyTorch; the others call the driver directly, so that an allocation is the driver's own.
 """
 
 import argparse
@@ -120,6 +120,27 @@ def leak(options):
         (left @ left).sum().item()
 
 
+def burst(options):
+    """Allocate and free between --mib and twice as much without a pause until stdin closes; hold what is left at the end."""
+    cuda = Cuda()
+    cuda.allocate(options.mib * MIB)
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    say(ready=True)
+    turn = 0
+    while not closed.is_set():
+        turn += 1
+        cuda.free(cuda.allocate((options.mib + turn % 7 * options.mib // 7) * MIB))
+
+
+def paced(options):
+    """For each stdin line {"steps": n, "allocations": m}: the milliseconds of n training steps and of m allocations with their release,
+    each on its own clock."""
+    from training import paces
+
+    paces(Cuda(), say, sys.stdin)
+
+
 def training(options):
     from training import train
 
@@ -139,7 +160,7 @@ def driver_load(options):
         gpu.check("nvmlDeviceGetTotalEnergyConsumption", gpu.lib.nvmlDeviceGetTotalEnergyConsumption(gpu.device, byref(energy)))
 
 
-MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "training": training, "driver-load": driver_load}
+MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load}
 
 
 def main():

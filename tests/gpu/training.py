@@ -78,3 +78,27 @@ def train(steps, say, orders):
         peak_step_ms=peak_ms,
     )
     orders.read()
+
+
+def paces(cuda, say, orders):
+    """Times steps and allocations on order, so that a parent can compare what goes on beside them."""
+    torch.manual_seed(1)
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+
+    def timed(act):
+        torch.cuda.synchronize()
+        begun = time.perf_counter_ns()
+        act()
+        torch.cuda.synchronize()
+        return (time.perf_counter_ns() - begun) / 1e6
+
+    for _ in range(100):
+        step(model, optimizer)
+    say(ready=True)
+    for line in orders:
+        order = json.loads(line)
+        steps = [timed(lambda: step(model, optimizer)) for _ in range(order["steps"])]
+        # The driver's own call, without PyTorch's cache between: the one that takes the lock that NVML takes too.
+        allocations = [timed(lambda: cuda.free(cuda.allocate(64 << 20))) for _ in range(order["allocations"])]
+        say(steps=steps, allocations=allocations)

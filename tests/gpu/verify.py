@@ -19,6 +19,7 @@ import traceback
 import check_cost
 import check_memory
 import check_owners
+import check_survival
 import nvml_abi
 from results import Results
 
@@ -32,6 +33,8 @@ CHECKS = {
     "namespaces": check_owners.namespaces,
     "cost": check_cost.cost,
     "stall": check_cost.stall,
+    "killed": check_survival.killed,
+    "pace": check_survival.pace,
 }
 
 
