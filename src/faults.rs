@@ -58,6 +58,8 @@ closed_enum! {
         KubernetesApi => "kubernetes_api",
         /// The web server.
         Http => "http",
+        /// The web-config file and the files that it names.
+        WebConfig => "web_config",
     }
 }
 
@@ -103,13 +105,13 @@ closed_enum! {
         Stalled => "stalled",
         /// A thread, or what follows the cluster, ended by a panic and was started again.
         Died => "died",
-        /// `/proc` of a living process could not be read.
+        /// `/proc` of a living process, or a file that must be there, could not be read.
         Unreadable => "unreadable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
         OutOfSight => "out_of_sight",
-        /// An answer that cannot be understood, or is too large.
+        /// An answer that cannot be understood or is too large, or a file that is refused.
         Malformed => "malformed",
         /// The exposition could not be built.
         Encoding => "encoding",
@@ -156,6 +158,7 @@ impl Source {
             Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
             Self::Http => (&[], &[Reason::Encoding, Reason::Connection, Reason::Busy, Reason::Timeout, Reason::Died]),
+            Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),
         };
         shared.iter().chain(own).copied()
     }

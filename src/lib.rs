@@ -8,7 +8,8 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`app`] alone knows everybody.
+//! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`web_config`] knows faults alone and
+//! guards [`http`], [`app`] alone knows everybody.
 
 pub mod app;
 pub mod attribution;
@@ -21,3 +22,4 @@ pub mod lanes;
 pub mod metrics;
 pub mod nvml;
 pub mod snapshot;
+pub mod web_config;

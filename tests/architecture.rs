@@ -7,16 +7,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("main", &["app", "config"]),
-    ("app", &["attribution", "config", "demo", "faults", "http", "kubernetes", "lanes", "metrics", "nvml", "snapshot"]),
+    (
+        "app",
+        &[
+            "attribution",
+            "config",
+            "demo",
+            "faults",
+            "http",
+            "kubernetes",
+            "lanes",
+            "metrics",
+            "nvml",
+            "snapshot",
+            "web_config",
+        ],
+    ),
     ("demo", &["config", "nvml", "snapshot"]),
-    ("http", &["config", "faults", "metrics", "snapshot"]),
+    ("http", &["config", "faults", "metrics", "snapshot", "web_config"]),
     ("metrics", &["faults", "snapshot"]),
     ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
     ("nvml", &["faults", "snapshot"]),
     ("attribution", &["faults", "snapshot"]),
     ("kubernetes", &["faults", "snapshot"]),
+    ("web_config", &["faults"]),
     ("snapshot", &[]),
     ("config", &[]),
     ("faults", &[]),

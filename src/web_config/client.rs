@@ -1,0 +1,242 @@
+//! Which clients get through the TLS handshake: `client_auth_type`, the CAs and `client_allowed_sans`.
+//!
+//! Invariant: whoever shows a certificate has proven to hold its key, whatever else the policy asks; a name is
+//! looked at only in a certificate that was verified.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+
+use super::document::Tls;
+use super::names::{alternative_names, check_use};
+use super::problem::{Problem, one_line};
+
+/// What is asked of a client. The names are those of the file format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// Nothing: no certificate is asked for.
+    NoClientCert,
+    /// A certificate is asked for; none is needed, and any will do.
+    RequestClientCert,
+    /// A certificate is needed, and any will do.
+    RequireAnyClientCert,
+    /// None is needed; one that is given must be verified.
+    VerifyClientCertIfGiven,
+    /// A verified certificate is needed.
+    RequireAndVerifyClientCert,
+}
+
+const AUTH_KEY: &str = "tls_server_config.client_auth_type";
+const SANS_KEY: &str = "tls_server_config.client_allowed_sans";
+
+impl ClientAuth {
+    fn parse(name: &str) -> Result<Self, Problem> {
+        Ok(match name {
+            "" | "NoClientCert" => Self::NoClientCert,
+            "RequestClientCert" => Self::RequestClientCert,
+            "RequireAnyClientCert" | "RequireClientCert" => Self::RequireAnyClientCert,
+            "VerifyClientCertIfGiven" => Self::VerifyClientCertIfGiven,
+            "RequireAndVerifyClientCert" => Self::RequireAndVerifyClientCert,
+            _ => return Err(Problem::refused(AUTH_KEY, format!("unknown policy {name:?}"))),
+        })
+    }
+
+    fn verifies(self) -> bool {
+        matches!(self, Self::VerifyClientCertIfGiven | Self::RequireAndVerifyClientCert)
+    }
+
+    fn needs_certificate(self) -> bool {
+        matches!(self, Self::RequireAnyClientCert | Self::RequireAndVerifyClientCert)
+    }
+}
+
+/// The policy of a file, checked as far as it goes without reading the CAs.
+pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result<ClientAuth, Problem> {
+    let auth = ClientAuth::parse(tls.client_auth_type.as_deref().unwrap_or_default())?;
+    if has_ca && auth == ClientAuth::NoClientCert {
+        return Err(Problem::refused(AUTH_KEY, "is missing although there are CAs for clients"));
+    }
+    if has_ca && !auth.verifies() {
+        notes.push(format!("{AUTH_KEY}: {auth:?} verifies no certificate; the CAs for clients are without effect"));
+    }
+    if !has_ca && auth == ClientAuth::RequireAndVerifyClientCert {
+        let why = "needs client_ca_file or client_ca; only Go falls back to the system's CAs, so name that file if it is meant";
+        return Err(Problem::refused(AUTH_KEY, why));
+    }
+    if !has_ca && auth == ClientAuth::VerifyClientCertIfGiven {
+        let note =
+            "no CA for clients is given, so that a client with a certificate is refused and one without is let in";
+        notes.push(format!("{AUTH_KEY}: {note}"));
+    }
+    match &tls.client_allowed_sans {
+        Some(sans) if sans.is_empty() => Err(Problem::refused(SANS_KEY, "is empty, which would let nobody in")),
+        Some(_) if !auth.verifies() => {
+            let why = "needs a client_auth_type that verifies: anybody can write any name in a certificate of his own";
+            Err(Problem::refused(SANS_KEY, why))
+        }
+        _ => Ok(auth),
+    }
+}
+
+/// The verifier of a policy; `None` where no certificate is asked for.
+pub(super) fn verifier(
+    auth: ClientAuth,
+    ca: Option<(&'static str, &[u8])>,
+    allowed: Option<Vec<String>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
+    // CAs that are not used are read all the same: what stands in the file is right or refused.
+    let trusted = ca.map(|(key, pem)| trusted(key, pem)).transpose()?.unwrap_or_default();
+    if auth == ClientAuth::NoClientCert {
+        return Ok(None);
+    }
+    let chains = match ca {
+        Some((key, _)) if auth.verifies() => {
+            let mut roots = RootCertStore::empty();
+            for certificate in &trusted {
+                let unfit = |error: Error| Problem::refused(key, format!("a certificate is no CA: {error}"));
+                roots.add(certificate.clone()).map_err(unfit)?;
+            }
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+            Some(builder.build().map_err(|error| Problem::refused(key, error.to_string()))?)
+        }
+        _ => None,
+    };
+    Ok(Some(Arc::new(Verifier { auth, chains, trusted, allowed, provider: provider.clone() })))
+}
+
+fn trusted(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = certificates.map_err(|error| Problem::refused(key, one_line(&error.to_string())))?;
+    if certificates.is_empty() {
+        return Err(Problem::refused(key, "holds no certificate in PEM"));
+    }
+    Ok(certificates)
+}
+
+#[derive(Debug)]
+struct Verifier {
+    auth: ClientAuth,
+    /// Verifies chains up to the CAs, where there are any.
+    chains: Option<Arc<dyn ClientCertVerifier>>,
+    /// The certificates of the CA file: one that is shown as it stands there is trusted as itself.
+    trusted: Vec<CertificateDer<'static>>,
+    allowed: Option<Vec<String>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn verify_chain(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        // A self-signed client certificate is often listed as its own CA. Go takes it; webpki does not take a CA as a
+        // client.
+        if self.trusted.iter().any(|trusted| trusted == end_entity) {
+            return Ok(check_use(end_entity, now)?);
+        }
+        let Some(chains) = &self.chains else { return Err(CertificateError::UnknownIssuer.into()) };
+        chains.verify_client_cert(end_entity, intermediates, now).map(|_| ())
+    }
+
+    fn verify_name(&self, end_entity: &CertificateDer<'_>) -> Result<(), Error> {
+        let Some(allowed) = &self.allowed else { return Ok(()) };
+        let names = alternative_names(end_entity)?;
+        let known = names.iter().any(|name| allowed.contains(name));
+        if known { Ok(()) } else { Err(CertificateError::ApplicationVerificationFailure.into()) }
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.auth.needs_certificate()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chains.as_ref().map(|chains| chains.root_hint_subjects()).unwrap_or_default()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if self.auth.verifies() {
+            self.verify_chain(end_entity, intermediates, now)?;
+            self.verify_name(end_entity)?;
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(auth: &str, has_ca: bool, sans: Option<&[&str]>) -> Result<usize, String> {
+        let client_allowed_sans = sans.map(|sans| sans.iter().map(|&san| san.to_owned()).collect());
+        let tls = Tls { client_auth_type: Some(auth.to_owned()), client_allowed_sans, ..Tls::default() };
+        let mut notes = Vec::new();
+        policy(&tls, has_ca, &mut notes).map(|_| notes.len()).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn a_policy_and_its_cas_go_together() {
+        assert_eq!(judged("", false, None), Ok(0));
+        assert_eq!(judged("NoClientCert", false, None), Ok(0));
+        assert_eq!(judged("RequestClientCert", true, None), Ok(1));
+        assert_eq!(judged("RequireClientCert", false, None), Ok(0));
+        assert_eq!(judged("VerifyClientCertIfGiven", false, None), Ok(1));
+        assert_eq!(judged("RequireAndVerifyClientCert", true, Some(&["a"])), Ok(0));
+        for (auth, has_ca, sans, message) in [
+            ("", true, None, "is missing although there are CAs"),
+            ("NoClientCert", true, None, "is missing although there are CAs"),
+            ("RequireAndVerifyClientCert", false, None, "needs client_ca_file"),
+            ("requireAndVerifyClientCert", true, None, "unknown policy"),
+            ("RequireAnyClientCert", false, Some(&["a"][..]), "needs a client_auth_type that verifies"),
+            ("RequireAndVerifyClientCert", true, Some(&[]), "would let nobody in"),
+        ] {
+            let why = judged(auth, has_ca, sans).unwrap_err();
+            assert!(why.contains(message), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_ca_file_holds_a_certificate() {
+        for pem in [&b""[..], b"junk", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
+            let why = trusted("tls_server_config.client_ca_file", pem).unwrap_err().to_string();
+            assert!(why.ends_with("holds no certificate in PEM"), "{why}");
+        }
+    }
+}

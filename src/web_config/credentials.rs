@@ -1,0 +1,87 @@
+//! Name and password out of an `Authorization: Basic` header.
+
+use axum::http::{HeaderMap, header};
+
+/// What a client says of itself. Names are bytes: what is not UTF-8 is nobody's name, and is not mended to be one.
+pub(super) struct Credentials {
+    pub(super) user: Vec<u8>,
+    pub(super) password: Vec<u8>,
+}
+
+impl Credentials {
+    /// `None` where there is no such header, or it is not well formed.
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+        let (scheme, encoded) = value.split_at_checked(6)?;
+        if !scheme.eq_ignore_ascii_case(b"Basic ") {
+            return None;
+        }
+        let mut user = decode(encoded)?;
+        let colon = user.iter().position(|&byte| byte == b':')?;
+        let password = user.split_off(colon + 1);
+        user.truncate(colon);
+        Some(Self { user, password })
+    }
+}
+
+/// Base64 of RFC 4648, section 4, with its padding and without anything between.
+fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
+    if encoded.len() % 4 != 0 {
+        return None;
+    }
+    let padding = encoded.iter().rev().take(2).take_while(|&&byte| byte == b'=').count();
+    let digits = &encoded[..encoded.len() - padding];
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for &digit in digits {
+        held = (held << 6 | sextet(digit)?) & 0xffff;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits & 0xff) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+fn sextet(digit: u8) -> Option<u32> {
+    let value = match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    };
+    Some(u32::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &str) -> Option<(String, String)> {
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+        let Credentials { user, password } = Credentials::from_headers(&headers)?;
+        Some((String::from_utf8(user).unwrap(), String::from_utf8(password).unwrap()))
+    }
+
+    #[test]
+    fn name_and_password_are_split_at_the_first_colon() {
+        let some = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+        assert_eq!(read("Basic YWxpY2U6YTpi"), some("alice", "a:b"));
+        assert_eq!(read("bASIC YWxpY2U6YTo="), some("alice", "a:"));
+        assert_eq!(read("Basic YTo="), some("a", ""));
+        assert_eq!(read("Basic Og=="), some("", ""));
+        for value in
+            ["Basic", "Basic ", "Bearer YTpi", "Basic YTpi=", "Basic YQ==", "Basic Y=Q=", "Basic ====", "Basic YT\tpi"]
+        {
+            assert_eq!(read(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn every_byte_comes_back() {
+        assert_eq!(decode(b"AAECA/z9/v8="), Some(vec![0, 1, 2, 3, 252, 253, 254, 255]));
+    }
+}

@@ -1,0 +1,121 @@
+//! Reads the web-config file and the files that it names, and sees when their contents changed.
+//!
+//! Invariant: a read is bounded in size and opens regular files only. The contents are compared, not the time of the
+//! last write: Kubernetes changes a secret by turning a symlink.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, Digest, SHA256};
+
+use super::problem::{Problem, shown};
+
+/// The largest file that is read. A bundle of every public CA has about 250 KiB.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// What was read, in the order in which it was read.
+pub(super) struct Seen {
+    files: Vec<PathBuf>,
+    digest: Context,
+}
+
+impl Seen {
+    pub(super) fn new() -> Self {
+        Self { files: Vec::new(), digest: Context::new(&SHA256) }
+    }
+
+    /// Reads a file and remembers what was in it.
+    pub(super) fn read(&mut self, file: &Path) -> Result<Vec<u8>, Problem> {
+        let content = read(file);
+        self.files.push(file.to_owned());
+        absorb(&mut self.digest, &content);
+        content
+    }
+
+    /// Reads a file that the value of `key` names.
+    pub(super) fn read_named(&mut self, key: &'static str, file: &Path) -> Result<Vec<u8>, Problem> {
+        let named = |why| Problem::Named { key, file: shown(file), why: Box::new(why) };
+        self.read(file).map_err(named)
+    }
+
+    pub(super) fn finish(self) -> Fingerprint {
+        Fingerprint { files: self.files, digest: self.digest.finish() }
+    }
+}
+
+/// The contents of some files.
+pub(super) struct Fingerprint {
+    files: Vec<PathBuf>,
+    digest: Digest,
+}
+
+impl Fingerprint {
+    /// Whether the files still hold what they held.
+    pub(super) fn is_fresh(&self) -> bool {
+        let mut digest = Context::new(&SHA256);
+        for file in &self.files {
+            absorb(&mut digest, &read(file));
+        }
+        digest.finish().as_ref() == self.digest.as_ref()
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Problem> {
+    // Asked before it is opened, since opening a FIFO would wait for its writer.
+    if !fs::metadata(file).map_err(Problem::Unreadable)?.is_file() {
+        return Err(Problem::Unfit("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    let open = File::open(file).map_err(Problem::Unreadable)?;
+    open.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Problem::Unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Problem::Unfit("is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}
+
+/// The length goes before the bytes, so that bytes which move from one file to the next make a difference.
+fn absorb(digest: &mut Context, content: &Result<Vec<u8>, Problem>) {
+    match content {
+        Ok(bytes) => {
+            digest.update(&(bytes.len() as u64).to_le_bytes());
+            digest.update(bytes);
+        }
+        Err(_) => digest.update(&u64::MAX.to_le_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_content_is_seen_through_a_turned_symlink() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("old"), "a").unwrap();
+        fs::write(at("new"), "b").unwrap();
+        std::os::unix::fs::symlink(at("old"), at("link")).unwrap();
+        let mut seen = Seen::new();
+        assert_eq!(seen.read(&at("link")).unwrap(), b"a");
+        let fingerprint = seen.finish();
+        assert!(fingerprint.is_fresh());
+        fs::remove_file(at("link")).unwrap();
+        assert!(!fingerprint.is_fresh(), "a file that is gone is a change");
+        std::os::unix::fs::symlink(at("new"), at("link")).unwrap();
+        assert!(!fingerprint.is_fresh());
+        fs::write(at("new"), "a").unwrap();
+        assert!(fingerprint.is_fresh());
+    }
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap_err().to_string(), "is not a regular file");
+        assert_eq!(read(Path::new("/dev/zero")).unwrap_err().to_string(), "is not a regular file");
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert_eq!(read(&large).unwrap_err().to_string(), "is larger than 1 MiB");
+    }
+}

@@ -1,0 +1,210 @@
+//! Holds passwords against hashes: one at a time, a few waiting, and verdicts remembered.
+//!
+//! Invariant: no plain password is kept. A verdict is remembered under an HMAC of name, hash and password, whose key
+//! never leaves this process. Wrong passwords cannot push out the verdicts on right ones.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::SystemRandom;
+use tokio::sync::Semaphore;
+
+use super::credentials::Credentials;
+use super::problem::Problem;
+use super::users::Users;
+
+/// How many passwords may wait for their turn.
+const WAITING: usize = 16;
+/// How many verdicts of each kind are remembered.
+const REMEMBERED: usize = 256;
+
+/// Tells a right password from a wrong one.
+#[derive(Debug)]
+pub(super) struct Passwords {
+    key: hmac::Key,
+    verdicts: Mutex<Verdicts>,
+    waiting: Semaphore,
+    turn: Arc<Semaphore>,
+}
+
+/// Too many passwords wait already.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy;
+
+impl Passwords {
+    pub(super) fn new() -> Result<Self, Problem> {
+        let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| Problem::NoRandomness)?;
+        let turn = Arc::new(Semaphore::new(1));
+        Ok(Self { key, verdicts: Mutex::default(), waiting: Semaphore::new(WAITING + 1), turn })
+    }
+
+    /// Whether these are a user's name and password.
+    pub(super) async fn are_right(self: &Arc<Self>, users: &Users, given: Credentials) -> Result<bool, Busy> {
+        let candidate = users.candidate(&given.user);
+        let tag = self.tag(&[&given.user, candidate.hash.as_bytes(), &given.password]);
+        if let Some(verdict) = self.remembered(&tag) {
+            return Ok(verdict);
+        }
+        let _waiting = self.waiting.try_acquire().map_err(|_| Busy)?;
+        // The semaphore is never closed.
+        let turn = self.turn.clone().acquire_owned().await.map_err(|_| Busy)?;
+        // Another request may have brought the same password in the meantime.
+        if let Some(verdict) = self.remembered(&tag) {
+            return Ok(verdict);
+        }
+        let passwords = self.clone();
+        let judging = tokio::task::spawn_blocking(move || {
+            // As in Go, bytes after the 72nd do not count. A hash that cannot be read was refused with its file.
+            let fits = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
+            let verdict = fits && candidate.known;
+            passwords.verdicts.lock().unwrap_or_else(PoisonError::into_inner).remember(tag, verdict);
+            // Held here and not by the request: a client that goes away does not end the work, so its turn lasts.
+            drop(turn);
+            verdict
+        });
+        Ok(judging.await.unwrap_or(false))
+    }
+
+    fn remembered(&self, tag: &Tag) -> Option<bool> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).recall(tag)
+    }
+
+    /// Each part goes with its length, so that no two splits of the same bytes are alike.
+    fn tag(&self, parts: &[&[u8]]) -> Tag {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let mut tag = Tag::default();
+        tag.copy_from_slice(context.sign().as_ref());
+        tag
+    }
+}
+
+type Tag = [u8; 32];
+
+#[derive(Debug, Default)]
+struct Verdicts {
+    right: Memory,
+    wrong: Memory,
+}
+
+impl Verdicts {
+    fn recall(&self, tag: &Tag) -> Option<bool> {
+        if self.right.tags.contains(tag) {
+            return Some(true);
+        }
+        self.wrong.tags.contains(tag).then_some(false)
+    }
+
+    fn remember(&mut self, tag: Tag, verdict: bool) {
+        if verdict { self.right.add(tag) } else { self.wrong.add(tag) }
+    }
+}
+
+/// The latest tags; the oldest goes when there are too many.
+#[derive(Debug, Default)]
+struct Memory {
+    tags: HashSet<Tag>,
+    order: VecDeque<Tag>,
+}
+
+impl Memory {
+    fn add(&mut self, tag: Tag) {
+        if !self.tags.insert(tag) {
+            return;
+        }
+        self.order.push_back(tag);
+        if self.order.len() > REMEMBERED {
+            let oldest = self.order.pop_front();
+            oldest.map(|oldest| self.tags.remove(&oldest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn users(names: &[(&str, &str)]) -> Users {
+        let hashed = |&(name, password): &(&str, &str)| (name.to_owned(), bcrypt::hash(password, 4).unwrap());
+        Users::read(&names.iter().map(hashed).collect::<BTreeMap<_, _>>(), &mut Vec::new()).ok().unwrap()
+    }
+
+    fn given(user: &str, password: &str) -> Credentials {
+        Credentials { user: user.as_bytes().to_vec(), password: password.as_bytes().to_vec() }
+    }
+
+    #[tokio::test]
+    async fn a_right_password_is_right_at_every_time() {
+        let users = users(&[("alice", "alice123"), ("bob", "b")]);
+        let passwords = Arc::new(Passwords::new().unwrap());
+        for _ in 0..2 {
+            for (user, password, right) in [
+                ("alice", "alice123", true),
+                ("alice", "alice1234", false),
+                ("alice", "", false),
+                ("bob", "b", true),
+                ("bob", "alice123", false),
+                ("mallory", "alice123", false),
+                ("", "", false),
+            ] {
+                assert_eq!(passwords.are_right(&users, given(user, password)).await, Ok(right), "{user}:{password}");
+            }
+        }
+        let verdicts = passwords.verdicts.lock().unwrap();
+        assert_eq!((verdicts.right.tags.len(), verdicts.wrong.tags.len()), (2, 5));
+    }
+
+    #[tokio::test]
+    async fn bytes_after_the_72nd_do_not_count() {
+        let long = "x".repeat(72);
+        let users = users(&[("alice", &long)]);
+        let passwords = Arc::new(Passwords::new().unwrap());
+        assert_eq!(passwords.are_right(&users, given("alice", &format!("{long}y"))).await, Ok(true));
+        assert_eq!(passwords.are_right(&users, given("alice", &long[1..])).await, Ok(false));
+    }
+
+    #[test]
+    fn parts_of_a_tag_do_not_run_together() {
+        let passwords = Passwords::new().unwrap();
+        assert_ne!(passwords.tag(&[b"ab", b"c"]), passwords.tag(&[b"a", b"bc"]));
+        assert_ne!(passwords.tag(&[b"a"]), Passwords::new().unwrap().tag(&[b"a"]), "each process has its own key");
+    }
+
+    #[test]
+    fn wrong_ones_do_not_push_out_right_ones() {
+        let mut verdicts = Verdicts::default();
+        verdicts.remember([255; 32], true);
+        for n in 0..4 * REMEMBERED as u64 {
+            let mut tag = Tag::default();
+            tag[..8].copy_from_slice(&n.to_le_bytes());
+            verdicts.remember(tag, false);
+        }
+        assert_eq!(verdicts.recall(&[255; 32]), Some(true));
+        assert_eq!((verdicts.wrong.tags.len(), verdicts.wrong.order.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!(verdicts.recall(&Tag::default()), None, "the oldest went");
+    }
+
+    #[tokio::test]
+    async fn only_so_many_wait() {
+        let users = users(&[("alice", "a")]);
+        let passwords = Arc::new(Passwords::new().unwrap());
+        assert_eq!(passwords.are_right(&users, given("alice", "a")).await, Ok(true));
+        let held = passwords.turn.clone().acquire_owned().await.unwrap();
+        let tries: Vec<_> =
+            (0..WAITING + 4).map(|n| passwords.are_right(&users, given("alice", &n.to_string()))).collect();
+        let mut tries = futures_util::future::join_all(tries);
+        assert!(futures_util::poll!(&mut tries).is_pending());
+        assert_eq!(passwords.waiting.available_permits(), 0);
+        assert_eq!(passwords.are_right(&users, given("alice", "a")).await, Ok(true), "a known one need not wait");
+        assert_eq!(passwords.are_right(&users, given("alice", "b")).await, Err(Busy));
+        drop(held);
+        let verdicts = tries.await;
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), WAITING + 1);
+        assert_eq!(passwords.are_right(&users, given("alice", "b")).await, Ok(false), "room again");
+    }
+}

@@ -1,0 +1,74 @@
+//! What can be wrong with a web-config file or with a file that it names.
+//!
+//! Invariant: a message is one line, names file and key, and holds no secret: neither a key nor a password's hash.
+
+use std::io;
+use std::path::Path;
+
+use crate::faults::Reason;
+
+/// Why a web-config file is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {problem}")]
+pub struct WebConfigError {
+    file: String,
+    problem: Problem,
+}
+
+impl WebConfigError {
+    pub(super) fn new(file: &Path, problem: Problem) -> Self {
+        Self { file: shown(file), problem }
+    }
+
+    /// As what it is counted.
+    pub fn reason(&self) -> Reason {
+        match self.problem {
+            Problem::Unreadable(_) | Problem::Unfit(_) | Problem::Named { .. } => Reason::Unreadable,
+            _ => Reason::Malformed,
+        }
+    }
+}
+
+/// What is wrong, without the name of the web-config file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("cannot be read: {0}")]
+    Unreadable(io::Error),
+    #[error("{0}")]
+    Unfit(&'static str),
+    /// A file that a key names; `why` is an `Unreadable` or `Unfit` of its own.
+    #[error("{key}: {file} {why}")]
+    Named { key: &'static str, file: String, why: Box<Problem> },
+    #[error("{}{why}", place(*.line, .key.as_deref()))]
+    Malformed { line: Option<u64>, key: Option<String>, why: String },
+    #[error("{key}: {why}")]
+    Refused { key: String, why: String },
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+    #[error("TLS cannot be switched {0} while the server runs; restart the exporter")]
+    Switched(&'static str),
+}
+
+impl Problem {
+    pub(super) fn refused(key: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Refused { key: key.into(), why: one_line(&why.into()) }
+    }
+}
+
+/// A path as one line, whatever the file is called.
+pub(super) fn shown(path: &Path) -> String {
+    path.display().to_string().replace(char::is_control, "?")
+}
+
+/// A foreign message as one line of bounded length.
+pub(super) fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ").chars().filter(|c| !c.is_control()).take(400).collect()
+}
+
+fn place(line: Option<u64>, key: Option<&str>) -> String {
+    match (line, key) {
+        (Some(line), Some(key)) => format!("line {line}, {key}: "),
+        (Some(line), None) => format!("line {line}: "),
+        (None, _) => String::new(),
+    }
+}

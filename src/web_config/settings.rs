@@ -1,0 +1,107 @@
+//! A web-config file and what it names, judged as a whole: all of it is right, or none of it is taken.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderName, HeaderValue};
+use rustls::ServerConfig;
+
+use super::bucket::{Bucket, Limit};
+use super::client::ClientAuth;
+use super::document::{Document, RateLimit, Tls};
+use super::files::{Fingerprint, Seen};
+use super::headers::headers;
+use super::problem::{Problem, WebConfigError};
+use super::tls::server_config;
+use super::users::Users;
+
+/// What the web server runs on.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub(super) tls: Option<Arc<ServerConfig>>,
+    pub(super) headers: Arc<[(HeaderName, HeaderValue)]>,
+    pub(super) users: Users,
+    pub(super) bucket: Option<Arc<Bucket>>,
+    pub(super) summary: Summary,
+}
+
+/// What a web-config file asks for, in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// `None`: plain HTTP.
+    pub client_auth: Option<ClientAuth>,
+    /// How many users there are; with none no password is asked for.
+    pub users: usize,
+    /// How many headers are added to every response.
+    pub headers: usize,
+    /// Whether there is a rate limit.
+    pub rate_limit: bool,
+    /// What is in effect otherwise than a reader of the file may think. Each is one line.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.client_auth {
+            Some(auth) => write!(f, "TLS, {auth:?}")?,
+            None => f.write_str("no TLS")?,
+        }
+        write!(f, "; {} users; {} headers; ", self.users, self.headers)?;
+        f.write_str(if self.rate_limit { "rate limit" } else { "no rate limit" })
+    }
+}
+
+impl Settings {
+    /// Reads and judges.
+    pub(super) fn read(file: &Path) -> Result<(Self, Fingerprint), WebConfigError> {
+        let mut seen = Seen::new();
+        let settings = Self::judge(file, &mut seen).map_err(|problem| WebConfigError::new(file, problem))?;
+        Ok((settings, seen.finish()))
+    }
+
+    fn judge(file: &Path, seen: &mut Seen) -> Result<Self, Problem> {
+        let document = Document::parse(&seen.read(file)?)?;
+        let mut notes = Vec::new();
+        let users = Users::read(&document.basic_auth_users.unwrap_or_default(), &mut notes)?;
+        let http = document.http_server_config.unwrap_or_default();
+        let headers: Arc<[_]> = headers(&http.headers.unwrap_or_default())?.into();
+        let limit = limit(&document.rate_limit.unwrap_or_default(), &mut notes)?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let tls = match document.tls_server_config.filter(|tls| *tls != Tls::default()) {
+            Some(tls) => Some(server_config(&tls, http.http2.unwrap_or(true), folder, seen, &mut notes)?),
+            None => None,
+        };
+        if tls.is_none() && users.len() > 0 {
+            notes.push("basic_auth_users: without TLS passwords cross the network as they are".to_owned());
+        }
+        let summary = Summary {
+            client_auth: tls.as_ref().map(|&(_, auth)| auth),
+            users: users.len(),
+            headers: headers.len(),
+            rate_limit: limit.is_some(),
+            notes,
+        };
+        let tls = tls.map(|(config, _)| Arc::new(config));
+        let bucket = limit.map(|limit| Arc::new(Bucket::new(limit, Instant::now())));
+        Ok(Self { tls, headers, users, bucket, summary })
+    }
+}
+
+/// `None` where the interval is 0 or not given.
+fn limit(written: &RateLimit, notes: &mut Vec<String>) -> Result<Option<Limit>, Problem> {
+    let burst = u32::try_from(written.burst.unwrap_or(0))
+        .map_err(|_| Problem::refused("rate_limit.burst", "is not between 0 and 4294967295"))?;
+    let interval = written.interval.map_or(Duration::ZERO, |interval| interval.0);
+    if interval.is_zero() {
+        if burst > 0 {
+            notes.push("rate_limit: without an interval there is no limit".to_owned());
+        }
+        return Ok(None);
+    }
+    if burst == 0 {
+        notes.push("rate_limit.burst: 0 lets no request in".to_owned());
+    }
+    Ok(Some(Limit { interval, burst }))
+}

@@ -1,0 +1,179 @@
+//! Versions, cipher suites and curves by the names that Go gives them, as this exporter's TLS has them.
+//!
+//! Invariant: a list is never silently shortened: what is left out of it is told, and a list of which nothing would be
+//! left is refused, as is a name that Go does not know either.
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
+use rustls::version::{TLS12, TLS13};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+
+use super::document::Tls;
+use super::problem::Problem;
+use ring::cipher_suite as suite;
+use ring::kx_group as group;
+
+/// Go's name, and the suite where there is one. Go's names without one are CBC suites, and those whose key is not
+/// agreed upon anew for each connection.
+const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
+    ("TLS_AES_128_GCM_SHA256", Some(suite::TLS13_AES_128_GCM_SHA256)),
+    ("TLS_AES_256_GCM_SHA384", Some(suite::TLS13_AES_256_GCM_SHA384)),
+    ("TLS_CHACHA20_POLY1305_SHA256", Some(suite::TLS13_CHACHA20_POLY1305_SHA256)),
+    (HTTP2_ECDSA, Some(suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Some(suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
+    (HTTP2_RSA, Some(suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some(suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Some(suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
+    ("TLS_RSA_WITH_AES_256_GCM_SHA384", None),
+];
+
+/// The two of which HTTP/2 requires one (RFC 9113, section 9.2.2, and its ECDSA sister).
+const HTTP2_ECDSA: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+const HTTP2_RSA: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+
+/// Go's name, and the group where there is one.
+const CURVES: [(&str, Option<&dyn SupportedKxGroup>); 4] = [
+    ("CurveP256", Some(group::SECP256R1)),
+    ("CurveP384", Some(group::SECP384R1)),
+    ("CurveP521", None),
+    ("X25519", Some(group::X25519)),
+];
+
+/// The versions between `min_version` and `max_version`, the newest first.
+pub(super) fn versions(tls: &Tls) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
+    let oldest = version("tls_server_config.min_version", tls.min_version.as_deref().unwrap_or("TLS12"))?;
+    let newest = version("tls_server_config.max_version", tls.max_version.as_deref().unwrap_or("TLS13"))?;
+    let between = |v: &&SupportedProtocolVersion| (oldest..=newest).contains(&u16::from(v.version));
+    let versions: Vec<_> = [&TLS13, &TLS12].into_iter().filter(between).collect();
+    if versions.is_empty() {
+        return Err(Problem::refused("tls_server_config.min_version", "is above max_version"));
+    }
+    Ok(versions)
+}
+
+fn version(key: &str, name: &str) -> Result<u16, Problem> {
+    match name {
+        "TLS12" => Ok(TLS12.version.into()),
+        "TLS13" => Ok(TLS13.version.into()),
+        "TLS10" | "TLS11" => {
+            Err(Problem::refused(key, format!("{name} is not spoken here, as RFC 8996 asks; set TLS12 or TLS13")))
+        }
+        _ => Err(Problem::refused(key, format!("unknown TLS version {name:?}; known are TLS12 and TLS13"))),
+    }
+}
+
+/// The provider with the suites and curves that were asked for, in their order; tells in `notes` what was left out.
+pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Result<CryptoProvider, Problem> {
+    let mut provider = ring::default_provider();
+    if let Some(names) = tls.cipher_suites.as_deref().filter(|names| !names.is_empty()) {
+        let chosen = chosen("cipher_suites", "cipher suite", names, &SUITES, notes)?;
+        let has = |name: &str| names.iter().any(|n| n == name);
+        let speaks_tls12 = versions(tls)?.contains(&&TLS12);
+        if http2 && tls.min_version.as_deref() != Some("TLS13") && !has(HTTP2_ECDSA) && !has(HTTP2_RSA) {
+            let why =
+                format!("HTTP/2 needs {HTTP2_RSA} or {HTTP2_ECDSA}: add one, or set http_server_config.http2: false");
+            return Err(Problem::refused("tls_server_config.cipher_suites", why));
+        }
+        // As in Go the list is about TLS 1.2, and those of TLS 1.3 stay unless the list names some of them.
+        let (newer, older): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|suite| suite.tls13().is_some());
+        if !speaks_tls12 && newer.is_empty() {
+            notes.push("tls_server_config.cipher_suites names no suite of TLS 1.3 and is without effect".to_owned());
+        }
+        provider.cipher_suites.retain(|suite| newer.is_empty() && suite.tls13().is_some());
+        provider.cipher_suites.extend(newer);
+        provider.cipher_suites.extend(older);
+    }
+    if let Some(names) = tls.curve_preferences.as_deref().filter(|names| !names.is_empty()) {
+        provider.kx_groups = chosen("curve_preferences", "curve", names, &CURVES, notes)?;
+    }
+    Ok(provider)
+}
+
+fn chosen<T: Copy>(
+    key: &str,
+    kind: &str,
+    names: &[String],
+    known: &[(&str, Option<T>)],
+    notes: &mut Vec<String>,
+) -> Result<Vec<T>, Problem> {
+    let key = format!("tls_server_config.{key}");
+    let (mut usable, mut left_out) = (Vec::new(), Vec::new());
+    for name in names {
+        match known.iter().find(|(known, _)| known == name) {
+            None => return Err(Problem::refused(key, format!("unknown {kind} {name:?}"))),
+            Some((_, Some(value))) => usable.push(*value),
+            Some((_, None)) => left_out.push(name.as_str()),
+        }
+    }
+    let left_out = left_out.join(", ");
+    if usable.is_empty() {
+        let there: Vec<_> = known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name).collect();
+        let why = format!("{left_out}: Go alone has this {kind}; add one of {}", there.join(", "));
+        return Err(Problem::refused(key, why));
+    }
+    if !left_out.is_empty() {
+        notes.push(format!("{key}: left out, since Go alone has them: {left_out}"));
+    }
+    Ok(usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(suites: &[&str], curves: &[&str], versions: (&str, &str)) -> Tls {
+        let list = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+        let (min, max) = versions;
+        let (min_version, max_version) = (Some(min.to_owned()), Some(max.to_owned()));
+        Tls { cipher_suites: list(suites), curve_preferences: list(curves), min_version, max_version, ..Tls::default() }
+    }
+
+    fn judged(tls: &Tls, http2: bool) -> Result<(usize, usize, usize), String> {
+        let mut notes = Vec::new();
+        versions(tls).map_err(|problem| problem.to_string())?;
+        let provider = provider(tls, http2, &mut notes).map_err(|problem| problem.to_string())?;
+        Ok((provider.cipher_suites.len(), provider.kx_groups.len(), notes.len()))
+    }
+
+    #[test]
+    fn a_list_chooses_and_tells_what_it_lacks() {
+        let both = ("TLS12", "TLS13");
+        assert_eq!(judged(&named(&[], &[], both), true), Ok((9, 3, 0)));
+        assert_eq!(judged(&named(&[HTTP2_RSA], &["X25519"], both), true), Ok((4, 1, 0)), "TLS 1.3 keeps its three");
+        assert_eq!(judged(&named(&[HTTP2_RSA, "TLS_AES_256_GCM_SHA384"], &[], both), true), Ok((2, 3, 0)));
+        let some = named(&[HTTP2_RSA, "TLS_RSA_WITH_AES_128_CBC_SHA"], &["CurveP521", "CurveP256"], both);
+        assert_eq!(judged(&some, true), Ok((4, 1, 2)));
+        assert_eq!(judged(&named(&[HTTP2_RSA], &[], ("TLS13", "TLS13")), true), Ok((4, 3, 1)), "without effect");
+    }
+
+    #[test]
+    fn what_would_leave_nothing_is_refused() {
+        let both = ("TLS12", "TLS13");
+        let refused = [
+            (named(&["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"], &[], both), "Go alone"),
+            (
+                named(&[], &["CurveP521"], both),
+                "CurveP521: Go alone has this curve; add one of CurveP256, CurveP384, X25519",
+            ),
+            (named(&["TLS_ECDHE_RSA_WITH_AES_1_GCM_SHA1"], &[], both), "unknown cipher suite"),
+            (named(&[], &["CurveP257"], both), "unknown curve"),
+            (named(&[], &[], ("TLS10", "TLS13")), "min_version: TLS10 is not spoken here"),
+            (named(&[], &[], ("TLS12", "TLS11")), "max_version: TLS11 is not spoken here"),
+            (named(&[], &[], ("TLS111", "TLS13")), "unknown TLS version"),
+            (named(&[], &[], ("TLS13", "TLS12")), "is above max_version"),
+            (named(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], &[], both), "HTTP/2 needs"),
+        ];
+        for (tls, message) in refused {
+            let why = judged(&tls, true).unwrap_err();
+            assert!(why.contains(message), "{why}");
+        }
+        assert!(judged(&named(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], &[], both), false).is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! The TLS settings: certificate and key, versions and suites, and what is asked of clients.
+//!
+//! Invariant: whatever stands in `tls_server_config` is in effect, told in a note, or refused. The provider of
+//! cryptography is named, never the process's default.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{Error as PemError, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WantsServerCert};
+use rustls::{ConfigBuilder, Error, ServerConfig};
+
+use super::client::{self, ClientAuth};
+use super::document::Tls;
+use super::files::Seen;
+use super::problem::Problem;
+use super::suites;
+
+/// PEM text and the key of the web-config file that gave it.
+struct Material {
+    key: &'static str,
+    pem: Vec<u8>,
+}
+
+/// The keys of a piece of material: given inline, or in a file.
+struct Place {
+    inline: &'static str,
+    file: &'static str,
+}
+
+const CERT: Place = Place { inline: "tls_server_config.cert", file: "tls_server_config.cert_file" };
+const KEY: Place = Place { inline: "tls_server_config.key", file: "tls_server_config.key_file" };
+const CA: Place = Place { inline: "tls_server_config.client_ca", file: "tls_server_config.client_ca_file" };
+
+impl Place {
+    /// Where the material is, if anywhere. Blank is the same as not given, as in Go.
+    fn find<'a>(&self, inline: Option<&'a String>, file: Option<&'a String>) -> Result<Option<Source<'a>>, Problem> {
+        let given = |value: Option<&'a String>| value.map(String::as_str).filter(|value| !value.is_empty());
+        match (given(inline), given(file)) {
+            (Some(_), Some(_)) => Err(Problem::refused(self.inline, format!("is given beside {}", self.file))),
+            (Some(text), None) => Ok(Some(Source::Inline(self.inline, text))),
+            (None, Some(path)) => Ok(Some(Source::File(self.file, path))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn missing(&self) -> Problem {
+        let name = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
+        let why = format!("one of {} and {} is missing", name(self.inline), name(self.file));
+        Problem::refused("tls_server_config", why)
+    }
+}
+
+enum Source<'a> {
+    Inline(&'static str, &'a str),
+    File(&'static str, &'a str),
+}
+
+impl Source<'_> {
+    /// Relative paths start at the folder of the web-config file.
+    fn read(&self, folder: &Path, seen: &mut Seen) -> Result<Material, Problem> {
+        match *self {
+            Self::Inline(key, text) => Ok(Material { key, pem: text.as_bytes().to_vec() }),
+            Self::File(key, path) => Ok(Material { key, pem: seen.read_named(key, &folder.join(path))? }),
+        }
+    }
+}
+
+/// The settings for connections, and what is asked of clients. To be called where the file has a `tls_server_config`
+/// that is not empty.
+pub(super) fn server_config(
+    tls: &Tls,
+    http2: bool,
+    folder: &Path,
+    seen: &mut Seen,
+    notes: &mut Vec<String>,
+) -> Result<(ServerConfig, ClientAuth), Problem> {
+    let certificate = CERT.find(tls.cert.as_ref(), tls.cert_file.as_ref())?.ok_or_else(|| CERT.missing())?;
+    let key = KEY.find(tls.key.as_ref(), tls.key_file.as_ref())?.ok_or_else(|| KEY.missing())?;
+    let ca = CA.find(tls.client_ca.as_ref(), tls.client_ca_file.as_ref())?;
+    let certificate = certificate.read(folder, seen)?;
+    let key = key.read(folder, seen)?;
+    let ca_given = ca.is_some();
+    let ca = ca.map(|ca| ca.read(folder, seen)).transpose();
+    // Before the CAs: a policy that is missing is the better message than a CA file that is not right.
+    let auth = client::policy(tls, ca_given, notes)?;
+    let ca = ca?;
+    let versions = suites::versions(tls)?;
+    let provider = Arc::new(suites::provider(tls, http2, notes)?);
+    let ca = ca.as_ref().map(|ca| (ca.key, ca.pem.as_slice()));
+    let verifier = client::verifier(auth, ca, tls.client_allowed_sans.clone(), &provider)?;
+    let unfit = |error: Error| Problem::refused("tls_server_config", error.to_string());
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&versions).map_err(unfit)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = identity(builder, &certificate, &key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
+    // A session that is taken up again would bring a client in whose certificate has expired since.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok((config, auth))
+}
+
+fn identity(
+    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
+    certificate: &Material,
+    key: &Material,
+) -> Result<ServerConfig, Problem> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate.pem).collect();
+    let chain = chain.map_err(|error| Problem::refused(certificate.key, error.to_string()))?;
+    if chain.is_empty() {
+        return Err(Problem::refused(certificate.key, "holds no certificate in PEM"));
+    }
+    let private = PrivateKeyDer::from_pem_slice(&key.pem).map_err(|error| {
+        let none = "holds no private key in PEM; an encrypted one is not read";
+        let why = if matches!(error, PemError::NoItemsFound) { none.to_owned() } else { error.to_string() };
+        Problem::refused(key.key, why)
+    })?;
+    builder.with_single_cert(chain, private).map_err(|error| match error {
+        Error::InconsistentKeys(_) => Problem::refused(key.key, "is not the key of the certificate"),
+        Error::InvalidCertificate(_) => Problem::refused(certificate.key, error.to_string()),
+        _ => Problem::refused(key.key, error.to_string()),
+    })
+}
