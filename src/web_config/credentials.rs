@@ -26,7 +26,7 @@ impl Credentials {
 
 /// Base64 of RFC 4648, section 4, with its padding and without anything between.
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
-    if encoded.len() % 4 != 0 {
+    if !encoded.len().is_multiple_of(4) {
         return None;
     }
     let padding = encoded.iter().rev().take(2).take_while(|&&byte| byte == b'=').count();

@@ -11,7 +11,7 @@ use x509_parser::time::ASN1Time;
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CertificateError> {
     match X509Certificate::from_der(certificate) {
-        Ok((rest, parsed)) if rest.is_empty() => Ok(parsed),
+        Ok(([], parsed)) => Ok(parsed),
         _ => Err(CertificateError::BadEncoding),
     }
 }
