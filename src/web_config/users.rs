@@ -11,9 +11,9 @@ use bcrypt::HashParts;
 
 use super::problem::Problem;
 
-/// The highest cost that is taken: about 15 s of one core for each password that is tried.
+/// The highest cost that is taken: 256 times the work of the usual 10, for each password that is tried.
 const MAX_COST: u32 = 18;
-/// From this cost on a note is written: about a second.
+/// From this cost on a note is written: 32 times the work of the usual 10.
 const SLOW_COST: u32 = 15;
 
 /// Users and hashes. Secrets are in it, so it has no `Debug`.
@@ -38,7 +38,8 @@ impl Users {
             let key = format!("basic_auth_users.{}", name.escape_default());
             let cost = cost(hash).map_err(|why| Problem::refused(&key, why))?;
             if cost >= SLOW_COST {
-                notes.push(format!("{key}: a cost of {cost} keeps a core busy for seconds at each new password"));
+                let times = 1_u32 << (cost - 10);
+                notes.push(format!("{key}: a cost of {cost} is {times} times the work of 10, at each new password"));
             }
             users.hashes.insert(name.as_bytes().to_vec(), hash.clone());
             users.costs.push(cost);
