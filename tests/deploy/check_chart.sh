@@ -33,6 +33,8 @@ refused "kubernetes.podResources.hostPath: Does not match pattern" --set kuberne
 refused 'set runtimeClassName to ""' --set driver.hostPath=/usr/lib/x86_64-linux-gnu
 refused 'Property name of "web.listen-address" does not match' --set 'config.web\.listen-address=:1'
 refused 'Property name of "kubernetes.api-server" does not match' --set 'config.kubernetes\.api-server=in-cluster'
+refused "web.configSecret: Does not match pattern" --set web.configSecret=Not_A_Name
+refused 'Property name of "port" does not match' --set podMonitor.endpoint.port=health
 refused "config.memory: Invalid type" --set config.memory.rate=200
 refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast

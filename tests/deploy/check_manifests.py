@@ -20,6 +20,9 @@ import scenarios
 CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 
+WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
+
+
 def newest_versions(count):
     minors = list(dict.fromkeys(major_minor(version) for version in all_versions()))
     return minors[-count:]
@@ -47,8 +50,10 @@ def pod_problems(scenario, annotations, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    if any("hostPath" not in volume for volume in pod.get("volumes", [])):
-        yield "a volume that is not of the host: say here what it is for"
+    # TLS keys and passwords come from one secret, where one was chosen; nothing else is mounted.
+    others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
+    if others != ([{"secret": {"secretName": scenario.secret}}] if scenario.secret else []):
+        yield f"volumes {others}, secret {scenario.secret}"
     if pod.get("automountServiceAccountToken") is not scenario.api:
         yield f"the token is mounted: {pod.get('automountServiceAccountToken')}, API access: {scenario.api}"
     context = pod.get("securityContext", {})
@@ -75,6 +80,9 @@ def container_problems(scenario, container):
         yield "a mount that can be written"
     if container["image"] != scenario.image:
         yield f"image {container['image']}, expected {scenario.image}"
+    probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}
+    if probed != ({"health"} if scenario.secret else {"metrics"}):
+        yield f"probes ask {probed}, which a client certificate may guard: {scenario.secret is not None}"
     names = {entry["name"] for entry in container.get("env", [])}
     if scenario.environment - names:
         yield f"configuration that was not passed on: {sorted(scenario.environment - names)}"
@@ -120,6 +128,9 @@ def configuration_problems(scenario, exporter):
                 "KUBERNETES_SERVICE_PORT": "443",
                 "PATH": os.environ["PATH"],
             }
+            if scenario.secret:
+                # The secret's content is the cluster's.
+                environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/deploy/web-config.yml")}
             done = subprocess.run(
                 [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
             )

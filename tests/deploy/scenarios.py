@@ -24,6 +24,7 @@ class Scenario:
     root: bool
     host_paths: set
     environment: set = field(default_factory=set)
+    secret: str | None = None
     image: str | None = None
     objects: list = field(default_factory=list)
 
@@ -127,6 +128,7 @@ def releases():
             root=value(values, "kubernetes", "podResources", "enabled"),
             host_paths=paths,
             environment=named,
+            secret=value(values, "web", "configSecret") or None,
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
             objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),
         )

@@ -24,6 +24,13 @@
 - name: VRAM_EXPORTER_PATH_PASSWD
   value: /host/passwd
 {{- end }}
+{{- if .Values.web.configSecret }}
+- name: VRAM_EXPORTER_WEB_CONFIG_FILE
+  value: /etc/vram-exporter/web/web-config.yml
+# The kubelet has neither a client certificate nor a password.
+- name: VRAM_EXPORTER_WEB_HEALTH_ADDRESS
+  value: ":9837"
+{{- end }}
 {{- range $key, $value := .Values.config }}
 - name: VRAM_EXPORTER_{{ $key | upper | replace "." "_" | replace "-" "_" }}
   value: {{ $value | toString | quote }}
@@ -31,6 +38,12 @@
 {{- end }}
 
 {{- define "vram-exporter.volumeMounts" -}}
+{{- if .Values.web.configSecret }}
+# The folder and not its files: a changed secret is another folder under the same name.
+- name: web-config
+  mountPath: /etc/vram-exporter/web
+  readOnly: true
+{{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
 - name: pod-resources
   mountPath: /var/lib/kubelet/pod-resources
@@ -49,6 +62,11 @@
 {{- end }}
 
 {{- define "vram-exporter.volumes" -}}
+{{- if .Values.web.configSecret }}
+- name: web-config
+  secret:
+    secretName: {{ .Values.web.configSecret }}
+{{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
 # The folder and not the socket: a kubelet that starts again makes a new one.
 - name: pod-resources
