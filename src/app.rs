@@ -26,6 +26,7 @@ use crate::lanes::{self, Lanes};
 use crate::metrics::{self, Metrics};
 use crate::nvml::Library;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
+use crate::web_config::{self, Guard, WebConfigError};
 
 /// Threads of the web server. Scrapes are short; the lanes have threads of their own.
 const WEB_THREADS: usize = 2;
@@ -51,7 +52,7 @@ struct Exporter {
 
 impl Exporter {
     /// To be called within a runtime.
-    fn start(mut config: Config) -> Result<Self> {
+    fn start(mut config: Config, faults: Arc<Faults>) -> Result<Self> {
         let machine = config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
         let library = match (&machine, &config.nvml.library) {
             (Some(machine), _) => machine.library(),
@@ -62,7 +63,6 @@ impl Exporter {
             config = machine.adapt(config);
         }
         let snapshot = Snapshot::new();
-        let faults = Arc::new(Faults::default());
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config))?);
         let attribution = Attribution::new(
             attribution::Settings {
@@ -104,6 +104,16 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
     }
 }
 
+/// Checks the files that the configuration names and that must be right before anything starts. Says what they ask for, or
+/// nothing.
+///
+/// # Errors
+/// When the web-config file, or a file that it names, cannot be taken.
+pub fn check(config: &Config) -> Result<String, WebConfigError> {
+    let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
+    Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -118,12 +128,14 @@ pub fn serve(config: Config) -> Result<()> {
 }
 
 async fn run(config: Config) -> Result<()> {
+    let faults = Arc::new(Faults::default());
+    let guard = Arc::new(Guard::open(config.web.config_file.as_deref(), faults.clone())?);
     // Bound before anything is opened, so that a wrong address costs nothing.
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let stop = stop_signal()?;
-    let exporter = Exporter::start(config)?;
+    let exporter = Exporter::start(config, faults)?;
     let state = HttpState::new(
         exporter.metrics.clone(),
         exporter.snapshot.clone(),
@@ -134,9 +146,13 @@ async fn run(config: Config) -> Result<()> {
     let living = state.clone();
     let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
     let limits = limits(&exporter.config.web);
-    let server = |router| Server::new(router, limits.clone(), exporter.faults.clone());
-    let probes = server(http::health_router(state.clone()));
-    serve_until(vec![(server(http::router(state)), listeners), (probes, health)], stop).await;
+    let server = |router, guard| Server::new(router, guard, limits.clone(), exporter.faults.clone());
+    // Probes have neither certificate nor password.
+    let open = Arc::new(Guard::open(None, exporter.faults.clone())?);
+    let probes = server(http::health_router(state.clone()), open);
+    let watching = tokio::spawn(web_config::watch(guard.clone()));
+    serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
+    watching.abort();
     life_signs.abort();
     tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
 }
@@ -181,7 +197,7 @@ pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
 
 fn read_once(mut config: Config) -> Result<Vec<u8>> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
-    let exporter = Exporter::start(config)?;
+    let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot));
     let answered = Instant::now();

@@ -61,6 +61,8 @@ pub struct Web {
     pub systemd_socket: bool,
     /// `web.health-address`: where health is told beside the pages, or nowhere.
     pub health_addresses: Vec<ListenAddress>,
+    /// `web.config-file`: a web-config file, where the server is to be guarded.
+    pub config_file: Option<PathBuf>,
     /// `web.telemetry-path`: begins with `/` and is none of the exporter's other paths.
     pub telemetry_path: String,
     /// `web.max-requests`: answered at once.

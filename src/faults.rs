@@ -72,7 +72,8 @@ closed_enum! {
         InvalidArgument => "invalid_argument",
         /// `NVML_ERROR_NOT_SUPPORTED`, counted once for a thing that this GPU will never give.
         NotSupported => "not_supported",
-        /// `NVML_ERROR_NO_PERMISSION`, or a server that does not know the exporter or does not let it.
+        /// `NVML_ERROR_NO_PERMISSION`, a server that does not know the exporter or does not let it, or a client whose
+        /// password is wrong.
         NoPermission => "no_permission",
         /// `NVML_ERROR_NOT_FOUND`, or a socket that is not there.
         NotFound => "not_found",
@@ -117,6 +118,8 @@ closed_enum! {
         Encoding => "encoding",
         /// A connection or a listener failed.
         Connection => "connection",
+        /// A TLS handshake failed: no certificate, a wrong one, or no TLS at all.
+        Handshake => "handshake",
         /// A client was turned away, since others take all that may be taken at once.
         Busy => "busy",
     }
@@ -147,6 +150,17 @@ const NVML: &[Reason] = &[
 const PEER: &[Reason] =
     &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
 
+/// The reasons that a client, or answering it, can give.
+const HTTP: &[Reason] = &[
+    Reason::Encoding,
+    Reason::Connection,
+    Reason::Handshake,
+    Reason::NoPermission,
+    Reason::Busy,
+    Reason::Timeout,
+    Reason::Died,
+];
+
 impl Source {
     /// The reasons that this source can report: the closed set of `vram_exporter_faults_total`.
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
@@ -157,7 +171,7 @@ impl Source {
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
-            Self::Http => (&[], &[Reason::Encoding, Reason::Connection, Reason::Busy, Reason::Timeout, Reason::Died]),
+            Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),
         };
         shared.iter().chain(own).copied()

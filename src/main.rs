@@ -1,6 +1,7 @@
 //! The binary: reads the configuration, then hands over to [`vram_exporter::app`]. A configuration that cannot be
 //! taken ends with code 64 before anything is bound or opened.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -8,14 +9,23 @@ use vram_exporter::app;
 use vram_exporter::config::{self, Command};
 
 fn main() -> ExitCode {
-    let answer = match config::load(std::env::args_os(), std::env::vars_os()) {
-        Ok(Command::Run(config)) => app::serve(config),
-        Ok(Command::Once(config)) => app::once(config, &mut io::stdout().lock()),
-        Ok(Command::CheckConfig { summary: text } | Command::PrintConfig(text) | Command::Explain(text)) => say(&text),
-        Err(error) => {
-            complain(&error.to_string());
-            return ExitCode::from(config::EXIT_USAGE);
-        }
+    let command = match config::load(std::env::args_os(), std::env::vars_os()) {
+        Ok(command) => command,
+        Err(error) => return refuse(&error),
+    };
+    if let Command::Run(config) | Command::Once(config) = &command
+        && let Err(error) = app::check(config)
+    {
+        return refuse(&error);
+    }
+    let answer = match command {
+        Command::Run(config) => app::serve(config),
+        Command::Once(config) => app::once(config, &mut io::stdout().lock()),
+        Command::CheckConfig { summary, config } => match app::check(&config) {
+            Ok(guarded) => say(&format!("{summary}{guarded}")),
+            Err(error) => return refuse(&error),
+        },
+        Command::PrintConfig(text) | Command::Explain(text) => say(&text),
     };
     match answer {
         Ok(()) => ExitCode::SUCCESS,
@@ -24,6 +34,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn refuse(error: &impl Error) -> ExitCode {
+    complain(&error.to_string());
+    ExitCode::from(config::EXIT_USAGE)
 }
 
 fn say(text: &str) -> anyhow::Result<()> {

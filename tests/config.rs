@@ -68,6 +68,7 @@ fn changed(key: &Key) -> &'static str {
         "web.listen-address" => "127.0.0.1:1",
         "web.health-address" => "unix:/run/probes.sock",
         "web.systemd-socket" => "true",
+        "web.config-file" => "/etc/vram-exporter/web-config.yml",
         "web.telemetry-path" => "/other",
         "web.max-requests" => "5",
         "web.max-connections" => "50",
@@ -424,7 +425,7 @@ fn actions_and_the_demo() {
     assert!(refused(&["--demo", "leak"], &[]).contains("leak"));
     assert!(config(&["--process.command-line"], &[]).process.command_line);
     assert!(!config(&["--process.command-line=false"], &[]).process.command_line);
-    let Ok(Command::CheckConfig { summary }) = given(&["--check-config", "--memory.rate=5"], &[]) else {
+    let Ok(Command::CheckConfig { summary, .. }) = given(&["--check-config", "--memory.rate=5"], &[]) else {
         panic!("no summary")
     };
     assert_eq!(summary, "configuration is good: no file; keys set: 0 from file, 0 from environment, 1 from flags");

@@ -63,6 +63,7 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
             listen_addresses: addresses(e, "web.listen-address"),
             systemd_socket: switch(e, "web.systemd-socket"),
             health_addresses: addresses(e, "web.health-address"),
+            config_file: path(e, "web.config-file"),
             telemetry_path: text(e, "web.telemetry-path").unwrap_or_default(),
             max_requests: count(e, "web.max-requests"),
             max_connections: count(e, "web.max-connections"),

@@ -31,6 +31,9 @@ pub(super) const EXTRAS: &[Extra] = &[
     ("help", None, "Print this help and end."),
 ];
 
+/// Flags by the names that users of other exporters know, each with its key.
+const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
+
 /// What was typed.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
@@ -136,7 +139,11 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, bool)> {
     let text = arg.to_string_lossy();
     let name = text.split('=').next().unwrap_or_default();
     let is_known = match name.strip_prefix("--") {
-        Some(long) => Key::find(long).is_some() || EXTRAS.iter().any(|(extra, ..)| *extra == long),
+        Some(long) => {
+            Key::find(long).is_some()
+                || EXTRAS.iter().any(|(extra, ..)| *extra == long)
+                || ALIASES.iter().any(|(alias, _)| *alias == long)
+        }
         // A value may begin with a minus: only letters after it make a flag.
         None => name == "-h" || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic)),
     };
@@ -170,6 +177,7 @@ fn key_flag(key: &'static Key) -> Arg {
     let default = key.default.map(|text| format!(" [default: {text}]")).unwrap_or_default();
     let arg = Arg::new(key.name)
         .long(key.name)
+        .visible_aliases(ALIASES.iter().filter(|(_, name)| *name == key.name).map(|(alias, _)| *alias))
         .value_name(key.value_name)
         .help(format!("{}{default}", key.full_help()))
         .action(ArgAction::Append)

@@ -59,6 +59,14 @@ pub const KEYS: &[Key] = &[
                client certificate. Not set: nowhere else.",
     },
     Key {
+        name: "web.config-file",
+        default: None,
+        kind: Kind::Path,
+        value_name: "FILE",
+        help: "A web-config file: TLS, client certificates, passwords, headers and a rate limit (docs/web-config.md). Read again \
+               as it changes, and on SIGHUP. Not set: plain HTTP for everybody.",
+    },
+    Key {
         name: "web.telemetry-path",
         default: Some("/metrics"),
         kind: Kind::UrlPath,

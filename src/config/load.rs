@@ -17,6 +17,8 @@ pub enum Command {
     CheckConfig {
         /// What was read, in one line.
         summary: String,
+        /// What names further files, which are not read here.
+        config: Box<Config>,
     },
     /// Print the effective configuration, TOML, and end.
     PrintConfig(String),
@@ -49,7 +51,8 @@ pub fn load(
         Some("check-config") => {
             let file = path.map_or("no file".to_owned(), |path| path.display().to_string());
             let keys = counts.map(|(count, place)| format!("{count} from {place}"));
-            Command::CheckConfig { summary: format!("configuration is good: {file}; keys set: {}", keys.join(", ")) }
+            let summary = format!("configuration is good: {file}; keys set: {}", keys.join(", "));
+            Command::CheckConfig { summary, config: Box::new(check::config(&effective, typed.demo)) }
         }
         Some("print-config") => Command::PrintConfig(show::toml(&effective)),
         Some("once") => Command::Once(check::config(&effective, typed.demo)),

@@ -39,8 +39,8 @@ struct Progress {
     stage: Stage,
     /// When the stage began.
     since: Instant,
-    /// When the client last took something of the answer.
-    moved: Instant,
+    /// Since when the client takes nothing although there is something to take.
+    full: Option<Instant>,
     /// The whole answer was made; what is left of it waits in buffers.
     made: bool,
     place: Option<OwnedSemaphorePermit>,
@@ -49,7 +49,7 @@ struct Progress {
 impl Connection {
     pub(super) fn new() -> Arc<Self> {
         let now = Instant::now();
-        let progress = Progress { stage: Stage::Asking, since: now, moved: now, made: false, place: None };
+        let progress = Progress { stage: Stage::Asking, since: now, full: None, made: false, place: None };
         Arc::new(Self { progress: Mutex::new(progress), cut: Notify::new() })
     }
 
@@ -60,7 +60,7 @@ impl Connection {
     fn enter(&self, stage: Stage) {
         let now = Instant::now();
         let mut progress = self.progress();
-        (progress.stage, progress.since, progress.moved, progress.made) = (stage, now, now, false);
+        (progress.stage, progress.since, progress.full, progress.made) = (stage, now, None, false);
     }
 
     /// Ends the connection, whatever it is doing.
@@ -95,7 +95,7 @@ impl Connection {
     /// For how long the client has taken nothing of an answer that holds a place; `None` while it owes nothing.
     pub(super) fn stalled(&self, now: Instant) -> Option<Duration> {
         let progress = self.progress();
-        progress.place.as_ref().map(|_| now.saturating_duration_since(progress.moved))
+        progress.place.as_ref().and(progress.full).map(|full| now.saturating_duration_since(full))
     }
 
     /// Whether it takes longer than it may.
@@ -115,8 +115,15 @@ impl Connection {
         }
     }
 
-    fn sent(&self) {
-        self.progress().moved = Instant::now();
+    /// Whether the way to the client takes something.
+    fn sends<T>(&self, sent: &Poll<T>) {
+        let mut progress = self.progress();
+        match sent {
+            Poll::Ready(_) => progress.full = None,
+            Poll::Pending => {
+                progress.full.get_or_insert_with(Instant::now);
+            }
+        }
     }
 
     fn made(&self) {
@@ -163,9 +170,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.connection.sent();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.connection.sends(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -173,9 +180,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts))?;
-        self.connection.sent();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.connection.sends(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -183,7 +190,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.connection.sends(&flushed);
+        ready!(flushed)?;
         self.connection.flushed();
         Poll::Ready(Ok(()))
     }

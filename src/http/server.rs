@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -21,6 +21,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::connection::{Answer, Connection, Watched};
@@ -28,6 +29,7 @@ use super::crowd::{Crowd, Member};
 use super::listener::{Listener, Stream};
 use super::{Limits, is_health, text};
 use crate::faults::{Faults, Reason, Source};
+use crate::web_config::{Guard, Refusal};
 
 /// How long open connections may take to end after the shutdown began.
 const GRACE: Duration = Duration::from_secs(1);
@@ -42,14 +44,15 @@ const BREATH: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Server {
     router: Router,
+    guard: Arc<Guard>,
     crowd: Arc<Crowd>,
     faults: Arc<Faults>,
 }
 
 impl Server {
-    /// A server of these pages.
-    pub fn new(router: Router, limits: Limits, faults: Arc<Faults>) -> Arc<Self> {
-        Arc::new(Self { router, crowd: Crowd::new(limits), faults })
+    /// A server of these pages, to whom the guard lets in.
+    pub fn new(router: Router, guard: Arc<Guard>, limits: Limits, faults: Arc<Faults>) -> Arc<Self> {
+        Arc::new(Self { router, guard, crowd: Crowd::new(limits), faults })
     }
 
     /// Serves until `shutdown` is ready, then lets the answers under way end for a short while.
@@ -98,7 +101,24 @@ impl Server {
         let connection = member.connection();
         tokio::select! {
             () = connection.is_cut() => {}
-            () = self.speak(stream, connection, ending) => {}
+            () = self.open(stream, connection, ending) => {}
+        }
+    }
+
+    /// Shakes hands where TLS is asked for.
+    async fn open<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let Some(tls) = self.guard.tls() else {
+            return self.speak(stream, connection, ending).await;
+        };
+        tokio::select! {
+            () = begins(&mut ending) => {}
+            shaken = TlsAcceptor::from(tls).accept(stream) => match shaken {
+                Ok(stream) => self.speak(stream, connection, ending.clone()).await,
+                Err(error) => self.faults.report(Source::Http, Reason::Handshake, None, &error),
+            }
         }
     }
 
@@ -139,7 +159,19 @@ impl Server {
     }
 
     async fn respond(&self, request: Request, connection: &Connection) -> Response {
+        let mut response = self.pass(request, connection).await;
+        for (name, value) in self.guard.headers().iter() {
+            response.headers_mut().insert(name, value.clone());
+        }
+        response
+    }
+
+    /// Lets a request pass to the pages, or says why not. Health is told to everybody.
+    async fn pass(&self, request: Request, connection: &Connection) -> Response {
         if !is_health(request.uri().path()) {
+            if let Err(refusal) = self.guard.admit(request.headers()).await {
+                return self.refuse(refusal, request.headers());
+            }
             let Some(place) = self.crowd.place().await else {
                 self.report(Reason::Busy, "as many requests as web.max-requests allows are being answered");
                 return busy();
@@ -150,6 +182,22 @@ impl Server {
             Ok(response) => response,
             Err(never) => match never {},
         }
+    }
+
+    fn refuse(&self, refusal: Refusal, asked: &HeaderMap) -> Response {
+        match refusal {
+            // A first request without a password is how HTTP goes, and no fault.
+            Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
+            Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
+            Refusal::TooManyRequests => self.report(Reason::Busy, "clients ask more often than rate_limit allows"),
+            Refusal::Busy => self.report(Reason::Busy, "too many passwords wait to be looked at"),
+        }
+        let status = refusal.status();
+        let mut response = text(status, status.canonical_reason().unwrap_or_default().to_owned());
+        if let Some(challenge) = refusal.challenge() {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 
     fn cut_overdue(&self) {
