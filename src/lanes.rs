@@ -15,13 +15,19 @@
 mod bell;
 mod fold;
 mod memory;
+mod opening;
+mod orders;
 mod peaks;
 mod process;
 mod publish;
 mod schedule;
 mod session;
+mod settings;
 mod supervisor;
 mod telemetry;
 mod watch;
+mod worker;
 
-pub use supervisor::{Lanes, Settings};
+pub use orders::Grip;
+pub use settings::Settings;
+pub use supervisor::Lanes;

@@ -12,6 +12,7 @@ use super::publish::Publisher;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
 use super::watch::{Superseded, Watch};
+use super::worker::Duty;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{self, Severity};
 use crate::snapshot::{Gpu, GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
@@ -76,16 +77,17 @@ impl MemoryLane {
     pub(super) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
         Self { settings, snapshot, faults, link, folds: Mutex::default(), publisher: Mutex::default() }
     }
+}
 
-    /// Before the first thread of a session starts: takes up what is known of its GPUs.
-    pub(super) fn resume(&self, session: &Session) {
+impl Duty for MemoryLane {
+    /// Takes up what is known of the GPUs.
+    fn resume(&self, session: &Session) {
         for gpu in session.driver.gpus() {
             lock(&self.fold(gpu)).resume(gpu);
         }
     }
 
-    /// Samples until the session ends or the thread is superseded.
-    pub(super) fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+    fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
         let mut calm_since = Instant::now();
         let mut published = None;
@@ -115,7 +117,9 @@ impl MemoryLane {
         }
         Ok(())
     }
+}
 
+impl MemoryLane {
     /// Waits for the next tick and says when it came.
     fn wait(&self, ticker: &mut Ticker, calm: bool) -> Instant {
         let mut now = Instant::now();
@@ -258,4 +262,33 @@ fn copy(from: &GpuMemory, to: &mut GpuMemory) {
 
 fn lock(fold: &Fold) -> std::sync::MutexGuard<'_, GpuFold> {
     fold.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_dies_with_a_lock_held_leaves_the_lane_usable() {
+        let settings = Settings {
+            period: Duration::from_millis(10),
+            idle_period: Duration::from_secs(1),
+            peak_window: Duration::from_secs(60),
+            stale_after: Duration::from_secs(5),
+        };
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let lane = MemoryLane::new(settings, snapshot.clone(), faults, Arc::default());
+        let gpu = Arc::new(Gpu { index: 3, ..Gpu::default() });
+        let fold = lane.fold(&gpu);
+        let died = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _held = (lane.folds.lock(), lane.publisher.lock(), fold.lock());
+                panic!("as a test wants it");
+            });
+            thread.join()
+        });
+        assert!(died.is_err() && lane.folds.is_poisoned() && fold.is_poisoned() && lane.publisher.is_poisoned());
+        lane.publish(&[lane.fold(&gpu)]);
+        assert_eq!(snapshot.memory.load().gpus[0].gpu.index, 3);
+    }
 }

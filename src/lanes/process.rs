@@ -16,6 +16,7 @@ use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
 use super::telemetry::{self, Telemetry, Work, XidLedger};
 use super::watch::{Superseded, Watch};
+use super::worker::Duty;
 use crate::attribution::{Attribution, Identity};
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
@@ -122,22 +123,25 @@ impl ProcessLane {
         let book = Mutex::new(Book { attribution, gpus: HashMap::new(), part: Vec::new() });
         Self { settings, snapshot, faults, link, book, xids: XidLedger::default() }
     }
+}
 
-    /// Before the first thread of a session starts: nothing is known of its GPUs' processes yet.
-    pub(super) fn resume(&self, session: &Session) {
+impl Duty for ProcessLane {
+    /// Nothing is known of the GPUs' processes yet.
+    fn resume(&self, session: &Session) {
         let mut book = self.book();
         book.part = session.driver.gpus().cloned().map(unread).collect();
     }
 
-    /// Lists and reads until the session ends or the thread is superseded.
-    pub(super) fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+    fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let Self { settings, snapshot, faults, xids, .. } = self;
         let mut telemetry = Telemetry::start(&settings.telemetry, snapshot, faults, xids, session, watch)?;
         self.work(session, watch, &mut telemetry)?;
         // Letting the driver's events go is a driver call too.
         watch.call(session.whole(), || drop(telemetry))
     }
+}
 
+impl ProcessLane {
     fn work(&self, session: &Session, watch: &Watch, telemetry: &mut Telemetry<'_>) -> Result<(), Superseded> {
         let mut gpus: Vec<GpuLists> = session.driver.gpus().map(|_| GpuLists::default()).collect();
         let mut buffer = ProcessBuffer::default();

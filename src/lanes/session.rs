@@ -1,8 +1,7 @@
 //! One opening of the driver, shared by the lanes while it lasts.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::nvml::Driver;
 
@@ -16,10 +15,13 @@ pub(super) struct Session {
     ending: AtomicBool,
     lost: AtomicBool,
     why: Mutex<Option<String>>,
+    /// Gone when nobody looks after the session any longer.
+    keeper: Weak<()>,
 }
 
 impl Session {
-    pub(super) fn new(driver: Driver) -> Self {
+    /// A session that lasts as long as its keeper at most: lanes that nobody looks after would hide that they are alone.
+    pub(super) fn new(driver: Driver, keeper: &Arc<()>) -> Self {
         let slots = driver.gpus().len() + 1;
         Self {
             driver,
@@ -27,6 +29,7 @@ impl Session {
             ending: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             why: Mutex::new(None),
+            keeper: Arc::downgrade(keeper),
         }
     }
 
@@ -56,7 +59,7 @@ impl Session {
     }
 
     pub(super) fn ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed)
+        self.ending.load(Ordering::Relaxed) || self.keeper.strong_count() == 0
     }
 
     /// Why the session was ended.

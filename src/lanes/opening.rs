@@ -1,0 +1,103 @@
+//! Opening and closing the driver, each on a thread of its own: both are driver calls that can hang.
+//!
+//! Invariant: nobody waits here; whoever began asks now and then whether it is done.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::session::Session;
+use super::worker::Wake;
+use crate::nvml::{Driver, Library, OpenError};
+use crate::snapshot::{self, Gpu};
+
+/// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
+/// driver meanwhile.
+pub(super) const SLOW: Duration = Duration::from_secs(30);
+
+/// The opened driver and what to publish of it.
+pub(super) type Opened = Result<(Driver, snapshot::Driver), OpenError>;
+
+/// An opening that was begun.
+pub(super) struct Opening {
+    answer: Receiver<Opened>,
+    since: Instant,
+    told: bool,
+}
+
+/// How far an opening is.
+pub(super) enum Progress {
+    /// It goes on.
+    UnderWay(Opening),
+    /// It goes on, and is slow since now.
+    Slow(Opening),
+    /// It has ended.
+    Done(Box<Opened>),
+    /// Its thread ended by a panic.
+    Died,
+}
+
+impl Opening {
+    /// Begins. `known` are the GPUs of an earlier opening. The thread that begins is woken at the end.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn begin(library: Library, known: Vec<Arc<Gpu>>) -> std::io::Result<Self> {
+        let (send, answer) = mpsc::channel();
+        let wake = Wake::me();
+        thread::Builder::new().name("driver-open".into()).spawn(move || {
+            let _wake = wake;
+            // The receiver is gone only when the exporter ends.
+            let _ = send.send(open(&library, &known));
+        })?;
+        Ok(Self { answer, since: Instant::now(), told: false })
+    }
+
+    /// How far it is.
+    pub(super) fn progress(mut self) -> Progress {
+        match self.answer.try_recv() {
+            Ok(opened) => Progress::Done(Box::new(opened)),
+            Err(TryRecvError::Disconnected) => Progress::Died,
+            Err(TryRecvError::Empty) if self.since.elapsed() > SLOW && !self.told => {
+                self.told = true;
+                Progress::Slow(self)
+            }
+            Err(TryRecvError::Empty) => Progress::UnderWay(self),
+        }
+    }
+}
+
+fn open(library: &Library, known: &[Arc<Gpu>]) -> Opened {
+    let mut driver = library.open()?;
+    match driver.discover(known) {
+        Ok(()) => {
+            let description = driver.describe();
+            Ok((driver, description))
+        }
+        Err(cause) => Err(OpenError::Init { library: format!("{library:?}"), cause }),
+    }
+}
+
+/// A closing that was begun.
+pub(super) struct Closing {
+    closer: JoinHandle<()>,
+    since: Instant,
+}
+
+impl Closing {
+    /// Lets go of the session. The driver is closed when nobody else holds it. `None` where the system gives no thread;
+    /// then the session was let go of here.
+    pub(super) fn begin(session: Arc<Session>) -> Option<Self> {
+        let closer = thread::Builder::new().name("driver-close".into()).spawn(move || drop(session)).ok()?;
+        Some(Self { closer, since: Instant::now() })
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.closer.is_finished()
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.since.elapsed() > SLOW
+    }
+}

@@ -1,0 +1,91 @@
+//! One thread of a lane, as its supervisor sees it: it works, it hangs in a driver call, it has ended, or it died.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use super::session::Session;
+use super::watch::{Superseded, Watch};
+use crate::snapshot::Lane;
+
+/// What the threads of a lane do. It outlives threads and sessions.
+pub(super) trait Duty: Send + Sync {
+    /// Before the first thread of a session starts.
+    fn resume(&self, session: &Session);
+
+    /// Works until the session ends or the thread is superseded.
+    fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded>;
+}
+
+/// A thread of a lane.
+pub(super) struct Worker {
+    pub(super) lane: Lane,
+    watch: Arc<Watch>,
+    thread: JoinHandle<()>,
+}
+
+/// What became of a worker.
+pub(super) enum Seen {
+    /// It works.
+    Working(Worker),
+    /// Its call for this slot does not return. From now on it is superseded; its thread may come back some day.
+    Hangs(usize, JoinHandle<()>),
+    /// It ended.
+    Ended,
+    /// It ended by a panic.
+    Died,
+}
+
+impl Worker {
+    /// Starts a thread that does the duty. The thread that starts it is woken at its end.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn start(lane: Lane, duty: Arc<dyn Duty>, session: Arc<Session>) -> std::io::Result<Self> {
+        let watch = Arc::new(Watch::new());
+        let (watched, wake) = (watch.clone(), Wake::me());
+        let thread = thread::Builder::new().name(format!("{}-lane", lane.label())).spawn(move || {
+            let _wake = wake;
+            if let Err(Superseded { slot }) = duty.run(&session, &watched) {
+                // The call has come back after all: whoever carried on meanwhile takes the GPU up again.
+                session.recover(slot);
+                tracing::info!(lane = lane.label(), slot, "a driver call that hung has come back");
+            }
+        })?;
+        Ok(Self { lane, watch, thread })
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Looks after it. `limit` is how long a driver call may take.
+    pub(super) fn look(self, limit: Duration) -> Seen {
+        if let Some(slot) = self.watch.give_up_after(limit) {
+            return Seen::Hangs(slot, self.thread);
+        }
+        if !self.thread.is_finished() {
+            return Seen::Working(self);
+        }
+        match self.thread.join() {
+            Ok(()) => Seen::Ended,
+            Err(_) => Seen::Died,
+        }
+    }
+}
+
+/// Wakes a thread when it is dropped: at the end of another one, by a panic too.
+pub(super) struct Wake(Thread);
+
+impl Wake {
+    /// Wakes the calling thread.
+    pub(super) fn me() -> Self {
+        Self(thread::current())
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        self.0.unpark();
+    }
+}
