@@ -72,15 +72,13 @@ fn main() {
         }));
         let mut attribution = attribution();
         new.push(timed(|| {
-            for &pid in &pids {
-                assert_ne!(attribution.identify(pid).start, StartTime::Unknown);
-            }
+            let identities = attribution.identify_all(&pids);
+            assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
             attribution.sweep();
         }));
         known.push(timed(|| {
-            for &pid in &pids {
-                assert_ne!(attribution.identify(pid).start, StartTime::Unknown);
-            }
+            let identities = attribution.identify_all(&pids);
+            assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
             attribution.sweep();
         }));
     }

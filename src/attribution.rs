@@ -2,23 +2,29 @@
 //! far as the snapshot knows its container.
 //!
 //! Invariant: a process is (pid, start time). What is known of a pid is shown only after a look that its process still
-//! lives; a pid that was given to another process is resolved anew. Nothing here waits for the network.
+//! lives; a pid that was given to another process is resolved anew. Nothing here waits for the network, and for files of a
+//! process that hang only a bounded time.
 
 mod boot;
 mod cgroup;
 mod directory;
 mod interpreter;
+mod known;
 mod name;
+mod reader;
 mod record;
 mod users;
 mod workload;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boot::Boot;
 use directory::{Directory, ReadError};
+use known::Known;
+use reader::{Ask, CGROUP_LIMIT, Hung, Readers, Reading, Straggler};
+use record::Stat;
 use users::Users;
 
 use crate::faults::{Faults, Reason, Source};
@@ -28,10 +34,6 @@ use crate::snapshot::{Home, Owner, Snapshot};
 const HELD: usize = 512;
 /// The pid namespace that the kernel starts with: its number is fixed (`PROC_PID_INIT_INO`).
 const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
-/// Bytes of the arguments that are looked at.
-const CMDLINE_LIMIT: u64 = 64 * 1024;
-/// Bytes of the cgroup file: a dozen hierarchies with paths of the longest kind.
-const CGROUP_LIMIT: u64 = 64 * 1024;
 /// Bytes of the arguments that are shown where the configuration asks for them.
 const COMMAND_LIMIT: usize = 4096;
 
@@ -74,22 +76,11 @@ pub struct Attribution {
     /// The exporter's own cgroups, once they were read.
     own_cgroup: Option<Vec<u8>>,
     users: Users,
+    readers: Readers,
     known: HashMap<u32, Known>,
+    /// Pids whose process hangs before its start could be read.
+    wedged: HashMap<u32, Straggler>,
     nobody: Arc<Owner>,
-}
-
-/// One process, resolved.
-#[derive(Debug)]
-struct Known {
-    directory: Directory,
-    start: u64,
-    owner: Arc<Owner>,
-    /// Whether it is known where the process lives; until then it is asked at each look.
-    placed: bool,
-    /// Whether it had ended already when it was resolved.
-    ended: bool,
-    /// Identified since the last sweep.
-    wanted: bool,
 }
 
 impl Attribution {
@@ -97,6 +88,7 @@ impl Attribution {
     pub fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
         let boot = Boot::new(&settings.procfs);
         let users = Users::new(settings.passwd.clone());
+        let readers = Readers::new(settings.procfs.clone());
         Self {
             settings,
             snapshot,
@@ -104,34 +96,125 @@ impl Attribution {
             boot,
             own_cgroup: None,
             users,
+            readers,
             known: HashMap::new(),
+            wedged: HashMap::new(),
             nobody: Arc::default(),
         }
     }
 
-    /// Who has this pid now. Cheap for a process that is known already; never waits for a name service.
+    /// Who has this pid now.
     pub fn identify(&mut self, pid: u32) -> Identity {
-        let mut known = match self.recall(pid).and_then(|known| known.map_or_else(|| self.resolve(pid), Ok)) {
-            Ok(known) => known,
-            Err(error) => {
-                if !error.is_gone() {
-                    self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
+        self.identify_all(&[pid]).pop().unwrap_or_else(|| self.unseen())
+    }
+
+    /// Who has each of these pids now, in their order. Cheap for processes that are known already; new ones are read
+    /// together, and one whose files hang is waited for a moment, once, and shown by what could be read of it. Never
+    /// waits for a name service.
+    pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
+        let asks = self.asks(pids);
+        if !asks.is_empty() {
+            self.read(asks);
+        }
+        pids.iter().map(|&pid| self.identity(pid)).collect()
+    }
+
+    /// What has to be read: who is new, whose place is not known yet, and who hung and has come back.
+    fn asks(&mut self, pids: &[u32]) -> Vec<Ask> {
+        self.wedged.retain(|_, reader| !reader.is_back());
+        let (mut asks, mut asked) = (Vec::new(), HashSet::new());
+        let mut held = self.known.values().filter(|known| known.directory.is_held()).count();
+        for &pid in pids {
+            match self.recall(pid) {
+                Ok(true) => match self.known.get(&pid) {
+                    Some(known) if known.is_complete() => {}
+                    _ if asked.insert(pid) => asks.push(Ask { pid, hold: false }),
+                    _ => {}
+                },
+                Ok(false) if self.wedged.contains_key(&pid) || !asked.insert(pid) => {}
+                Ok(false) => {
+                    asks.push(Ask { pid, hold: held < HELD });
+                    held += 1;
                 }
-                return Identity { start: StartTime::Unknown, owner: self.nobody.clone() };
+                Err(error) => self.complain(&error),
+            }
+        }
+        asks
+    }
+
+    fn read(&mut self, asks: Vec<Ask>) {
+        let round = self.readers.read(asks);
+        if let Some(error) = &round.refused {
+            self.faults.report(Source::Attribution, Reason::Unreadable, None, error);
+        }
+        for (pid, answer) in round.answers {
+            match answer {
+                Ok(reading) => self.take(pid, reading),
+                Err(error) => self.complain(&error),
+            }
+        }
+        if let Some(hung) = round.hung {
+            self.take_hung(hung);
+        }
+    }
+
+    fn take(&mut self, pid: u32, reading: Reading) {
+        let known = self.known.remove(&pid).filter(|known| known.start == reading.stat.start);
+        let known = match known {
+            // All but its place was read before.
+            Some(known) if known.straggler.is_none() => {
+                let cgroup = self.part(reading.cgroup);
+                let home = cgroup.and_then(|cgroup| self.home(&cgroup, known.ended));
+                known.placed_at(home)
+            }
+            earlier => {
+                let Reading { directory, stat, uid, cgroup, cmdline } = reading;
+                let (uid, cgroup) = (self.part(uid), self.part(cgroup));
+                let cmdline = self.part(cmdline).unwrap_or_default();
+                let directory = earlier.map_or(directory, |earlier| earlier.directory);
+                self.resolve(directory, &stat, uid, cgroup, &cmdline)
             }
         };
-        if !known.placed
-            && let Some(home) = self.home(&known.directory, known.ended)
-        {
-            known.placed = true;
-            known.owner = Arc::new(Owner { home, ..(*known.owner).clone() });
+        self.known.insert(pid, known);
+    }
+
+    /// A process is shown by what was read of it before it hung. It is read again when the read that hangs has come back.
+    fn take_hung(&mut self, Hung { pid, glimpse, reader }: Hung) {
+        let error = Stalled { pid, exhausted: self.readers.are_exhausted() };
+        self.faults.report(Source::Attribution, Reason::Stalled, None, &error);
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.straggler = Some(reader);
+            return;
         }
-        let known = self.known.entry(pid).insert_entry(known).into_mut();
+        let hold = self.known.values().filter(|known| known.directory.is_held()).count() < HELD;
+        let found = glimpse.and_then(|glimpse| {
+            let directory = Directory::open(&self.settings.procfs, pid, hold).ok()?;
+            // The file that was read once without hanging; the directory may be another process' by now.
+            (directory.stat().ok()?.start == glimpse.stat.start).then_some((directory, glimpse))
+        });
+        match found {
+            Some((directory, glimpse)) => {
+                let mut known = self.resolve(directory, &glimpse.stat, glimpse.uid, glimpse.cgroup, &[]);
+                known.straggler = Some(reader);
+                self.known.insert(pid, known);
+            }
+            None => {
+                self.wedged.insert(pid, reader);
+            }
+        }
+    }
+
+    fn identity(&mut self, pid: u32) -> Identity {
+        let Some(known) = self.known.get_mut(&pid) else { return self.unseen() };
         known.wanted = true;
         // The names may have come, or changed, since the process was resolved.
         let user = known.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
         known.name(user, &self.snapshot);
         Identity { start: StartTime::Ticks(known.start), owner: known.owner.clone() }
+    }
+
+    fn unseen(&self) -> Identity {
+        Identity { start: StartTime::Unknown, owner: self.nobody.clone() }
     }
 
     /// [`sees_host_processes`] of the procfs that is read here.
@@ -144,52 +227,44 @@ impl Attribution {
         self.known.retain(|_, known| std::mem::take(&mut known.wanted));
     }
 
-    /// Takes what is known of the pid out, if it is still the same process.
-    fn recall(&mut self, pid: u32) -> Result<Option<Known>, ReadError> {
-        let Some(mut known) = self.known.remove(&pid) else { return Ok(None) };
-        Ok(known.directory.is_still(known.start)?.then_some(known))
+    /// Whether it is known who has the pid. Another one who had it is forgotten.
+    fn recall(&mut self, pid: u32) -> Result<bool, ReadError> {
+        let Some(known) = self.known.get_mut(&pid) else { return Ok(false) };
+        let still = known.directory.is_still(known.start);
+        if !matches!(still, Ok(true)) {
+            self.known.remove(&pid);
+        }
+        still
     }
 
-    fn resolve(&mut self, pid: u32) -> Result<Known, ReadError> {
-        let hold = self.known.values().filter(|known| known.directory.is_held()).count() < HELD;
-        let mut directory = Directory::open(&self.settings.procfs, pid, hold)?;
-        let stat = directory.stat()?;
-        let uid = self.part(directory.effective_uid());
-        let cmdline = self.part(directory.cmdline(CMDLINE_LIMIT)).unwrap_or_default();
-        let home = self.home(&directory, stat.ended);
+    fn resolve(
+        &mut self,
+        directory: Directory,
+        stat: &Stat,
+        uid: Option<u32>,
+        cgroup: Option<Vec<u8>>,
+        cmdline: &[u8],
+    ) -> Known {
+        let home = cgroup.and_then(|cgroup| self.home(&cgroup, stat.ended));
         let start = self.boot.at(stat.start).unwrap_or_else(|error| {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
             None
         });
         let owner = Owner {
-            name: name::name(&stat.comm, &cmdline),
+            name: name::name(&stat.comm, cmdline),
             uid,
             user: None,
             start,
-            command: self.settings.command_line.then(|| command(&cmdline)).flatten(),
+            command: self.settings.command_line.then(|| command(cmdline)).flatten(),
             home: home.clone().unwrap_or_default(),
             workload: None,
         };
-        // Read by path, the files may belong to two processes that followed one another.
-        if !directory.is_held() && !directory.is_still(stat.start)? {
-            let path = self.settings.procfs.join(pid.to_string());
-            return Err(ReadError::Io { path, source: std::io::ErrorKind::NotFound.into() });
-        }
-        Ok(Known {
-            directory,
-            start: stat.start,
-            owner: Arc::new(owner),
-            placed: home.is_some(),
-            ended: stat.ended,
-            wanted: true,
-        })
+        Known::new(directory, stat, owner, home.is_some())
     }
 
-    /// Where a process lives. `None` where that cannot be read, or where the kernel may have taken an `ended` one out of
-    /// its place already.
-    fn home(&mut self, directory: &Directory, ended: bool) -> Option<Home> {
-        let cgroup = self.part(directory.cgroup(CGROUP_LIMIT))?;
-        let home = cgroup::home(&cgroup, self.own_cgroup());
+    /// Where a process lives. `None` where the kernel may have taken an `ended` one out of its place already.
+    fn home(&mut self, cgroup: &[u8], ended: bool) -> Option<Home> {
+        let home = cgroup::home(cgroup, self.own_cgroup());
         (!ended || home.boundary.is_some()).then_some(home)
     }
 
@@ -204,40 +279,27 @@ impl Attribution {
 
     /// One thing that may be unknown without making the rest so.
     fn part<T>(&self, read: Result<T, ReadError>) -> Option<T> {
-        match read {
-            Ok(value) => Some(value),
-            Err(error) => {
-                if !error.is_gone() {
-                    self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
-                }
-                None
-            }
+        read.inspect_err(|error| self.complain(error)).ok()
+    }
+
+    /// A process that has ended is no fault.
+    fn complain(&self, error: &ReadError) {
+        if !error.is_gone() {
+            self.faults.report(Source::Attribution, Reason::Unreadable, None, error);
         }
     }
 }
 
-impl Known {
-    /// Fills in what others know of the process by now: its user's name and its pod's.
-    fn name(&mut self, user: Option<&str>, snapshot: &Snapshot) {
-        let owner = &self.owner;
-        // A container id is never given twice, so a pod that was once named stays.
-        let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
-        let pod = named.clone().or_else(|| {
-            let container = workload::cluster_container(&owner.home)?;
-            snapshot.pods.load().containers.get(container).cloned()
-        });
-        let known = owner.workload.is_some() || !self.placed;
-        if known && owner.user.as_deref() == user && pod == named {
-            return;
-        }
-        let workload = workload::workload(&owner.home, owner.uid, user, pod.as_ref()).filter(|_| self.placed);
-        // The same workload stays the same object, so that it can be told apart at a glance.
-        let workload = match &owner.workload {
-            Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
-            _ => workload.map(Arc::new),
-        };
-        self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
-    }
+/// A read of a process' files has not come back.
+#[derive(Debug, thiserror::Error)]
+#[error("reading /proc/{pid} does not come back: the process is shown without what could not be read{}", also(*exhausted))]
+struct Stalled {
+    pid: u32,
+    exhausted: bool,
+}
+
+fn also(exhausted: bool) -> &'static str {
+    if exhausted { "; so many hang that new processes are not read until one comes back" } else { "" }
 }
 
 /// Whether the exporter is in the machine's own pid namespace. In another one it sees the processes of that one only, and

@@ -102,7 +102,7 @@ closed_enum! {
         LibraryNotFound => "library_not_found",
         /// The driver answered with numbers that cannot be true (used above total).
         Implausible => "implausible",
-        /// A driver call did not return within its limit.
+        /// A driver call, or a read of a process' files, did not return within its limit.
         Stalled => "stalled",
         /// A thread, or what follows the cluster, ended by a panic and was started again.
         Died => "died",
@@ -169,7 +169,7 @@ impl Source {
             Self::Memory => (NVML, &[Reason::Implausible]),
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
-            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight]),
+            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight, Reason::Stalled]),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),

@@ -33,6 +33,11 @@ pub(super) enum ReadError {
 }
 
 impl ReadError {
+    /// There is no such process any more.
+    pub(super) fn gone(path: PathBuf) -> Self {
+        Self::Io { path, source: io::ErrorKind::NotFound.into() }
+    }
+
     /// Whether there is no such process (any more), or none that we may see.
     pub(super) fn is_gone(&self) -> bool {
         match self {

@@ -3,7 +3,7 @@
 //! A process may put any byte into its name, so nothing is read as UTF-8 and the name ends at the last parenthesis.
 
 /// What `/proc/<pid>/stat` tells.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
     /// The kernel's name of the process, at most 15 bytes.
     pub(super) comm: Vec<u8>,

@@ -17,7 +17,7 @@ use super::session::Session;
 use super::telemetry::{self, Telemetry, Work, XidLedger};
 use super::watch::{Superseded, Watch};
 use super::worker::Duty;
-use crate::attribution::{Attribution, Identity};
+use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{GpuProcesses, Lane, ProcessPart, Snapshot};
@@ -245,7 +245,8 @@ impl ProcessLane {
         let Book { attribution, gpus, part } = &mut *book;
         let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
         let GpuBook { roster, workloads, .. } = known;
-        let identities: Vec<Identity> = listing.entries.iter().map(|entry| attribution.identify(entry.pid)).collect();
+        let pids: Vec<u32> = listing.entries.iter().map(|entry| entry.pid).collect();
+        let identities = attribution.identify_all(&pids);
         if roster.end_former(&listing.entries, &identities, listing.at) {
             return Taken::PidReused;
         }

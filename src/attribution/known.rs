@@ -1,0 +1,73 @@
+//! What is known of one process on a GPU.
+//!
+//! Invariant: names are filled in as they come, and the owner is another object only when something of it changed.
+
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::reader::Straggler;
+use super::record::Stat;
+use super::workload;
+use crate::snapshot::{Home, Owner, Snapshot};
+
+/// One process, resolved.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) directory: Directory,
+    pub(super) start: u64,
+    pub(super) owner: Arc<Owner>,
+    /// Whether it is known where the process lives; until then it is asked at each look.
+    placed: bool,
+    /// The reader that hangs on it; until it comes back, what could be read before stands.
+    pub(super) straggler: Option<Straggler>,
+    /// Whether it had ended already when it was resolved.
+    pub(super) ended: bool,
+    /// Identified since the last sweep.
+    pub(super) wanted: bool,
+}
+
+impl Known {
+    pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, placed: bool) -> Self {
+        let (start, ended) = (stat.start, stat.ended);
+        Self { directory, start, owner: Arc::new(owner), placed, straggler: None, ended, wanted: true }
+    }
+
+    /// Whether there is nothing to be read, or nothing that can be read now.
+    pub(super) fn is_complete(&self) -> bool {
+        match &self.straggler {
+            Some(reader) => !reader.is_back(),
+            None => self.placed,
+        }
+    }
+
+    /// The same, in its place where that is known by now.
+    pub(super) fn placed_at(mut self, home: Option<Home>) -> Self {
+        if let Some(home) = home {
+            self.placed = true;
+            self.owner = Arc::new(Owner { home, ..(*self.owner).clone() });
+        }
+        self
+    }
+
+    /// Fills in what others know of the process by now: its user's name and its pod's.
+    pub(super) fn name(&mut self, user: Option<&str>, snapshot: &Snapshot) {
+        let owner = &self.owner;
+        // A container id is never given twice, so a pod that was once named stays.
+        let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
+        let pod = named.clone().or_else(|| {
+            let container = workload::cluster_container(&owner.home)?;
+            snapshot.pods.load().containers.get(container).cloned()
+        });
+        let known = owner.workload.is_some() || !self.placed;
+        if known && owner.user.as_deref() == user && pod == named {
+            return;
+        }
+        let workload = workload::workload(&owner.home, owner.uid, user, pod.as_ref()).filter(|_| self.placed);
+        // The same workload stays the same object, so that it can be told apart at a glance.
+        let workload = match &owner.workload {
+            Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
+            _ => workload.map(Arc::new),
+        };
+        self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
+    }
+}
