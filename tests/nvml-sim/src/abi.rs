@@ -28,6 +28,7 @@ use crate::code::{Answer, Code};
 use crate::fault::Kind;
 use crate::library;
 use crate::machine::{Gpu, Instance, Machine};
+use crate::scenario::grammar::Nonsense;
 
 /// How often a call that hangs looks whether the fault is over.
 const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
@@ -148,8 +149,13 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce
         let (machine, now) = pass(machine, call, Some(gpu.index), now)?;
         // After a hang the machine may be another one; the handle means the same GPU.
         let (gpu, instance) = handles::find(machine, handle)?;
-        if !machine.faults.is_empty() && absent(machine, gpu.index, now) {
-            return Err(Code::GPU_IS_LOST);
+        if !machine.faults.is_empty() {
+            if absent(machine, gpu.index, None, now) {
+                return Err(Code::GPU_IS_LOST);
+            }
+            if instance.is_some_and(|instance| absent(machine, gpu.index, Some(instance.index), now)) {
+                return Err(Code::NOT_FOUND);
+            }
         }
         if gpu.unsupported.contains(&call) {
             return Err(Code::NOT_SUPPORTED);
@@ -192,7 +198,17 @@ pub(crate) fn pass(
     error.map_or(Ok((machine, now)), Err)
 }
 
-/// Whether a GPU is not there now.
-pub(crate) fn absent(machine: &Machine, gpu: u32, now: Nanos) -> bool {
-    machine.faults.iter().any(|f| f.kind == Kind::Absent && f.gpu == Some(gpu) && f.active(now))
+/// Whether a GPU, or one of its MIG devices, is not there now.
+pub(crate) fn absent(machine: &Machine, gpu: u32, mig: Option<u32>, now: Nanos) -> bool {
+    machine.faults.iter().any(|f| f.kind == Kind::Absent(mig) && f.gpu == Some(gpu) && f.active(now))
+}
+
+impl On {
+    /// Which numbers that cannot be true the call answers with now.
+    pub(crate) fn nonsense(&self) -> Option<Nonsense> {
+        self.machine.faults.iter().find_map(|fault| match fault.kind {
+            Kind::Nonsense(value) if fault.meets(self.call, Some(self.gpu.index), self.now) => Some(value),
+            _ => None,
+        })
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::code::Code;
+use crate::scenario::grammar::Nonsense;
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +35,10 @@ pub(crate) enum Kind {
     Slow(Nanos),
     /// A process list grows by so many between asking for its length and fetching it.
     Grow(u32),
-    /// The GPU is not there.
-    Absent,
+    /// The GPU is not there, or only one of its MIG devices.
+    Absent(Option<u32>),
+    /// The call answers with numbers that cannot be true.
+    Nonsense(Nonsense),
 }
 
 /// Calls that `*` leaves alone: they cannot fail in a way that a program could act on.

@@ -41,7 +41,7 @@ pub(super) fn find(
 
 /// The GPUs that are there now, in NVML's order.
 pub(super) fn present(machine: &'static Machine, now: Nanos) -> impl Iterator<Item = &'static Gpu> {
-    machine.gpus.iter().filter(move |gpu| machine.faults.is_empty() || !absent(machine, gpu.index, now))
+    machine.gpus.iter().filter(move |gpu| machine.faults.is_empty() || !absent(machine, gpu.index, None, now))
 }
 
 unsafe fn text<'t>(of: *const c_char) -> Answer<&'t [u8]> {

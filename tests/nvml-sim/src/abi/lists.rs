@@ -12,6 +12,7 @@ use crate::fault::Kind;
 use crate::library;
 use crate::machine::Listed;
 use crate::machine::process::ProcessList;
+use crate::scenario::grammar::Nonsense;
 
 /// NVML's word for memory that it does not tell.
 const UNKNOWN_MEMORY: c_ulonglong = c_ulonglong::MAX;
@@ -39,9 +40,10 @@ unsafe fn fill<T>(
             return Err(Code::INVALID_ARGUMENT);
         }
         let mut found: c_uint = 0;
+        let nonsense = on.nonsense();
         let mut write = |listed: &Listed| {
             if found < room {
-                entries.add(found as usize).write(entry(listed));
+                entries.add(found as usize).write(entry(&twisted(nonsense, on.gpu.model.total, *listed)));
             }
             found += 1;
         };
@@ -58,6 +60,17 @@ unsafe fn fill<T>(
         on.gpu.growth.store(0, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// An entry as it is, or with memory that it cannot have.
+fn twisted(nonsense: Option<Nonsense>, total: u64, listed: Listed) -> Listed {
+    let memory = match nonsense {
+        None => listed.memory,
+        Some(Nonsense::Above) => Some(total + 1),
+        Some(Nonsense::Ones) => Some(u64::MAX),
+        Some(Nonsense::Zeros) => Some(0),
+    };
+    Listed { memory, ..listed }
 }
 
 /// How many processes a growing list has gained.

@@ -5,6 +5,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::output::{check_version, put, struct_version};
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
+use crate::scenario::grammar::Nonsense;
 
 /// Bytes.
 struct Memory {
@@ -25,6 +26,17 @@ fn memory(on: &On) -> Answer<Memory> {
     Ok(Memory { total, reserved, used: on.machine.used(on.gpu, on.instance, on.now) })
 }
 
+/// Total, free, used and perhaps more, as they are or as they cannot be.
+fn twisted<const N: usize>(nonsense: Option<Nonsense>, mut figures: [u64; N]) -> [u64; N] {
+    match nonsense {
+        None => {}
+        Some(Nonsense::Above) => figures[2] = figures[0] + 1,
+        Some(Nonsense::Ones) => figures = [u64::MAX; N],
+        Some(Nonsense::Zeros) => figures = [0; N],
+    }
+    figures
+}
+
 /// What BAR1 maps without a process, and more with the first one (as recorded).
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
@@ -33,7 +45,8 @@ device_calls! {
     fn nvmlDeviceGetMemoryInfo(info: *mut sys::nvmlMemory_t) |on| {
         let Memory { total, reserved, used } = memory(on)?;
         let used = used + reserved;
-        put(info, sys::nvmlMemory_t { total, free: total - used, used })
+        let [total, free, used] = twisted(on.nonsense(), [total, total - used, used]);
+        put(info, sys::nvmlMemory_t { total, free, used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(info: *mut sys::nvmlMemory_v2_t) |on| {
         // Recorded: this call answers a wrong version like a call that is not there.
@@ -43,7 +56,8 @@ device_calls! {
         })?;
         let Memory { total, reserved, used } = memory(on)?;
         let version = struct_version::<sys::nvmlMemory_v2_t>(2);
-        put(info, sys::nvmlMemory_v2_t { version, total, reserved, free: total - reserved - used, used })
+        let [total, free, used, reserved] = twisted(on.nonsense(), [total, total - reserved - used, used, reserved]);
+        put(info, sys::nvmlMemory_v2_t { version, total, reserved, free, used })
     }
     fn nvmlDeviceGetBAR1MemoryInfo(info: *mut sys::nvmlBAR1Memory_t) |on| {
         on.whole()?;

@@ -4,9 +4,9 @@ use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings as sys;
 
-use super::device_calls;
 use super::handles::handle;
 use super::output::{chars, check_version, put, struct_version};
+use super::{absent, device_calls};
 use crate::catalog::Model;
 use crate::catalog::mig::Profile;
 use crate::code::{Answer, Code};
@@ -58,6 +58,9 @@ device_calls! {
             return Err(Code::INVALID_ARGUMENT);
         }
         let found = on.gpu.mig.as_ref().and_then(|mig| mig.get(index as usize)?.as_ref()).ok_or(Code::NOT_FOUND)?;
+        if absent(on.machine, on.gpu.index, Some(found.index), on.now) {
+            return Err(Code::NOT_FOUND);
+        }
         put(device, handle(on.gpu.index, Some(found.index)))
     }
     fn nvmlDeviceIsMigDeviceHandle(is: *mut c_uint) |on| { put(is, c_uint::from(on.instance.is_some())) }

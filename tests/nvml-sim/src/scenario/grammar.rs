@@ -199,6 +199,10 @@ pub(crate) struct Fault {
     pub(crate) delay: Option<Span>,
     /// Of `grow`: by how many processes.
     pub(crate) by: Option<u32>,
+    /// Of `absent`: only the MIG device with this index.
+    pub(crate) mig: Option<u32>,
+    /// Of `nonsense`.
+    pub(crate) value: Option<Nonsense>,
     pub(crate) from: Option<Span>,
     pub(crate) until: Option<Span>,
 }
@@ -217,4 +221,18 @@ pub(crate) enum FaultKind {
     Grow,
     /// The GPU is not there: NVML counts one less.
     Absent,
+    /// The call answers with numbers that cannot be true.
+    Nonsense,
+}
+
+/// Numbers that cannot be true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Nonsense {
+    /// More in use than there is.
+    Above,
+    /// Every bit set.
+    Ones,
+    /// Nothing, the total too.
+    Zeros,
 }

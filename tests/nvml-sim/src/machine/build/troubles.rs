@@ -5,7 +5,7 @@ use crate::clock::Nanos;
 use crate::code::Code;
 use crate::fault::{Calls, Fault, Kind};
 use crate::machine::{Machine, Xid};
-use crate::scenario::grammar::{self, FaultKind};
+use crate::scenario::grammar::{self, FaultKind, Nonsense};
 use crate::scenario::units::Span;
 
 /// Processes that a growing list gains, where the fault does not say.
@@ -50,12 +50,15 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
         },
         FaultKind::Grow => Kind::Grow(written.by.unwrap_or(GROWTH)),
         FaultKind::Absent if written.gpu.is_none() => return refuse("gpu", "missing: which GPU is absent"),
-        FaultKind::Absent => Kind::Absent,
+        FaultKind::Absent => Kind::Absent(written.mig),
+        FaultKind::Nonsense => Kind::Nonsense(written.value.unwrap_or(Nonsense::Ones)),
     };
     for (key, there, kinds) in [
         ("code", written.code.is_some(), FaultKind::Error),
         ("delay", written.delay.is_some(), FaultKind::Slow),
         ("by", written.by.is_some(), FaultKind::Grow),
+        ("mig", written.mig.is_some(), FaultKind::Absent),
+        ("value", written.value.is_some(), FaultKind::Nonsense),
     ] {
         if there && written.kind != kinds {
             return refuse(key, format!("means nothing for a fault of kind {:?}", written.kind).to_lowercase());
@@ -73,11 +76,11 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
 fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
     let Some(names) = &written.call else {
         return match kind {
-            Kind::Grow(_) | Kind::Absent => Ok(Calls::All),
+            Kind::Grow(_) | Kind::Absent(_) => Ok(Calls::All),
             _ => refuse("call", "missing: a call's name, or \"*\""),
         };
     };
-    if matches!(kind, Kind::Absent) {
+    if matches!(kind, Kind::Absent(_)) {
         return refuse("call", "means nothing for a fault of kind absent");
     }
     if names.all().iter().any(|name| name == "*") {
