@@ -20,7 +20,7 @@ use super::worker::Duty;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
-use crate::snapshot::{GpuProcesses, Lane, ProcessPart, Snapshot};
+use crate::snapshot::{Gpu, GpuProcesses, Lane, ProcessPart, Snapshot};
 use listing::{Listing, Lists};
 use roster::{Member, Roster};
 use workloads::Workloads;
@@ -198,7 +198,7 @@ impl ProcessLane {
                 continue;
             };
             let slices: Vec<_> = session.driver.mig_devices(position).collect();
-            let total = self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total));
+            let total = self.total(position);
             let listing = loop {
                 let listing = kept.lists.read(device, &slices, watch, position, buffer, (whole, total))?;
                 match listing.map(|listing| self.take(session, position, listing)) {
@@ -238,8 +238,7 @@ impl ProcessLane {
     fn take(&self, session: &Session, position: usize, mut listing: Listing) -> Taken {
         let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded };
         if let Some(pid) = listing.implausible {
-            let error = std::io::Error::other(format!("the driver gives process {pid} more memory than the GPU has"));
-            self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
+            self.implausible(gpu, pid);
         }
         let mut book = self.book();
         let Book { attribution, gpus, part } = &mut *book;
@@ -309,12 +308,19 @@ impl ProcessLane {
     ) -> Result<(), Superseded> {
         let Some(device) = session.driver.device(position) else { return Ok(()) };
         if on.is_none() {
-            *on = Some(watch.call(position, || device.accounting())?.unwrap_or(false));
+            match watch.call(position, || device.accounting())? {
+                Ok(mode) => *on = Some(mode),
+                Err(error) if error.severity() == Severity::Absent => *on = Some(false),
+                // Asked again at the next whole pass.
+                Err(error) => self.failed(session, position, &error),
+            }
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| *on == Some(true)) else { return Ok(()) };
         let pids = self.book().gpus.get(&gpu.key()).map(|known| known.roster.pids()).unwrap_or_default();
+        let total = self.total(position);
         for pid in pids {
             match watch.call(position, || device.accounted_peak(pid))? {
+                Ok(Some(peak)) if total.is_some_and(|total| peak > total) => self.implausible(gpu, pid),
                 Ok(Some(peak)) => {
                     if let Some(known) = self.book().gpus.get_mut(&gpu.key()) {
                         known.roster.raise(pid, peak);
@@ -331,6 +337,16 @@ impl ProcessLane {
             }
         }
         Ok(())
+    }
+
+    /// All memory of a GPU, where it is known.
+    fn total(&self, position: usize) -> Option<u64> {
+        self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total))
+    }
+
+    fn implausible(&self, gpu: &Gpu, pid: u32) {
+        let error = std::io::Error::other(format!("the driver gives process {pid} more memory than the GPU has"));
+        self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
     }
 
     fn failed(&self, session: &Session, position: usize, error: &Error) {
@@ -352,6 +368,6 @@ impl ProcessLane {
     }
 }
 
-fn unread(gpu: Arc<crate::snapshot::Gpu>) -> GpuProcesses {
+fn unread(gpu: Arc<Gpu>) -> GpuProcesses {
     GpuProcesses { gpu, ..GpuProcesses::default() }
 }

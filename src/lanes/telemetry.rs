@@ -26,6 +26,10 @@ const EVENTS_AT_ONCE: usize = 64;
 /// driver's lock for 1 to 2 ms, and the driver remembers the samples meanwhile.
 const IDLE_STRIDE: u32 = 5;
 
+/// What a GPU does not give is asked for again at every so many slow rounds: a permission may be given, and a driver may
+/// have refused in a bad moment.
+const RECONSIDER: u32 = 20;
+
 /// What the readings are told.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -56,18 +60,20 @@ pub(super) struct Telemetry<'s> {
     snapshot: &'s Snapshot,
     faults: &'s Faults,
     ledger: &'s XidLedger,
+    session: &'s Session,
     events: Option<XidEvents<'s>>,
     gpus: Vec<GpuReadings>,
     queue: VecDeque<Step>,
     quick: Ticker,
     slow: Ticker,
     round: u32,
+    slow_round: u32,
     spent: Duration,
 }
 
 struct GpuReadings {
     shown: GpuTelemetry,
-    /// Readings that this GPU does not give: not asked for again.
+    /// Readings that this GPU does not give: not asked for again before [`RECONSIDER`].
     absent: Vec<Reading>,
     /// Up to when the work of processes is known, in microseconds of unix time.
     work_until: u64,
@@ -84,6 +90,7 @@ enum Step {
     QuickDone(usize),
     SlowDone(usize),
     Events,
+    Register,
     Topology,
     MigLayout(usize),
 }
@@ -98,39 +105,48 @@ impl<'s> Telemetry<'s> {
         session: &'s Session,
         watch: &Watch,
     ) -> Result<Self, Superseded> {
-        let driver = &session.driver;
-        let mut gpus: Vec<GpuReadings> = driver.gpus().cloned().map(GpuReadings::new).collect();
-        let mut events = None;
-        if !session.stalled(session.whole()) {
-            match watch.call(session.whole(), || XidEvents::register(driver))? {
-                Ok((set, reporting)) => {
-                    let mut known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                    for (gpu, _) in gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
-                        let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
-                        known.entry(gpu.shown.gpu.key()).or_insert_with(zeros);
-                    }
-                    events = reporting.contains(&true).then_some(set);
-                }
-                Err(error) => faults.report(Source::Telemetry, error.reason(), None, &error),
-            }
-        }
+        let mut gpus: Vec<GpuReadings> = session.driver.gpus().cloned().map(GpuReadings::new).collect();
         let known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
         gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.key()).cloned());
         drop(known);
         let now = Instant::now();
-        Ok(Self {
+        let mut telemetry = Self {
             ledger,
+            session,
             settings: settings.clone(),
             snapshot,
             faults,
-            events,
+            events: None,
             gpus,
             queue: VecDeque::new(),
             quick: Ticker::starting(settings.interval, now),
             slow: Ticker::starting(settings.slow_interval, now),
             round: 0,
+            slow_round: 0,
             spent: Duration::ZERO,
-        })
+        };
+        telemetry.register(watch)?;
+        Ok(telemetry)
+    }
+
+    /// Registers for the Xid events of the GPUs that report them.
+    fn register(&mut self, watch: &Watch) -> Result<(), Superseded> {
+        let session = self.session;
+        if session.stalled(session.whole()) {
+            return Ok(());
+        }
+        match watch.call(session.whole(), || XidEvents::register(&session.driver))? {
+            Ok((set, reporting)) => {
+                let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+                for (gpu, _) in self.gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
+                    let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
+                    gpu.shown.xid_errors = Some(known.entry(gpu.shown.gpu.key()).or_insert_with(zeros).clone());
+                }
+                self.events = reporting.contains(&true).then_some(set);
+            }
+            Err(error) => self.faults.report(Source::Telemetry, error.reason(), None, &error),
+        }
+        Ok(())
     }
 
     /// When there is something to do: now, while the queue is not empty.
@@ -188,6 +204,11 @@ impl<'s> Telemetry<'s> {
     }
 
     fn queue_slow(&mut self) {
+        self.slow_round = self.slow_round.wrapping_add(1);
+        if self.slow_round.is_multiple_of(RECONSIDER) {
+            self.gpus.iter_mut().for_each(|gpu| gpu.absent.clear());
+            self.queue.extend(self.events.is_none().then_some(Step::Register));
+        }
         self.queue.push_back(Step::Topology);
         for (position, gpu) in self.gpus.iter().enumerate() {
             self.queue.push_back(Step::MigLayout(position));
@@ -212,6 +233,7 @@ impl<'s> Telemetry<'s> {
                 gpu.shown.slow_at = gpu.done().or(gpu.shown.slow_at);
             }
             Step::Events => self.events(session, watch)?,
+            Step::Register => self.register(watch)?,
             Step::Topology => self.topology(session, watch)?,
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
