@@ -2,6 +2,7 @@
 //! process lists, so that a dear call never delays a list by more than itself.
 
 mod reading;
+mod work_until;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use crate::faults::{Faults, Source};
 use crate::nvml::{Error, Severity, UtilizationSample, XidEvents};
 use crate::snapshot::{Gpu, GpuTelemetry, Lane, Snapshot, TelemetryPart};
 use reading::Reading;
+use work_until::WorkUntil;
 
 /// Xids that are shown as 0 from the start, so that the first of them is a rise: those that NVIDIA's Xid catalogue
 /// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
@@ -41,9 +43,6 @@ pub(super) struct Settings {
 /// The critical errors of every GPU by [`Gpu::key`], since the exporter started: a lost GPU is opened again, and its last Xid is
 /// the one that matters.
 pub(super) type XidLedger = Mutex<HashMap<String, BTreeMap<u64, u64>>>;
-
-/// How far a sample may lie in the future before its time is taken for nonsense.
-const AHEAD: Duration = Duration::from_secs(5);
 
 /// What the processes of a GPU did.
 #[derive(Debug)]
@@ -75,8 +74,8 @@ struct GpuReadings {
     shown: GpuTelemetry,
     /// Readings that this GPU does not give: not asked for again before [`RECONSIDER`].
     absent: Vec<Reading>,
-    /// Up to when the work of processes is known, in microseconds of unix time.
-    work_until: u64,
+    /// Up to when the work of processes is known.
+    work_until: WorkUntil,
     /// Whether a reading of the present round was good.
     good: bool,
 }
@@ -270,13 +269,10 @@ impl<'s> Telemetry<'s> {
             return Ok(None);
         };
         let gpu = &mut self.gpus[position];
-        // A clock that was set back must not hide what happens from now on.
-        let since = gpu.work_until.min(micros(SystemTime::now()));
+        let since = gpu.work_until.since(SystemTime::now());
         match watch.call(position, || device.process_utilization(since))? {
             Ok(mut samples) => {
-                let latest = micros(SystemTime::now() + AHEAD);
-                samples.retain(|sample| sample.timestamp <= latest);
-                gpu.work_until = samples.iter().map(|sample| sample.timestamp).fold(since, u64::max);
+                gpu.work_until.take(&mut samples, SystemTime::now());
                 Ok(Some(gpu.work(Some(samples))))
             }
             Err(error) => {
@@ -352,7 +348,7 @@ impl<'s> Telemetry<'s> {
 
 impl GpuReadings {
     fn new(gpu: Arc<Gpu>) -> Self {
-        let work_until = micros(SystemTime::now());
+        let work_until = WorkUntil::now(SystemTime::now());
         Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false }
     }
 
@@ -364,10 +360,4 @@ impl GpuReadings {
     fn done(&mut self) -> Option<Instant> {
         std::mem::take(&mut self.good).then(Instant::now)
     }
-}
-
-/// Unix time in microseconds.
-fn micros(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

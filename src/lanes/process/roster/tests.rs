@@ -59,6 +59,21 @@ fn a_list_from_before_a_pid_passed_on_is_not_believed() {
     assert!(!only(&mut roster, start).alive);
 }
 
+#[test]
+fn a_clock_that_was_set_makes_nobody_work_in_the_future_nor_at_a_time_before_he_was_there() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    fold(&mut roster, &[listed(7, MIB)], start, &named(1, "train.py"));
+    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000);
+    let later = start + Duration::from_secs(10);
+    let sample = |seconds: u64| UtilizationSample { pid: 7, timestamp: seconds * 1_000_000, sm: 0.5, active: true };
+    // Set forward by an hour since the sample: it seems to be of a time before the process was there.
+    roster.worked(&[sample(100_000 - 3600)], (later, wall));
+    assert_eq!(only(&mut roster, later).last_active, Some(start));
+    // Set back by an hour since the sample: it is of now, and not of the future.
+    roster.worked(&[sample(100_000 + 3600)], (later, wall));
+    assert_eq!(only(&mut roster, later).last_active, Some(later));
+}
+
 fn started(start: u64, at: SystemTime) -> Identity {
     let identity = named(start, "serve.py");
     let owner = Owner { start: Some(at), ..(*identity.owner).clone() };

@@ -1,0 +1,80 @@
+//! Up to when the work of a GPU's processes is known.
+//!
+//! The driver dates its samples by the wall clock, which can be set. Invariant: a clock that was set back or forward
+//! hides at most what was sampled before, and never what happens from then on.
+
+use std::time::{Duration, SystemTime};
+
+use crate::nvml::UtilizationSample;
+
+/// How far a sample may lie in the future before its time is taken for nonsense.
+const AHEAD: Duration = Duration::from_secs(5);
+
+/// Microseconds of unix time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkUntil(u64);
+
+impl WorkUntil {
+    /// Nothing before now is asked for.
+    pub(super) fn now(now: SystemTime) -> Self {
+        Self(micros(now))
+    }
+
+    /// From when the driver is to be asked: not later than now, or a clock that was set back would hide what comes.
+    pub(super) fn since(self, now: SystemTime) -> u64 {
+        self.0.min(micros(now))
+    }
+
+    /// Takes away samples of a time that has not come, and goes on from the latest of the others.
+    pub(super) fn take(&mut self, samples: &mut Vec<UtilizationSample>, now: SystemTime) {
+        let since = self.since(now);
+        let latest = micros(now + AHEAD);
+        samples.retain(|sample| sample.timestamp <= latest);
+        self.0 = samples.iter().map(|sample| sample.timestamp).fold(since, u64::max);
+    }
+}
+
+/// Unix time in microseconds.
+fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn sample(time: SystemTime) -> UtilizationSample {
+        UtilizationSample { pid: 1, timestamp: micros(time), sm: 0.5, active: true }
+    }
+
+    #[test]
+    fn an_hour_back_hides_nothing_that_comes_after_and_believes_nothing_of_the_lost_hour() {
+        let mut until = WorkUntil::now(at(10_000));
+        let mut samples = vec![sample(at(10_001))];
+        until.take(&mut samples, at(10_001));
+        assert_eq!((samples.len(), until.since(at(10_002))), (1, micros(at(10_001))));
+        let back = at(10_002) - HOUR;
+        assert_eq!(until.since(back), micros(back), "what comes from now on is asked for");
+        // The driver still has what it sampled before.
+        let mut samples = vec![sample(at(10_001)), sample(back + Duration::from_secs(1))];
+        until.take(&mut samples, back + Duration::from_secs(1));
+        assert_eq!(samples, [sample(back + Duration::from_secs(1))]);
+        assert_eq!(until.since(back + HOUR), micros(back + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn an_hour_forward_goes_on_from_the_new_time() {
+        let mut until = WorkUntil::now(at(10_000));
+        let forward = at(10_000) + HOUR;
+        let mut samples = vec![sample(at(10_001)), sample(forward)];
+        until.take(&mut samples, forward);
+        assert_eq!((samples.len(), until.since(forward)), (2, micros(forward)));
+    }
+}
