@@ -30,8 +30,9 @@ const REVIVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 const SETTLED: Duration = Duration::from_secs(5);
 /// How often the supervisor looks while threads are about to end.
 const SHORT: Duration = Duration::from_millis(10);
-/// How long the end waits for threads; one that hangs in the driver is left behind.
-const FAREWELL: Duration = Duration::from_millis(1500);
+/// How long the end waits for threads; one that hangs in the driver is left behind. With the second that the web server
+/// gives its clients, the whole end takes less than two.
+const FAREWELL: Duration = Duration::from_millis(800);
 
 /// The running lanes.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Nonsense(Nonsense),
 }
 
-/// Calls that `*` leaves alone: they cannot fail in a way that a program could act on.
+/// Calls that `*` leaves alone: they cannot fail in a way that a program could act on. By name they are met.
 const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"];
 
 impl Fault {

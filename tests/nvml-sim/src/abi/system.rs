@@ -6,6 +6,7 @@ use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::output::{put, put_text};
 use super::{answer, system_calls};
+use crate::clock;
 use crate::code::{Code, text};
 use crate::library;
 
@@ -30,7 +31,11 @@ extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> nvmlReturn_t {
-    answer(library::close)
+    answer(|| {
+        let now = clock::now();
+        super::pass(library::machine(now)?, "nvmlShutdown", None, now)?;
+        library::close()
+    })
 }
 
 #[unsafe(no_mangle)]
