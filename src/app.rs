@@ -4,6 +4,7 @@ mod cluster;
 mod descriptors;
 mod logging;
 mod service;
+mod signals;
 
 use std::future::Future;
 use std::io::Write;
@@ -135,7 +136,9 @@ async fn run(config: Config) -> Result<()> {
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let stop = stop_signal()?;
+    let let_go = signals::let_go_signal()?;
     let exporter = Exporter::start(config, faults)?;
+    tokio::spawn(signals::follow(let_go, exporter.lanes.grip(), exporter.config.nvml.let_go));
     let state = HttpState::new(
         exporter.metrics.clone(),
         exporter.snapshot.clone(),

@@ -84,6 +84,8 @@ pub struct Nvml {
     pub library: Option<PathBuf>,
     /// `nvml.call-timeout`: a call that takes longer marks its GPU as stalled.
     pub call_timeout: Duration,
+    /// `nvml.let-go`: how long SIGUSR1 lets the driver go.
+    pub let_go: Duration,
 }
 
 /// Where the host's files lie.

@@ -71,7 +71,11 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
             write_timeout: duration(e, "web.write-timeout"),
             idle_timeout: duration(e, "web.idle-timeout"),
         },
-        nvml: Nvml { library: path(e, "nvml.library"), call_timeout: duration(e, "nvml.call-timeout") },
+        nvml: Nvml {
+            library: path(e, "nvml.library"),
+            call_timeout: duration(e, "nvml.call-timeout"),
+            let_go: duration(e, "nvml.let-go"),
+        },
         path: Paths { procfs: path(e, "path.procfs").unwrap_or_default(), passwd: path(e, "path.passwd") },
         memory: Memory {
             rate: number(e, "memory.rate"),

@@ -123,6 +123,13 @@ pub const KEYS: &[Key] = &[
         help: "A driver call that takes longer marks its GPU as stalled.",
     },
     Key {
+        name: "nvml.let-go",
+        default: Some("5m"),
+        kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) },
+        value_name: "DURATION",
+        help: "How long SIGUSR1 makes the exporter close the driver, so that it can be replaced. A second SIGUSR1 opens it at once.",
+    },
+    Key {
         name: "path.procfs",
         default: Some("/proc"),
         kind: Kind::Path,
