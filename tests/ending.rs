@@ -9,6 +9,8 @@ mod harness;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
+
 use api_server::{ApiServer, Trouble, pod, status};
 use harness::{Exporter, Machine, Scrape, eventually};
 
@@ -90,4 +92,65 @@ fn once_has_the_names_that_come_after_the_first_list() {
     });
     let info = scrape.all("gpu_process_info").next().unwrap();
     assert_eq!(info.label("pod"), Some("notebook-7"));
+}
+
+#[test]
+fn the_exporter_ends_while_a_call_hangs() {
+    let machine = Machine::new(&format!("{GPU}count = 2\n"));
+    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\nkind = \"hang\"\n");
+    exporter.scrape_until("the stall", |s| s.all("gpu_up").all(|gpu| gpu.value == 0.0));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
+    let machine = Machine::built_in("eight-h200");
+    let exporter = machine.export(&[]);
+    let full = exporter.scrape_until("all processes", |s| s.all("gpu_process_info").count() == 512).text.len();
+    let answers = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (exporter, answers) = (&exporter, &answers);
+        for _ in 0..4 {
+            // Until a connection is refused, or closed before its request was taken.
+            scope.spawn(move || {
+                while let Ok(answer) = exporter.get("/metrics") {
+                    answers.lock().unwrap().push(answer);
+                }
+            });
+        }
+        eventually("scrapes", || (answers.lock().unwrap().len() > 8).then_some(()));
+        exporter.signal(Signal::SIGTERM);
+    });
+    let answers = answers.into_inner().unwrap();
+    for answer in &answers {
+        let length =
+            answer.head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        assert_eq!((answer.status, length), (200, Some(answer.body.len())), "{}", answer.head);
+        assert!(answer.body.len() > full / 2 && answer.body.ends_with('\n'));
+    }
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_exporter_ends_while_the_driver_is_opened_or_let_go_or_reopened() {
+    let machine = Machine::new(GPU);
+    // Opening it hangs.
+    machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
+    let exporter = Exporter::start(machine.command(&[]));
+    eventually("it serves", || exporter.get("/healthz").ok().filter(|answer| answer.status == 200));
+    assert!(exporter.terminate().success());
+    machine.control("");
+    // It is let go of.
+    let exporter = machine.export(&[]);
+    exporter.signal(Signal::SIGUSR1);
+    exporter.scrape_until("it is let go", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
+    assert!(exporter.terminate().success());
+    // Closing it hangs.
+    let exporter = machine.export(&[]);
+    machine.control("[[fault]]\ncall = \"nvmlShutdown\"\nkind = \"hang\"\n");
+    let rounds = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();
+    let before = rounds(&exporter.scrape());
+    exporter.scrape_until("the library knows", |s| rounds(s) > before + 5.0);
+    assert!(exporter.terminate().success());
 }

@@ -93,7 +93,8 @@ impl Machine {
         ]
     }
 
-    fn command(&self, flags: &[&str]) -> Command {
+    /// The binary on this machine.
+    pub(crate) fn command(&self, flags: &[&str]) -> Command {
         let mut command = bare(&[]);
         command
             .arg(format!("--nvml.library={}", self.library.display()))
@@ -208,9 +209,13 @@ impl Exporter {
         Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
     }
 
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(pid(&self.child), signal).unwrap();
+    }
+
     /// SIGTERM, and the exit status.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
-        nix::sys::signal::kill(pid(&self.child), nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.signal(nix::sys::signal::Signal::SIGTERM);
         eventually("the exporter ends", || self.child.try_wait().unwrap())
     }
 }

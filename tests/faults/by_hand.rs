@@ -1,0 +1,34 @@
+//! A `/proc` made by hand, beside the simulator's own, whose files can be put in trouble.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::harness::Machine;
+
+/// The folder.
+pub(crate) struct ByHand {
+    pub(crate) folder: PathBuf,
+}
+
+impl ByHand {
+    pub(crate) fn beside(machine: &Machine) -> Self {
+        let folder = machine.folder.path().join("by-hand");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("stat"), "cpu  1 2 3\nbtime 1700000000\n").unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn flag(&self) -> String {
+        format!("--path.procfs={}", self.folder.display())
+    }
+
+    pub(crate) fn add(&self, pid: u32, comm: &str, script: &str) {
+        let dir = self.folder.join(pid.to_string());
+        fs::create_dir(&dir).unwrap();
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 4096 1 0\n");
+        fs::write(dir.join("stat"), stat).unwrap();
+        fs::write(dir.join("status"), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
+        fs::write(dir.join("cgroup"), "0::/system.slice/train.service\n").unwrap();
+        fs::write(dir.join("cmdline"), format!("{comm}\0{script}\0")).unwrap();
+    }
+}

@@ -1,0 +1,179 @@
+//! Processes whose list or whose files are in trouble.
+
+use std::fs;
+use std::process::Command;
+
+use super::by_hand::ByHand;
+use super::harness::{Machine, Scrape};
+use super::{TWO, faults, rounds, up};
+
+#[test]
+fn a_list_that_grows_between_two_calls_is_read_whole() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let grow = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\nkind = \"grow\"\nby = 30\n";
+    machine.control(grow);
+    exporter
+        .scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").any(|p| p.label("pid") == Some("42")));
+    let short = [("source", "process"), ("reason", "insufficient_size")];
+    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &short), Some(0.0));
+}
+
+#[test]
+fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let list = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
+    machine.control(&format!("[[fault]]\n{list}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
+    let told = [("source", "process"), ("reason", "unknown")];
+    let refused = exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_total", &told) >= Some(2.0));
+    assert_eq!((up(&refused, "0"), up(&refused, "1")), (Some(1.0), Some(1.0)));
+    // What was listed last is too old after a while, and goes.
+    exporter.scrape_until("the old list is gone", |s| s.all("gpu_process_memory_used_bytes").count() == 0);
+    machine.control("");
+    exporter.scrape_until("the list is back", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
+}
+
+const LIST: &str = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
+
+fn used(scrape: &Scrape, pid: &str) -> Option<f64> {
+    scrape.value("gpu_process_memory_used_bytes", &[("pid", pid)])
+}
+
+fn name(scrape: &Scrape, pid: &str) -> Option<String> {
+    let info = scrape.all("gpu_process_info").find(|info| info.label("pid") == Some(pid))?;
+    info.label("process").map(str::to_owned)
+}
+
+#[test]
+fn a_process_whose_files_hang_is_shown_by_what_is_known_and_holds_nobody_up() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/train.py");
+    by_hand.add(43, "python3", "/work/serve.py");
+    // A FIFO that nobody writes to makes whoever opens it wait, as a process does that is wedged with its memory locked.
+    let (cmdline, fifo) = (by_hand.folder.join("42/cmdline"), machine.folder.path().join("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    fs::rename(&cmdline, by_hand.folder.join("good")).unwrap();
+    fs::hard_link(&fifo, &cmdline).unwrap();
+    let exporter = machine.export(&[&by_hand.flag()]);
+    let hung = exporter.scrape_until("the process", |s| used(s, "42").is_some());
+    assert_eq!(name(&hung, "42").as_deref(), Some("python3"), "what the kernel calls it is known");
+    let info = hung.all("gpu_process_info").next().unwrap();
+    assert_eq!((info.label("unit"), info.label("uid")), (Some("train.service"), Some("1000")));
+    assert_eq!(faults(&hung, "attribution", "stalled"), 1.0);
+    // The lanes go on and a new process gets its name, while the read still hangs.
+    machine.control("[[process]]\npid = 43\ngpu = 0\nmemory = \"3GiB\"\n");
+    let later = exporter.scrape_until("another process with its name", |s| name(s, "43").is_some());
+    assert_eq!(name(&later, "43").as_deref(), Some("serve.py"));
+    let goal = rounds(&later, "process") + 5.0;
+    let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
+    assert_eq!(faults(&later, "attribution", "stalled"), 1.0, "one that hangs is counted once");
+    assert_eq!(later.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]), Some(0.0));
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    // The process comes to itself: the read that hung comes back, and it is read again.
+    fs::rename(by_hand.folder.join("good"), &cmdline).unwrap();
+    drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
+    exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("train.py"));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_exporter_ends_although_files_of_processes_hang() {
+    let scenario = format!("{TWO}[[process]]\npid = 43\ncount = 6\nmemory = \"1GiB\"\n");
+    let machine = Machine::new(&scenario);
+    let by_hand = ByHand::beside(&machine);
+    for pid in 42..=48 {
+        by_hand.add(pid, "python3", "/work/train.py");
+        let stat = by_hand.folder.join(format!("{pid}/stat"));
+        fs::remove_file(&stat).unwrap();
+        assert!(Command::new("mkfifo").arg(&stat).status().unwrap().success());
+    }
+    let exporter = machine.export(&[&by_hand.flag()]);
+    // Four are left behind; the others stay without names, and all have the memory that the driver tells.
+    let shown = exporter.scrape_until("four that hang", |s| faults(s, "attribution", "stalled") == 4.0);
+    let goal = rounds(&shown, "process") + 5.0;
+    let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
+    assert_eq!(faults(&later, "attribution", "stalled"), 4.0);
+    assert_eq!((42..=48).filter(|pid| used(&later, &pid.to_string()).is_some()).count(), 7);
+    assert_eq!((42..=48).find_map(|pid| name(&later, &pid.to_string())), None);
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_proc_that_cannot_be_read_leaves_the_memory_and_takes_the_names_and_is_taken_up_when_it_can() {
+    let machine = Machine::new(TWO);
+    let aside = machine.folder.path().join("later");
+    let exporter = machine.export(&[&format!("--path.procfs={}", aside.display())]);
+    let blind = exporter.scrape_until("the process", |s| used(s, "42").is_some());
+    assert_eq!(name(&blind, "42"), None);
+    let out_of_sight = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]);
+    let told = exporter.scrape_until("what cannot be seen is told", |s| out_of_sight(s) == Some(1.0));
+    assert!(faults(&told, "attribution", "out_of_sight") >= 1.0);
+    assert_eq!(told.value("gpu_memory_unattributed_bytes", &[("gpu", "1")]), Some(8.0 * (1u64 << 20) as f64));
+    std::os::unix::fs::symlink(machine.procfs(), &aside).unwrap();
+    exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("train") && out_of_sight(s) == Some(0.0));
+}
+
+#[test]
+fn a_file_of_a_process_that_cannot_be_read_costs_what_it_tells_and_no_more() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/train.py");
+    let cgroup = by_hand.folder.join("42/cgroup");
+    fs::remove_file(&cgroup).unwrap();
+    // Reading a folder as a file is an error for root too.
+    fs::create_dir(&cgroup).unwrap();
+    let exporter = machine.export(&[&by_hand.flag()]);
+    let shown = exporter.scrape_until("the process", |s| name(s, "42").is_some());
+    assert_eq!(name(&shown, "42").as_deref(), Some("train.py"));
+    assert_eq!(shown.all("gpu_workload_memory_used_bytes").count(), 0, "where it lives is not known");
+    assert!(faults(&shown, "attribution", "unreadable") >= 1.0);
+    fs::remove_dir(&cgroup).unwrap();
+    fs::write(&cgroup, "0::/system.slice/train.service\n").unwrap();
+    exporter.scrape_until("its workload", |s| {
+        s.value("gpu_workload_memory_used_bytes", &[("workload", "unit:train.service")]).is_some()
+    });
+}
+
+#[test]
+fn a_process_that_proc_has_forgotten_keeps_its_name_while_the_driver_lists_it() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/train.py");
+    let exporter = machine.export(&[&by_hand.flag()]);
+    let before = exporter.scrape_until("the process", |s| name(s, "42").is_some());
+    let files = faults(&before, "attribution", "unreadable");
+    fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
+    let goal = rounds(&before, "process") + 3.0;
+    let after = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
+    assert_eq!((name(&after, "42").as_deref(), used(&after, "42")), (Some("train.py"), used(&before, "42")));
+    assert_eq!(faults(&after, "attribution", "unreadable"), files, "an end is no fault");
+    // Another one has the pid: nothing of the former is passed on to it.
+    by_hand.add(42, "python3", "/work/other.py");
+    exporter.scrape_until("the next holder of the pid", |s| {
+        s.all("gpu_process_memory_used_bytes").all(|p| p.label("process") == Some("other.py"))
+    });
+}
+
+#[test]
+fn more_memory_for_a_process_than_the_gpu_has_is_unknown_and_counted() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let before = exporter.scrape_until("the process", |s| used(s, "42").is_some());
+    for (value, counted) in [("above", true), ("ones", false)] {
+        let earlier = faults(&exporter.scrape(), "process", "implausible");
+        machine.control(&format!("[[fault]]\n{LIST}\ngpu = 1\nkind = \"nonsense\"\nvalue = \"{value}\"\n"));
+        let unknown = exporter.scrape_until("memory that is not known", |s| {
+            assert!(used(s, "42").is_none_or(|bytes| Some(bytes) == used(&before, "42")));
+            used(s, "42").is_none() && faults(s, "process", "implausible") > earlier
+                || (!counted && used(s, "42").is_none())
+        });
+        assert_eq!(unknown.value("gpu_memory_unattributed_bytes", &[("gpu", "1")]), None);
+        assert_eq!(name(&unknown, "42").as_deref(), Some("train"));
+        machine.control("");
+        exporter.scrape_until("its memory", |s| used(s, "42") == used(&before, "42"));
+    }
+    let peak = exporter.scrape().value("gpu_process_memory_peak_bytes", &[("pid", "42")]);
+    assert_eq!(peak, used(&before, "42"), "nonsense is in no peak");
+}
