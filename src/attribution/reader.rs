@@ -16,9 +16,9 @@ use super::record::Stat;
 use desk::Desk;
 
 /// How long one round of questions is waited for.
-const ROUND: Duration = Duration::from_millis(200);
-/// A process whose files take so long hangs.
-const HANGS: Duration = Duration::from_millis(100);
+const ROUND: Duration = Duration::from_millis(400);
+/// A process whose files take so long hangs. One takes 0.1 ms; a machine that is short of processors must not look like it.
+const HANGS: Duration = Duration::from_millis(300);
 /// How many readers may be left behind.
 const LEFT_BEHIND: usize = 4;
 /// Bytes of the arguments that are looked at; a process may have megabytes of them.
