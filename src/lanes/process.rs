@@ -21,7 +21,7 @@ use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{Gpu, GpuProcesses, Lane, ProcessPart, Snapshot};
-use listing::{Listing, Lists};
+use listing::{Listing, Lists, Slice};
 use roster::{Member, Roster};
 use workloads::Workloads;
 
@@ -197,7 +197,7 @@ impl ProcessLane {
                 blind = true;
                 continue;
             };
-            let slices: Vec<_> = session.driver.mig_devices(position).collect();
+            let slices = slices(session, position);
             let total = self.total(position);
             let listing = loop {
                 let listing = kept.lists.read(device, &slices, watch, position, buffer, (whole, total))?;
@@ -366,6 +366,13 @@ impl ProcessLane {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The MIG devices of a GPU.
+fn slices(session: &Session, position: usize) -> Vec<Slice<'_>> {
+    let known = session.driver.gpus().nth(position).map_or(&[][..], |gpu| &gpu.mig);
+    let instances = known.iter().map(|slice| (slice.gpu_instance, slice.compute_instance));
+    session.driver.mig_devices(position).zip(instances).collect()
 }
 
 fn unread(gpu: Arc<Gpu>) -> GpuProcesses {

@@ -118,8 +118,7 @@ const FALLBACKS: [&str; 5] = [
 const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
 const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
 
-const QUICKLY: [&str; 4] =
-    ["--telemetry.energy=true", "--process.interval=100ms", "--memory.stale-after=1s", "--memory.idle-rate=10"];
+const QUICKLY: [&str; 2] = ["--telemetry.energy=true", "--process.interval=100ms"];
 
 /// A GPU for each code behind one that stays well; each with a process whose memory does not change.
 fn machine(model: &str, mig: &str) -> Machine {

@@ -160,7 +160,7 @@ fn a_gpu_that_is_lost_for_good_stays_down_through_every_new_opening_of_the_drive
 #[test]
 fn numbers_that_cannot_be_true_are_counted_and_never_shown() {
     let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--memory.stale-after=1s", "--memory.idle-rate=10"]);
+    let exporter = machine.export(&["--memory.stale-after=3s"]);
     let figures = ["gpu_memory_total_bytes", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_memory_peak_bytes"];
     let of = |s: &Scrape, gpu: &str| figures.map(|family| s.value(family, &[("gpu", gpu)]));
     let good = exporter.scrape_until("both", |s| of(s, "0").iter().chain(&of(s, "1")).all(Option::is_some));

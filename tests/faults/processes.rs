@@ -177,3 +177,29 @@ fn more_memory_for_a_process_than_the_gpu_has_is_unknown_and_counted() {
     let peak = exporter.scrape().value("gpu_process_memory_peak_bytes", &[("pid", "42")]);
     assert_eq!(peak, used(&before, "42"), "nonsense is in no peak");
 }
+
+#[test]
+fn where_the_list_of_a_sliced_gpu_is_refused_those_of_its_slices_are_read() {
+    let scenario = "seed = 1\n[[gpu]]\nmodel = \"A100-80GB\"\nmig = [\"3g.40gb\", \"\", \"2g.20gb\"]\n";
+    let process =
+        |pid, slot| format!("[[process]]\npid = {pid}\nmig = {slot}\nmemory = \"2GiB\"\ncommand = [\"p{pid}\"]\n");
+    let machine = Machine::new(&(scenario.to_owned() + &process(31, 0) + &process(32, 2)));
+    let exporter = machine.export(&[]);
+    let held = |s: &Scrape| {
+        let mut held: Vec<_> = s
+            .all("gpu_process_memory_used_bytes")
+            .map(|p| (p.label("pid").unwrap().to_owned(), p.label("mig_uuid").map(str::to_owned), p.value))
+            .collect();
+        held.sort_by(|a, b| a.0.cmp(&b.0));
+        held
+    };
+    let before = exporter.scrape_until("both processes", |s| held(s).len() == 2);
+    assert!(held(&before).iter().all(|(_, mig, _)| mig.is_some()));
+    machine.control(&format!("[[fault]]\n{LIST}\nkind = \"error\"\ncode = \"NO_PERMISSION\"\nspares_mig = true\n"));
+    let goal = rounds(&before, "process") + 8.0;
+    let after = exporter.scrape_until("more lists", |s| {
+        assert_eq!(held(s), held(&before));
+        rounds(s, "process") >= goal
+    });
+    assert_eq!(faults(&after, "process", "no_permission"), 0.0);
+}

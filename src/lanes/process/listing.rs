@@ -10,6 +10,9 @@ use crate::snapshot::ProcessKind;
 /// How often the lists are read again because memory moved while they were read.
 const ATTEMPTS: u32 = 3;
 
+/// A MIG device, with its GPU instance and compute instance.
+pub(super) type Slice<'d> = (Device<'d>, (u32, u32));
+
 /// A process as the driver lists it, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
@@ -67,7 +70,7 @@ impl Lists {
     pub(super) fn read(
         &mut self,
         device: Device<'_>,
-        slices: &[Device<'_>],
+        slices: &[Slice<'_>],
         watch: &Watch,
         slot: usize,
         buffer: &mut ProcessBuffer,
@@ -80,7 +83,7 @@ impl Lists {
         for attempt in 1.. {
             for kind in ListKind::ALL {
                 let wanted = all || kind == ListKind::Compute || !self.list(kind).is_empty();
-                if wanted && let Err(error) = self.reread(device, watch, slot, kind, buffer)? {
+                if wanted && let Err(error) = self.reread((device, slices), watch, slot, kind, buffer)? {
                     return Ok(Err(error));
                 }
             }
@@ -112,7 +115,7 @@ impl Lists {
 
     fn reread(
         &mut self,
-        device: Device<'_>,
+        (device, slices): (Device<'_>, &[Slice<'_>]),
         watch: &Watch,
         slot: usize,
         kind: ListKind,
@@ -125,6 +128,13 @@ impl Lists {
             list.extend(entries);
             Ok(())
         })?;
+        let answer = match answer {
+            // A driver may keep the list of a sliced GPU from whoever is no administrator, and tell those of the slices.
+            Err(error) if error.severity() == Severity::Absent && !slices.is_empty() => {
+                self.reread_slices(slices, watch, slot, kind, buffer)?.map_err(|_| error)
+            }
+            answer => answer,
+        };
         match answer {
             // A part that knows no graphics or no MPS has none of their processes.
             Err(error) if kind != ListKind::Compute && error.severity() == Severity::Absent => {
@@ -133,6 +143,30 @@ impl Lists {
             }
             answer => Ok(answer),
         }
+    }
+
+    /// Reads the list of each MIG device, which does not say of which it is.
+    fn reread_slices(
+        &mut self,
+        slices: &[Slice<'_>],
+        watch: &Watch,
+        slot: usize,
+        kind: ListKind,
+        buffer: &mut ProcessBuffer,
+    ) -> Result<Result<(), Error>, Superseded> {
+        let list = self.list(kind);
+        list.clear();
+        for &(device, instance) in slices {
+            let answer = watch.call(slot, || -> Result<(), Error> {
+                let entries = device.processes(kind, buffer)?;
+                list.extend(entries.map(|entry| ListedProcess { instance: Some(instance), ..entry }));
+                Ok(())
+            })?;
+            if answer.is_err() {
+                return Ok(answer);
+            }
+        }
+        Ok(Ok(()))
     }
 
     fn list(&mut self, kind: ListKind) -> &mut Vec<ListedProcess> {
@@ -169,7 +203,7 @@ impl Lists {
 /// Bytes in use on the GPU and on each of its MIG devices, reserved memory left out; `None` where that is not known.
 fn in_use(
     device: Device<'_>,
-    slices: &[Device<'_>],
+    slices: &[Slice<'_>],
     watch: &Watch,
     slot: usize,
 ) -> Result<(Option<u64>, Vec<Option<u64>>), Superseded> {
@@ -177,7 +211,7 @@ fn in_use(
         let reading = watch.call(slot, || device.memory())?.ok();
         Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
     };
-    Ok((used(device)?, slices.iter().map(|&slice| used(slice)).collect::<Result<_, _>>()?))
+    Ok((used(device)?, slices.iter().map(|&(slice, _)| used(slice)).collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

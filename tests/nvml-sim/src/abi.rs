@@ -25,7 +25,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvm
 
 use crate::clock::{self, Nanos};
 use crate::code::{Answer, Code};
-use crate::fault::Kind;
+use crate::fault::{Kind, Target};
 use crate::library;
 use crate::machine::{Gpu, Instance, Machine};
 use crate::scenario::grammar::Nonsense;
@@ -128,7 +128,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
 pub(crate) fn system(call: &'static str, body: impl FnOnce(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
-        let (machine, now) = pass(library::machine(now)?, call, None, now)?;
+        let (machine, now) = pass(library::machine(now)?, call, Target::LIBRARY, now)?;
         body(&Sim { machine, now, call })
     })
 }
@@ -145,8 +145,9 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce
     answer(|| {
         let now = clock::now();
         let machine = library::machine(now)?;
-        let (gpu, _) = handles::find(machine, handle)?;
-        let (machine, now) = pass(machine, call, Some(gpu.index), now)?;
+        let (gpu, instance) = handles::find(machine, handle)?;
+        let target = Target { gpu: Some(gpu.index), slice: instance.is_some() };
+        let (machine, now) = pass(machine, call, target, now)?;
         // After a hang the machine may be another one; the handle means the same GPU.
         let (gpu, instance) = handles::find(machine, handle)?;
         if !machine.faults.is_empty() {
@@ -168,7 +169,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce
 pub(crate) fn pass(
     machine: &'static Machine,
     call: &'static str,
-    gpu: Option<u32>,
+    on: Target,
     now: Nanos,
 ) -> Answer<(&'static Machine, Nanos)> {
     if machine.missing.contains(&call) {
@@ -178,7 +179,7 @@ pub(crate) fn pass(
     if machine.faults.is_empty() {
         return Ok((machine, now));
     }
-    let met = |machine: &'static Machine, now| machine.faults.iter().filter(move |f| f.meets(call, gpu, now));
+    let met = |machine: &'static Machine, now| machine.faults.iter().filter(move |f| f.meets(call, on, now));
     while met(machine, now).any(|fault| fault.kind == Kind::Hang) {
         std::thread::sleep(HANG_STEP);
         now = clock::now();
@@ -204,10 +205,15 @@ pub(crate) fn absent(machine: &Machine, gpu: u32, mig: Option<u32>, now: Nanos) 
 }
 
 impl On {
+    /// What the call is on.
+    pub(crate) fn target(&self) -> Target {
+        Target { gpu: Some(self.gpu.index), slice: self.instance.is_some() }
+    }
+
     /// Which numbers that cannot be true the call answers with now.
     pub(crate) fn nonsense(&self) -> Option<Nonsense> {
         self.machine.faults.iter().find_map(|fault| match fault.kind {
-            Kind::Nonsense(value) if fault.meets(self.call, Some(self.gpu.index), self.now) => Some(value),
+            Kind::Nonsense(value) if fault.meets(self.call, self.target(), self.now) => Some(value),
             _ => None,
         })
     }

@@ -10,6 +10,8 @@ pub(crate) struct Fault {
     pub(crate) calls: Calls,
     /// `None`: every GPU, and the calls that name none.
     pub(crate) gpu: Option<u32>,
+    /// Calls on MIG devices are not met.
+    pub(crate) spares_mig: bool,
     pub(crate) kind: Kind,
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
@@ -41,13 +43,33 @@ pub(crate) enum Kind {
     Nonsense(Nonsense),
 }
 
+/// What a call is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// `None`: on the library.
+    pub(crate) gpu: Option<u32>,
+    /// Whether it is on one of the GPU's MIG devices.
+    pub(crate) slice: bool,
+}
+
+impl Target {
+    /// The library itself.
+    pub(crate) const LIBRARY: Self = Self { gpu: None, slice: false };
+
+    /// A whole GPU.
+    pub(crate) fn gpu(index: u32) -> Self {
+        Self { gpu: Some(index), slice: false }
+    }
+}
+
 /// Calls that `*` leaves alone: they cannot fail in a way that a program could act on. By name they are met.
 const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"];
 
 impl Fault {
     /// Whether it meets a call now.
-    pub(crate) fn meets(&self, call: &str, gpu: Option<u32>, now: Nanos) -> bool {
-        if !self.active(now) || self.gpu.is_some_and(|of| gpu != Some(of)) {
+    pub(crate) fn meets(&self, call: &str, on: Target, now: Nanos) -> bool {
+        let spared = self.spares_mig && on.slice;
+        if spared || !self.active(now) || self.gpu.is_some_and(|of| on.gpu != Some(of)) {
             return false;
         }
         match &self.calls {
@@ -68,13 +90,13 @@ mod tests {
 
     #[test]
     fn a_fault_of_one_gpu_leaves_the_others_and_the_library_alone() {
-        let fault = Fault { calls: Calls::All, gpu: Some(1), kind: Kind::Hang, from: 10, until: 20 };
-        assert!(fault.meets("nvmlDeviceGetName", Some(1), 10));
-        assert!(!fault.meets("nvmlDeviceGetName", Some(1), 20));
-        assert!(!fault.meets("nvmlDeviceGetName", Some(0), 10));
-        assert!(!fault.meets("nvmlEventSetCreate", None, 10));
+        let fault = Fault { calls: Calls::All, gpu: Some(1), spares_mig: false, kind: Kind::Hang, from: 10, until: 20 };
+        assert!(fault.meets("nvmlDeviceGetName", Target::gpu(1), 10));
+        assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(1), 20));
+        assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(0), 10));
+        assert!(!fault.meets("nvmlEventSetCreate", Target::LIBRARY, 10));
         let all = Fault { gpu: None, ..fault };
-        assert!(all.meets("nvmlInit_v2", None, 10));
-        assert!(!all.meets("nvmlShutdown", None, 10));
+        assert!(all.meets("nvmlInit_v2", Target::LIBRARY, 10));
+        assert!(!all.meets("nvmlShutdown", Target::LIBRARY, 10));
     }
 }

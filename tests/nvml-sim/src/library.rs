@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::clock::{self, Nanos};
 use crate::code::{Answer, Code};
 use crate::control::Watch;
+use crate::fault::Target;
 use crate::machine::Machine;
 use crate::procfs::Tree;
 use crate::scenario::{self, Problem, Source};
@@ -86,7 +87,7 @@ pub(crate) fn open(call: &'static str) -> Answer {
     }
     let Some(machine) = current() else { return Err(Code::UNKNOWN) };
     drop(inner);
-    crate::abi::pass(machine, call, None, clock::now())?;
+    crate::abi::pass(machine, call, Target::LIBRARY, clock::now())?;
     OPEN.fetch_add(1, Ordering::AcqRel);
     update_processes();
     Ok(())

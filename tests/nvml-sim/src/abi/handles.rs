@@ -8,6 +8,7 @@ use super::output::put;
 use super::{Sim, absent, pass, system_calls};
 use crate::clock::Nanos;
 use crate::code::{Answer, Code};
+use crate::fault::Target;
 use crate::machine::{Gpu, Instance, Machine};
 
 /// What every handle begins with; the GPU's index and the MIG device's number stand behind it.
@@ -54,7 +55,7 @@ unsafe fn text<'t>(of: *const c_char) -> Answer<&'t [u8]> {
 
 /// Opens a GPU: a fault that meets it meets this too.
 unsafe fn hand_out(sim: &Sim, gpu: &Gpu, instance: Option<u32>, to: *mut nvmlDevice_t) -> Answer {
-    pass(sim.machine, sim.call, Some(gpu.index), sim.now)?;
+    pass(sim.machine, sim.call, Target::gpu(gpu.index), sim.now)?;
     // SAFETY: the caller's pointer.
     unsafe { put(to, handle(gpu.index, instance)) }
 }

@@ -8,6 +8,7 @@ use super::output::{put, put_text};
 use super::{answer, system_calls};
 use crate::clock;
 use crate::code::{Code, text};
+use crate::fault::Target;
 use crate::library;
 
 /// The calls that need no open library.
@@ -33,7 +34,7 @@ extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
 extern "C" fn nvmlShutdown() -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
-        super::pass(library::machine(now)?, "nvmlShutdown", None, now)?;
+        super::pass(library::machine(now)?, "nvmlShutdown", Target::LIBRARY, now)?;
         library::close()
     })
 }

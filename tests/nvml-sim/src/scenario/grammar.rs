@@ -192,6 +192,9 @@ pub(crate) struct Fault {
     /// A call's name, several, or `*`.
     pub(crate) call: Option<OneOrMore<String>>,
     pub(crate) gpu: Option<u32>,
+    /// Only calls on the GPU itself, and none on its MIG devices.
+    #[serde(default)]
+    pub(crate) spares_mig: bool,
     pub(crate) kind: FaultKind,
     /// Of `error`.
     pub(crate) code: Option<String>,

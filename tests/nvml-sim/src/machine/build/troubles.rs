@@ -70,7 +70,7 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
     if until <= from {
         return refuse("until", "is not after `from`");
     }
-    Ok(Fault { calls, gpu: written.gpu, kind, from, until })
+    Ok(Fault { calls, gpu: written.gpu, spares_mig: written.spares_mig, kind, from, until })
 }
 
 fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
