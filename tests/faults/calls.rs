@@ -361,3 +361,22 @@ fn no_call_that_the_exporter_names_is_left_out() {
         found.iter().filter(|name| !known.contains(name.as_str()) && !by_another_name(name)).collect();
     assert_eq!(left_out, Vec::<&String>::new());
 }
+
+#[test]
+fn what_was_refused_for_good_is_asked_for_again_while_the_driver_stays_open() {
+    let machine = Machine::new(super::TWO);
+    let exporter = machine.export(&RHYTHM);
+    let temperature = |s: &Scrape| s.value("gpu_temperature_celsius", &[("gpu", "1")]);
+    let xids = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
+    exporter.scrape_until("both", |s| temperature(s).is_some() && xids(s) == Some(0.0));
+    let refused =
+        "call = [\"nvmlDeviceGetTemperature\", \"nvmlEventSetWait_v2\"]\nkind = \"error\"\ncode = \"NO_PERMISSION\"";
+    machine.control(&format!("[[fault]]\n{refused}\n"));
+    let gone = exporter
+        .scrape_until("the refusal", |s| temperature(s).is_none() && faults(s, "telemetry", "no_permission") >= 1.0);
+    let later = rounds(&gone, "telemetry") + 4.0;
+    exporter.scrape_until("more rounds", |s| rounds(s, "telemetry") >= later);
+    machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
+    exporter.scrape_until("both again", |s| temperature(s).is_some() && xids(s) >= Some(1.0));
+    assert_eq!(exporter.log().matches("the driver is open").count(), 1, "{}", exporter.log());
+}
