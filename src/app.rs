@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -135,10 +134,11 @@ async fn run(config: Config) -> Result<()> {
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
-    let stop = stop_signal()?;
+    let stop = signals::stop_signal()?;
+    let reread = signals::reread_signal()?;
     let let_go = signals::let_go_signal()?;
     let exporter = Exporter::start(config, faults)?;
-    tokio::spawn(signals::follow(let_go, exporter.lanes.grip(), exporter.config.nvml.let_go));
+    tokio::spawn(signals::follow_let_go(let_go, exporter.lanes.grip(), exporter.config.nvml.let_go));
     let state = HttpState::new(
         exporter.metrics.clone(),
         exporter.snapshot.clone(),
@@ -153,6 +153,7 @@ async fn run(config: Config) -> Result<()> {
     // Probes have neither certificate nor password.
     let open = Arc::new(Guard::open(None, exporter.faults.clone())?);
     let probes = server(http::health_router(state.clone()), open);
+    tokio::spawn(signals::follow_reread(reread, guard.clone()));
     let watching = tokio::spawn(web_config::watch(guard.clone()));
     serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
     watching.abort();
@@ -281,15 +282,4 @@ async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Futu
     ending.send_replace(true);
     // Each server bounds its own end.
     while serving.join_next().await.is_some() {}
-}
-
-fn stop_signal() -> Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be listened to")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be listened to")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "ending"),
-            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "ending"),
-        }
-    })
 }

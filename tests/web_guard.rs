@@ -142,6 +142,13 @@ fn users_and_certificates_change_without_a_restart_and_a_wrong_file_changes_noth
     eventually("bob is let in", || (status(&ask(&old, BOBS).unwrap()) == 200).then_some(()));
     assert_eq!(status(&ask(&old, ALICES).unwrap()), 401);
 
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(exporter.pid().try_into().unwrap()),
+        nix::sys::signal::Signal::SIGHUP,
+    )
+    .unwrap();
+    eventually("SIGHUP is followed", || exporter.log().contains("signal=SIGHUP").then_some(()));
+
     let another = pki::ca("another CA");
     pki.leaf(&another, "server", &pki::SERVER);
     eventually("the new certificate is shown", || ask(&old, BOBS).is_err().then_some(()));
