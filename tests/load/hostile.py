@@ -1,0 +1,189 @@
+"""Clients that mean no good, on loopback. Each is looked after a few times a second; one whose connection the server ended comes
+again after a second. They stop when told."""
+
+import errno
+import random
+import socket
+import struct
+import time
+
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: load\r\n\r\n"
+AGAIN_AFTER = 1.0
+# From linux/tcp_states.h, as TCP_INFO's first byte tells it.
+SYN_SENT, CLOSED, CLOSE_WAIT = 2, 7, 8
+NOT_NOW = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINPROGRESS)
+
+
+class Client:
+    """Connects and says nothing."""
+
+    name = "silent"
+    # A small window fills soon, so that who reads nothing is felt at once.
+    receive_buffer = None
+
+    def __init__(self, port, number):
+        self.port, self.chance = port, random.Random(number)
+        self.socket, self.next = None, 0.0
+        self.connected = self.ended = 0
+
+    def turn(self, now):
+        if self.socket is None:
+            if now >= self.next:
+                self.connect(now)
+            return
+        state = self.state()
+        if state in (CLOSED, CLOSE_WAIT):
+            self.ended += 1
+            self.close()
+            self.next = now + AGAIN_AFTER
+        elif state != SYN_SENT:
+            self.act(now)
+
+    def connect(self, now):
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        if self.receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
+        if self.socket.connect_ex(("127.0.0.1", self.port)) not in (0, *NOT_NOW):
+            self.close()
+            self.next = now + AGAIN_AFTER
+            return
+        self.connected += 1
+        self.begin(now)
+
+    def begin(self, now):
+        pass
+
+    def act(self, now):
+        pass
+
+    def state(self):
+        return struct.unpack("B", self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1))[0]
+
+    def send(self, data):
+        """How much of it went."""
+        try:
+            return self.socket.send(data)
+        except OSError:
+            return 0  # full, or ended: the next turn sees which
+
+    def drain(self):
+        try:
+            while self.socket.recv(1 << 18):
+                pass
+        except OSError:
+            pass
+
+    def close(self):
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+
+
+class Deaf(Client):
+    """Sends a request and reads nothing."""
+
+    name = "deaf"
+    receive_buffer = 4096
+
+    def begin(self, now):
+        self.asked = False
+
+    def act(self, now):
+        if not self.asked:
+            self.asked = self.send(REQUEST) > 0
+
+
+class Slow(Client):
+    """Sends a request, a byte a second."""
+
+    name = "slow"
+
+    def begin(self, now):
+        self.sent, self.due = 0, now
+
+    def act(self, now):
+        if now >= self.due and self.sent < len(REQUEST) - 1:
+            self.sent += self.send(REQUEST[self.sent : self.sent + 1])
+            self.due = now + 1.0
+
+
+class Huge(Client):
+    """Sends headers without end."""
+
+    name = "huge headers"
+
+    def begin(self, now):
+        self.rest = b"GET /metrics HTTP/1.1\r\nHost: load\r\nX-Much: "
+
+    def act(self, now):
+        for _ in range(16):
+            if not self.rest:
+                self.rest = b"x" * 65536
+            self.rest = self.rest[self.send(self.rest) :]
+
+
+class Pipelining(Client):
+    """Sends many requests at once, reads all answers, and does so again."""
+
+    name = "pipelined"
+    MANY = 50
+
+    def begin(self, now):
+        self.rest = REQUEST * self.MANY
+
+    def act(self, now):
+        self.rest = self.rest[self.send(self.rest) :] if self.rest else REQUEST * self.MANY
+        self.drain()
+
+
+class Garbage(Client):
+    """Sends what no server understands: bytes by chance, or what only begins well."""
+
+    name = "garbage"
+    BEGINS = (b"", b"GET ", b"GET /metrics HTTP/9.9\r\n", b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"POST /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n")
+
+    def begin(self, now):
+        self.rest = self.chance.choice(self.BEGINS) + self.chance.randbytes(2000)
+
+    def act(self, now):
+        if self.rest:
+            self.rest = self.rest[self.send(self.rest) :]
+        self.drain()
+
+
+class HalfClosed(Client):
+    """Sends a request, says that it will send no more, and reads nothing."""
+
+    name = "half-closed"
+    receive_buffer = 4096
+
+    def begin(self, now):
+        self.asked = False
+
+    def act(self, now):
+        if not self.asked and self.send(REQUEST) > 0:
+            self.asked = True
+            try:
+                self.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it is ended already
+
+
+KINDS = {kind.name: kind for kind in (Client, Deaf, Slow, Huge, Pipelining, Garbage, HalfClosed)}
+
+
+def run(port, counts, over):
+    """`counts`: kind → how many. Until `over` is set; then what became of each kind's connections."""
+    clients = [kind(port, number) for name, count in counts.items() for kind in (KINDS[name],) for number in range(count)]
+    while not over.wait(0.1):
+        now = time.monotonic()
+        for client in clients:
+            client.turn(now)
+    for client in clients:
+        client.close()
+    told = {name: {"clients": count, "connected": 0, "ended by the server": 0} for name, count in counts.items()}
+    for client in clients:
+        told[client.name]["connected"] += client.connected
+        told[client.name]["ended by the server"] += client.ended
+    return told

@@ -1,0 +1,114 @@
+"""Judges what a soak saw. Each check has a name, a figure and whether it holds; the run holds when all do."""
+
+from dataclasses import dataclass
+
+import trend
+
+KIB_PER_MIB = 1024
+# How much the highest of the late half may lie above the highest of the early half.
+PEAK_ALLOWED = 1.10
+# By how much the lowest tenth and the highest of the late half may lie above the early half's. A connection or a thread that
+# is on its way is no leak; of the watched processes many live at one moment and few at another.
+MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (15, 60), "ended": (5, 40)}
+
+
+@dataclass
+class Bounds:
+    """What counts as flat."""
+
+    growth: float = 2.0  # MiB an hour
+    block_seconds: float = 360.0
+    # A short run shows that the checks work; its slope has a confidence too wide to show flatness.
+    short: bool = False
+
+
+@dataclass
+class Check:
+    name: str
+    figure: str
+    ok: bool
+
+
+def memory(samples, key, bounds):
+    series = [(sample["at"], sample[key] / KIB_PER_MIB) for sample in samples]
+    slope = trend.slope(series, bounds.block_seconds)
+    verdict = slope.verdict(bounds.growth)
+    ok = verdict == "flat" or (bounds.short and verdict == "not shown")
+    figure = (
+        f"{verdict}: {slope.per_hour:+.2f} MiB an hour (95 %: {slope.low:+.2f} to {slope.high:+.2f}, {slope.blocks} blocks; "
+        f"allowed {bounds.growth:g})"
+    )
+    yield Check(f"{key}: slope", figure, ok)
+    values = [value for _, value in series]
+    _, early, _, late = trend.halves(values)
+    yield Check(f"{key}: highest", f"early half {early:.2f} MiB, late half {late:.2f} MiB", late <= early * PEAK_ALLOWED)
+
+
+def number(samples, key):
+    values = [sample[key] for sample in samples]
+    floor, ceiling = MARGINS[key]
+    floor_early, early, floor_late, late = trend.halves(values)
+    figure = f"lowest tenth {floor_early} then {floor_late}, highest {early} then {late}"
+    yield Check(key, figure, floor_late <= floor_early + floor and late <= early + ceiling)
+
+
+def scrapes(name, records, due):
+    """`due`: as many as the interval asks for."""
+    missed = [record["missed"] for record in records if record["missed"]]
+    took = [record["took"] for record in records if not record["missed"]]
+    figure = f"{len(records)} of {due} asked for, {len(missed)} missed"
+    if took:
+        figure += f", p50 {1000 * trend.quantile(took, 0.5):.1f} ms, p99 {1000 * trend.quantile(took, 0.99):.1f} ms"
+        figure += f", longest {1000 * max(took):.1f} ms"
+    if missed:
+        figure += f"; first: {missed[0]}"
+    # A tenth may be lost to this machine's own business, but not in silence.
+    yield Check(f"scrapes, {name}", figure, bool(took) and not missed and len(records) >= 0.9 * due)
+    problems = [problem for record in records for problem in record["problems"]]
+    figure = f"{len(problems)} in {len(took)} scrapes" + (f"; first: {problems[0]}" if problems else "")
+    yield Check(f"format and counters, {name}", figure, not problems)
+
+
+def faults(history, records):
+    """Each fault was felt, and gone after it ended: else the soak was a quiet one."""
+    good = [record for record in records if "up" in record]
+    unfelt, unhealed = [], []
+    for place, episode in enumerate(history):
+        before = [record for record in good if record["at"] <= episode["from"]]
+        after = history[place + 1]["from"] if place + 1 < len(history) else None
+        later = [r for r in good if r["at"] >= episode["until"] and (after is None or r["at"] < after)]
+        if not before or not later:
+            continue
+        if episode["counts"] and felt(later[0]) <= felt(before[-1]):
+            unfelt.append(episode["name"])
+        # The last one may have had no time to heal.
+        if after is not None and later[-1]["up"] < before[0]["gpus"]:
+            unhealed.append(f"{episode['name']} ({later[-1]['up']:.0f} of {before[0]['gpus']} GPUs up)")
+    yield Check("faults that were felt", f"{len(history) - len(unfelt)} of {len(history)}" + listed(unfelt), not unfelt)
+    figure = f"{len(history) - len(unhealed)} of {len(history)}" + listed(unhealed)
+    yield Check("GPUs that came back", figure, not unhealed)
+
+
+def felt(record):
+    return record["faults"] + record["missed_ticks"]
+
+
+def listed(names):
+    return ": not " + ", ".join(sorted(set(names))) if names else ""
+
+
+def judge(seen, bounds):
+    """`seen`: a soak.Observation."""
+    judged = [sample for sample in seen.samples if sample["at"] >= seen.warm_at]
+    checks = [Check("the exporter lived to the end", "yes" if seen.alive else "no", seen.alive)]
+    if len(judged) < 4 * trend.LEAST_BLOCKS:
+        return [*checks, Check("samples after the warm-up", f"{len(judged)}: too few to judge", False)]
+    for key in ("rss", "anon"):
+        checks += memory(judged, key, bounds)
+    for key in MARGINS:
+        checks += number(judged, key)
+    for scraper in seen.scrapers:
+        checks += scrapes(scraper.name, scraper.records, scraper.due(seen.seconds))
+    if seen.history is not None:
+        checks += faults(seen.history, seen.scrapers[0].records)
+    return checks
