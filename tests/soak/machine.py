@@ -1,7 +1,10 @@
 """The simulated machine of the soak: eight GPUs with 64 processes each, births and deaths without end, and faults that
-come and go through the simulator's control file."""
+come and go.
 
-import os
+The faults stand in the scenario with their times and not in the control file: each change of that file leaves the machine
+that was before in memory (a call that hangs may still read it), and that would look like a leak of the exporter."""
+
+import json
 import time
 from pathlib import Path
 
@@ -62,41 +65,55 @@ utilization = 0.02
 """
 
 
-def fault(kind, calls=MEMORY, gpu=None, **keys):
-    where = "" if gpu is None else f"gpu = {gpu}\n"
-    rest = "".join(f'{key} = "{value}"\n' for key, value in keys.items())
-    return f'[[fault]]\ncall = "{calls}"\n{where}kind = "{kind}"\n{rest}'
+def fault(kind, calls=None, gpu=None, **keys):
+    where = {"call": calls, "gpu": gpu, "kind": kind} | keys
+    lines = (f"{key} = {json.dumps(value)}" for key, value in where.items() if value is not None)
+    return "\n".join(("[[fault]]", *lines))
 
 
 def episodes(gpu):
-    """(name, what the control file holds, whether the exporter must count something). One GPU suffers where one can."""
+    """(name, its fault, whether the exporter must count something). One GPU suffers where one can."""
     return [
-        ("memory call hangs", fault("hang", gpu=gpu), True),
+        ("memory call hangs", fault("hang", MEMORY, gpu), True),
         ("GPU lost", fault("error", "*", gpu, code="GPU_IS_LOST"), True),
         ("processes refused", fault("error", LIST, gpu, code="NO_PERMISSION"), True),
-        ("memory calls slow", fault("slow", delay="30ms"), True),
+        ("memory calls slow", fault("slow", MEMORY, delay="30ms"), True),
         ("driver replaced", fault("error", "*", code="LIB_RM_VERSION_MISMATCH"), True),
         ("process list hangs", fault("hang", LIST, gpu), True),
         ("process list grows", fault("grow", LIST), False),
-        ("GPU taken out", f'[[fault]]\ngpu = {gpu}\nkind = "absent"\n', False),
+        ("GPU taken out", fault("absent", gpu=gpu), False),
         ("unknown errors", fault("error", MEMORY, gpu, code="UNKNOWN"), True),
     ]
 
 
-class Machine:
-    """The files of the machine, in a folder of its own."""
+def schedule(on, off, seconds, names=None):
+    """Calm, then a fault, again and again: (name, whether it counts, from, until, its entry), in seconds from the epoch."""
+    at, cycle = off, 0
+    while True:
+        for name, entry, counts in episodes(cycle % GPUS):
+            if names and name not in names:
+                continue
+            if at + on > seconds:
+                return
+            yield name, counts, at, at + on, f'{entry}\nfrom = "{round(at * 1000)}ms"\nuntil = "{round((at + on) * 1000)}ms"\n'
+            at += on + off
+        cycle += 1
 
-    def __init__(self, folder, library):
+
+class Machine:
+    """The files of the machine, in a folder of its own, and its faults."""
+
+    def __init__(self, folder, library, on, off, seconds, names=None):
         self.folder, self.library = Path(folder).resolve(), library
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "scenario.toml").write_text(scenario())
         self.procfs = self.folder / "proc"
-        self.history = []
-
-    def control(self, text):
-        aside = self.folder / "control.new"
-        aside.write_text(text)
-        aside.rename(self.folder / "control.toml")
+        self.epoch = time.time()
+        faults = list(schedule(on, off, seconds, names))
+        (self.folder / "scenario.toml").write_text("\n".join([scenario(), *(entry for *_, entry in faults)]))
+        self.history = [
+            {"name": name, "counts": counts, "from": self.epoch + begin, "until": self.epoch + end}
+            for name, counts, begin, end, _ in faults
+        ]
 
     def flags(self):
         return [f"--nvml.library={self.library}", f"--path.procfs={self.procfs}", f"--path.passwd={self.procfs}/passwd"]
@@ -105,26 +122,8 @@ class Machine:
         return {
             "NVML_SIM_SCENARIO": str(self.folder / "scenario.toml"),
             "NVML_SIM_PROCFS": str(self.procfs),
-            "NVML_SIM_CONTROL": str(self.folder / "control.toml"),
-            "NVML_SIM_EPOCH": f"{time.time():.6f}",
-            "PATH": os.environ.get("PATH", ""),
+            "NVML_SIM_EPOCH": f"{self.epoch:.6f}",
         }
-
-    def suffer(self, on, off, over):
-        """Calm, then a fault, again and again until `over` is set; each episode is written down."""
-        cycle = 0
-        while True:
-            for name, text, counts in episodes(cycle % GPUS):
-                if over.wait(off):
-                    return
-                began = time.time()
-                self.control(text)
-                stopped = over.wait(on)
-                self.control("")
-                if stopped:
-                    return
-                self.history.append({"name": name, "counts": counts, "from": began, "until": time.time()})
-            cycle += 1
 
 
 def cycle_seconds(on, off):

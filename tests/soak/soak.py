@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -121,23 +120,18 @@ def end(process):
 
 def soak(options, out):
     port = free_port()
-    simulated = machine.Machine(out / "machine", options.simulator)
+    faults = (options.fault_seconds, options.calm_seconds, options.minutes * 60, options.only)
+    simulated = machine.Machine(out / "machine", options.simulator, *faults)
     command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", *simulated.flags()]
     command += [f"--process.linger={options.linger}", f"--memory.peak-window={options.peak_window}", *options.quick, *options.flag]
-    over = threading.Event()
     with open(out / "exporter.log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=simulated.environment())
-        sufferer = threading.Thread(target=simulated.suffer, args=(options.fault_seconds, options.calm_seconds, over))
         try:
             wait_ready(process, port)
             time.sleep(SETTLE)
-            sufferer.start()
             scrapers = [Scraper(*each) for each in SCRAPERS]
-            seen = observe(process, port, options.minutes * 60, options.warm_up * 60, 5.0, scrapers, out, simulated.procfs)
+            seen = observe(process, port, options.minutes * 60, options.warm_up * 60, options.every, scrapers, out, simulated.procfs)
         finally:
-            over.set()
-            if sufferer.ident is not None:
-                sufferer.join()
             status, took = end(process)
     seen.history = simulated.history
     checks = verdict.judge(seen, options.bounds)
@@ -183,12 +177,14 @@ def parse():
     parser.add_argument("--out", type=Path, help="a folder for what was seen; a temporary one unless said otherwise")
     parser.add_argument("--growth", type=float, default=2.0, help="MiB an hour that still count as flat")
     parser.add_argument("--short", action="store_true", help="short memories in the exporter, quick faults, and no claim of flatness")
+    parser.add_argument("--only", action="append", help="only this fault, to find out which one costs what; may be repeated")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--log.level=debug")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     options.warm_up = options.warm_up if options.warm_up is not None else min(10.0, options.minutes / 3)
     options.linger, options.peak_window = ("20s", "10s") if options.short else ("5m", "60s")
     options.fault_seconds, options.calm_seconds = (5.0, 7.0) if options.short else (15.0, 30.0)
+    options.every = 2.0 if options.short else 5.0
     options.quick = ["--telemetry.interval=500ms", "--telemetry.slow-interval=1s"] if options.short else []
     block = machine.cycle_seconds(options.fault_seconds, options.calm_seconds)
     options.bounds = verdict.Bounds(options.growth, block, options.short)
