@@ -47,10 +47,19 @@ header=$(find "$tools/venv" -name nvml.h -print -quit)
 [ -n "$header" ] || { echo "nvidia-nvml-dev brought no nvml.h" >&2; exit 1; }
 ln -sf "$header" "$tools/nvml.h"
 
-# A peer that reads the simulator through another NVML binding; minutes to build, so it is kept.
-if [ "$("$tools/bin/all-smi" --version 2>/dev/null)" != "all-smi 0.22.0" ]; then
-    # RUSTFLAGS and the like are for this project, not for a tool.
-    env -u RUSTFLAGS CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off \
-        cargo install --locked --quiet --root "$tools" all-smi@0.22.0
+# Tools that cargo builds; minutes each, so they are kept. RUSTFLAGS and the like are for this project, not for a tool.
+build() { # VERSION COMMAND-THAT-SAYS-IT... -- CRATE OPTION...
+    local version=$1 says=()
+    shift
+    while [ "$1" != -- ]; do says+=("$1"); shift; done
+    shift
+    case "$("${says[@]}" 2>/dev/null)" in *" $version") return ;; esac
+    env -u RUSTFLAGS CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_DEV_DEBUG=0 \
+        cargo install --locked --quiet --root "$tools" "$1@$version" "${@:2}"
     rm -rf "$tools/build"
-fi
+}
+# A peer that reads the simulator through another NVML binding.
+build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
+# What may be depended on, and the list of what was. Both run for a second: building them optimised would take longer than they save.
+build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
+build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Writes what the release is made of as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or the simulator beside
+# it, or runs as a procedural macro while they are built; no crate of tests alone. The same commit gives the same bytes, in
+# whatever folder.
+# Usage: deploy/sbom.sh [FILE]; without FILE to standard output. Needs cargo-cyclonedx 0.5.9.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=x86_64-unknown-linux-gnu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
+
+# The tool writes beside the manifest, and takes dependencies of tests into account when it finds out which optional ones
+# there are. So it sees a copy without them, around empty crates.
+for manifest in Cargo.toml tests/nvml-sim/Cargo.toml; do
+    folder=$work/$(dirname "$manifest")
+    mkdir -p "$folder/src"
+    awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench)/ } keep' "$root/$manifest" >"$work/$manifest"
+    touch "$folder/src/lib.rs"
+done
+echo 'fn main() {}' >"$work/src/main.rs"
+cp "$root/Cargo.lock" "$work/"
+
+# Without it there would be a random number and the time of day.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+(cd "$work" && cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps --target "$target")
+# What was taken out of the manifests may go from the lock file; nothing may come, or have another version.
+added=$(comm -13 <(locked "$root/Cargo.lock") <(locked "$work/Cargo.lock"))
+[ -z "$added" ] || { echo "sbom: not in Cargo.lock: $added" >&2; exit 1; }
+# The tool lists what the lock file could bring; cargo knows which optional crates are in fact not built (toml_writer, at the
+# time of writing). The folder's name is no part of the release.
+cargo tree --manifest-path "$work/Cargo.toml" --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
+python3 - "$work" >"${1:-/dev/stdout}" <<'PYTHON'
+import json
+import sys
+
+work = sys.argv[1]
+with open(f"{work}/tree") as file:
+    built = {tuple(line.split()[:2]) for line in file if line.strip()}
+with open(f"{work}/vram-exporter_bin.cdx.json") as file:
+    bill = json.loads(file.read().replace(f"path+file://{work}", "path+file://."))
+absent = {part["bom-ref"] for part in bill["components"] if (part["name"], "v" + part["version"]) not in built}
+bill["components"] = [part for part in bill["components"] if part["bom-ref"] not in absent]
+bill["dependencies"] = [edge for edge in bill["dependencies"] if edge["ref"] not in absent]
+for edge in bill["dependencies"]:
+    if "dependsOn" in edge:
+        edge["dependsOn"] = [ref for ref in edge["dependsOn"] if ref not in absent]
+json.dump(bill, sys.stdout, indent=2)
+print()
+PYTHON
