@@ -2,7 +2,9 @@
 come and go.
 
 The faults stand in the scenario with their times and not in the control file: each change of that file leaves the machine
-that was before in memory (a call that hangs may still read it), and that would look like a leak of the exporter."""
+that was before in memory (a call that hangs may still read it). For the same reason the simulator stays loaded when the
+exporter lets go of it: unloaded, it leaves its machine behind, half a MiB each time. Either would look like a leak of the
+exporter, and what a real driver's library leaves behind is not shown here."""
 
 import json
 import time
@@ -123,6 +125,7 @@ class Machine:
             "NVML_SIM_SCENARIO": str(self.folder / "scenario.toml"),
             "NVML_SIM_PROCFS": str(self.procfs),
             "NVML_SIM_EPOCH": f"{self.epoch:.6f}",
+            "LD_PRELOAD": str(Path(self.library).resolve()),
         }
 
 

@@ -183,7 +183,7 @@ def parse():
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     options.warm_up = options.warm_up if options.warm_up is not None else min(10.0, options.minutes / 3)
     options.linger, options.peak_window = ("20s", "10s") if options.short else ("5m", "60s")
-    options.fault_seconds, options.calm_seconds = (5.0, 7.0) if options.short else (15.0, 30.0)
+    options.fault_seconds, options.calm_seconds = (4.0, 10.0) if options.short else (15.0, 30.0)
     options.every = 2.0 if options.short else 5.0
     options.quick = ["--telemetry.interval=500ms", "--telemetry.slow-interval=1s"] if options.short else []
     block = machine.cycle_seconds(options.fault_seconds, options.calm_seconds)
