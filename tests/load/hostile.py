@@ -81,7 +81,7 @@ class Client:
 
 
 class Deaf(Client):
-    """Sends a request and reads nothing."""
+    """Sends a request and reads nothing. That the server ended it is behind what it does not read, and rarely seen."""
 
     name = "deaf"
     receive_buffer = 4096
@@ -141,7 +141,14 @@ class Garbage(Client):
     """Sends what no server understands: bytes by chance, or what only begins well."""
 
     name = "garbage"
-    BEGINS = (b"", b"GET ", b"GET /metrics HTTP/9.9\r\n", b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"POST /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n")
+    BEGINS = (
+        b"",
+        b"GET ",
+        b"GET /metrics HTTP/9.9\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    )
 
     def begin(self, now):
         self.rest = self.chance.choice(self.BEGINS) + self.chance.randbytes(2000)

@@ -88,7 +88,8 @@ def expositions():
     taken = exposition.read(head + 'a{x="1",y="\\"\\\\\\n,}"} 3\na NaN\na{x="2"} +Inf\n', {})
     if len(list(taken.counters())) != 3:
         yield "three counters are not read as three"
-    for bad in ("a 1\n", head + "a 1\na 1\n", head + "a 1", head + 'a{x="1" 1\n', head + 'a{x="1",x="2"} 1\n', head + head + "a 1\n", head, head + "a x\n"):
+    tails = ("a 1\na 1\n", "a 1", 'a{x="1" 1\n', 'a{x="1",x="2"} 1\n', head + "a 1\n", "", "a x\n", "b 1\n", "\n", "a 1 2 3x\n")
+    for bad in ("a 1\n", *(head + tail for tail in tails)):
         try:
             exposition.read(bad, {})
         except exposition.Malformed:
