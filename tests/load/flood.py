@@ -175,6 +175,7 @@ def parse():
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; this program's own unless said otherwise")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--web.max-requests=40")
+    parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="to find out which kind costs what")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-judge", action="store_true", help="only measure")
     options = parser.parse_args()
@@ -201,7 +202,8 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     port = soak.free_port()
     process = start(options, port, out)
-    phases = [Phase(*each) for each in PHASES]
+    crowds = ((name, {kind: count for kind, count in crowd.items() if kind not in options.without}) for name, crowd in PHASES)
+    phases = [Phase(*each) for each in crowds]
     try:
         soak.wait_ready(process, port)
         time.sleep(soak.SETTLE)

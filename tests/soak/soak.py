@@ -175,15 +175,17 @@ def parse():
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; beside the exporter unless said otherwise")
     parser.add_argument("--out", type=Path, help="a folder for what was seen; a temporary one unless said otherwise")
-    parser.add_argument("--growth", type=float, default=2.0, help="MiB an hour that still count as flat")
+    parser.add_argument("--growth", type=float, help="MiB an hour that still count as flat; 2, in a short run 60")
     parser.add_argument("--short", action="store_true", help="short memories in the exporter, quick faults, and no claim of flatness")
-    parser.add_argument("--only", action="append", help="only this fault, to find out which one costs what; may be repeated")
+    names = [name for name, *_ in machine.episodes(0)]
+    parser.add_argument("--only", action="append", choices=names, help="only this fault, to find out which one costs what; may be repeated")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--log.level=debug")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     options.warm_up = options.warm_up if options.warm_up is not None else min(10.0, options.minutes / 3)
     options.linger, options.peak_window = ("20s", "10s") if options.short else ("5m", "60s")
     options.fault_seconds, options.calm_seconds = (4.0, 10.0) if options.short else (15.0, 30.0)
+    options.growth = options.growth or (60.0 if options.short else 2.0)
     options.every = 2.0 if options.short else 5.0
     options.quick = ["--telemetry.interval=500ms", "--telemetry.slow-interval=1s"] if options.short else []
     block = machine.cycle_seconds(options.fault_seconds, options.calm_seconds)
