@@ -11,6 +11,8 @@ use crate::stable_hash::{mix, uuid};
 
 /// As many as a handle can tell apart, and more than any machine has.
 const MOST_GPUS: usize = 64;
+/// The highest temperature and power: NVML gives both without a sign, and power in milliwatts.
+const MOST_READ: f64 = 1e6;
 /// As NVML says for every GPU that can be sliced.
 pub(crate) const MOST_INSTANCES: usize = 7;
 
@@ -43,6 +45,11 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
         let keys: Vec<&str> = MODELS.iter().map(|model| model.key).collect();
         return refuse("model", format!("no model `{}`; there are {}", written.model, keys.join(", ")));
     };
+    for (key, value) in [("temperature", written.temperature), ("power", written.power)] {
+        if value.is_some_and(|value| !(0.0..=MOST_READ).contains(&value)) {
+            return refuse(key, format!("must be a number from 0 to {MOST_READ}"));
+        }
+    }
     let key = mix(seed, u64::from(index));
     let unsupported = written.unsupported.iter().enumerate();
     let unsupported =
