@@ -13,6 +13,8 @@ mod known;
 mod name;
 mod reader;
 mod record;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 mod users;
 mod workload;
 

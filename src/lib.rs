@@ -22,4 +22,6 @@ pub mod lanes;
 pub mod metrics;
 pub mod nvml;
 pub mod snapshot;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 pub mod web_config;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("main", &["app", "config"]),
     (
         "app",
@@ -26,16 +26,18 @@ const ALLOWED: [(&str, &[&str]); 13] = [
         ],
     ),
     ("demo", &["config", "nvml", "snapshot"]),
-    ("http", &["config", "faults", "metrics", "snapshot", "web_config"]),
-    ("metrics", &["faults", "snapshot"]),
+    ("http", &["config", "faults", "metrics", "snapshot", "trials", "web_config"]),
+    ("metrics", &["faults", "snapshot", "trials"]),
     ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
     ("nvml", &["faults", "snapshot"]),
-    ("attribution", &["faults", "snapshot"]),
-    ("kubernetes", &["faults", "snapshot"]),
-    ("web_config", &["faults"]),
-    ("snapshot", &[]),
-    ("config", &[]),
+    ("attribution", &["faults", "snapshot", "trials"]),
+    ("kubernetes", &["faults", "snapshot", "trials"]),
+    ("web_config", &["faults", "trials"]),
+    ("snapshot", &["trials"]),
+    ("config", &["trials"]),
     ("faults", &[]),
+    // Of tests and fuzzers only: each room states in its own `trials` what must hold of hostile bytes.
+    ("trials", &[]),
 ];
 
 #[test]

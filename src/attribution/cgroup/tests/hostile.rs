@@ -1,38 +1,16 @@
 //! Texts that are cut off, altered, senseless or too long.
 
-use super::{Row, container, expand, home, job, nowhere, pod, rows, unit, whole};
-use crate::snapshot::{Boundary, Home};
-
-/// Each id that is told stands in the text with nothing of a name before and behind it.
-fn assert_whole(found: &Home, row: &Row) {
-    let slices = |text: &String| text.replace('-', "_");
-    let uids = found.pod_uid.iter().flat_map(|uid| [uid.clone(), slices(uid)]);
-    let stands = |id: &String| {
-        row.cgroup.match_indices(id.as_str()).any(|(at, _)| {
-            let before = row.cgroup[..at].bytes().next_back();
-            let after = row.cgroup[at + id.len()..].bytes().next();
-            let is_pod = row.cgroup[..at].ends_with("pod");
-            let open = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-            (is_pod || !open(before)) && !open(after)
-        })
-    };
-    if found.pod_uid.is_some() {
-        assert!(uids.into_iter().any(|uid| stands(&uid)), "{found:?} of {}", row.cgroup);
-    }
-    let others = [&found.container_id, &found.unit, &found.slurm_job, &found.slurm_step];
-    for id in others.into_iter().flatten() {
-        assert!(stands(id), "{id} of {}", row.cgroup);
-    }
-}
+use super::{container, expand, home, job, nowhere, pod, rows, unit, whole};
+use crate::attribution::trials::{assert_sound, assert_stands};
 
 #[test]
 fn a_cut_text_gives_no_part_of_an_id() {
     for row in rows() {
         for end in 0..row.cgroup.len() {
-            assert_whole(&home(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), &row);
+            assert_stands(&home(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), row.cgroup.as_bytes());
         }
         for end in 0..row.own.len() {
-            assert_whole(&home(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), &row);
+            assert_stands(&home(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), row.cgroup.as_bytes());
         }
     }
 }
@@ -83,55 +61,6 @@ fn only_lines_of_the_kernels_form_count() {
         "-1::/docker/{A}",
     ] {
         assert_eq!(home(whole(text).as_bytes(), b""), nowhere(), "{text}");
-    }
-}
-
-/// Numbers that look random and are the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize
-    }
-}
-
-/// What every answer must be, whatever was read.
-fn assert_sound(found: &Home) {
-    let texts = [&found.container_id, &found.pod_uid, &found.unit, &found.slurm_job, &found.slurm_step];
-    for text in texts.into_iter().flatten() {
-        assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
-    }
-    assert_eq!(found.boundary == Some(Boundary::Pod), found.pod_uid.is_some(), "{found:?}");
-    assert_eq!(found.boundary == Some(Boundary::SlurmJob), found.slurm_job.is_some(), "{found:?}");
-    assert!(found.boundary.is_some() || *found == Home::default(), "{found:?}");
-    assert!(found.boundary != Some(Boundary::Container) || found.container_id.is_some(), "{found:?}");
-    let has_unit = matches!(found.boundary, Some(Boundary::Unit | Boundary::User));
-    assert!(found.unit.is_none() || has_unit, "{found:?}");
-}
-
-#[test]
-fn any_bytes_are_read_without_harm() {
-    let mut numbers = Numbers(1);
-    let rows = rows();
-    let telling = b"/:\n.-_@\\0123456789abcdefpod\xff\0";
-    for round in 0..20_000 {
-        let row = &rows[numbers.next() % rows.len()];
-        let mut text = row.cgroup.clone().into_bytes();
-        if round % 4 == 0 {
-            text = (0..numbers.next() % 300).map(|_| numbers.next() as u8).collect();
-        }
-        for _ in 0..numbers.next() % 8 {
-            let at = numbers.next() % (text.len() + 1);
-            let byte = telling[numbers.next() % telling.len()];
-            match text.get_mut(at) {
-                Some(there) if numbers.next() & 1 == 0 => *there = byte,
-                _ => text.insert(at, byte),
-            }
-        }
-        assert_sound(&home(&text, row.own.as_bytes()));
-        assert_sound(&home(row.cgroup.as_bytes(), &text));
-        assert_sound(&home(&text, &text));
     }
 }
 

@@ -1,0 +1,166 @@
+//! What a process writes about itself: it becomes a name, and nothing else of it does.
+
+use crate::attribution::name::{arguments, name};
+use crate::attribution::record::{Stat, boot_seconds, effective_uid};
+use crate::attribution::{COMMAND_LIMIT, command};
+use crate::trials::Pieces;
+
+/// Programs, interpreters among them, and titles.
+const PROGRAMS: [&str; 24] = [
+    "python3.12",
+    "/usr/bin/python",
+    "pypy3",
+    "bash",
+    "-sh",
+    "perl",
+    "ruby",
+    "node",
+    "Rscript",
+    "/usr/lib/R/bin/exec/R",
+    "julia",
+    "php",
+    "lua5.4",
+    "java",
+    "/opt/a b/c",
+    "ray::IDLE",
+    "ray::Train.step/x",
+    "postgres: writer",
+    "C:\\games\\x.exe",
+    "/",
+    "-",
+    ":",
+    "python3-dbg",
+    "nvidia-smi",
+];
+/// Options as these take them.
+const OPTIONS: [&str; 32] = [
+    "-u",
+    "-m",
+    "-c",
+    "-",
+    "--",
+    "-W",
+    "-X",
+    "-e",
+    "-jar",
+    "-cp",
+    "-f",
+    "--file=",
+    "--args",
+    "--eval",
+    "-o",
+    "+x",
+    "-I",
+    "-r",
+    "--require",
+    "-um",
+    "-mx",
+    "-L",
+    "-Wx",
+    "-lc",
+    "--rcfile",
+    "--module=",
+    "-d",
+    "-0",
+    ".",
+    "..",
+    "@f",
+    "-O",
+];
+
+/// Reads what the kernel shows of a process: the first line is its `comm`, the rest its arguments, each ended by a zero
+/// byte. True where there is a name.
+pub fn process(data: &[u8]) -> bool {
+    let made = Pieces::of(data).map(|mut pieces| made(&mut pieces));
+    let data = made.as_deref().unwrap_or(data);
+    let (comm, cmdline) = data.iter().position(|byte| *byte == b'\n').map_or((data, &b""[..]), |at| data.split_at(at));
+    let cmdline = cmdline.strip_prefix(b"\n").unwrap_or(cmdline);
+
+    let found = name(comm, cmdline);
+    assert_comes_from_one_place(found.as_deref(), comm, cmdline);
+    assert_silent_on_arguments(found.as_deref(), comm, cmdline);
+    assert_recorded(comm, cmdline);
+    assert_shown(cmdline);
+    found.is_some()
+}
+
+/// A name is a piece of `comm` or of one argument, and there is one wherever there is a byte to make it of.
+fn assert_comes_from_one_place(found: Option<&str>, comm: &[u8], cmdline: &[u8]) {
+    let Some(found) = found else {
+        let zeroth = arguments(cmdline).first().copied().unwrap_or_default();
+        let tells_nothing = zeroth.contains(&b'\\') || zeroth.iter().all(|byte| b" /-:.".contains(byte));
+        assert!(comm.is_empty() && tells_nothing, "{}", cmdline.escape_ascii());
+        return;
+    };
+    assert!(!found.is_empty());
+    // Cut at ASCII characters only, so that what is no UTF-8 is replaced as in the whole.
+    let from = |whole: &[u8]| String::from_utf8_lossy(whole).contains(found);
+    assert!(from(comm) || arguments(cmdline).into_iter().any(from), "{found:?}");
+}
+
+/// What follows the script or the module that is shown never shows.
+fn assert_silent_on_arguments(found: Option<&str>, comm: &[u8], cmdline: &[u8]) {
+    let mut bare = arguments(cmdline);
+    let whole = bare.join(&0);
+    let program = name(comm, bare.first().copied().unwrap_or_default());
+    if found.map(str::to_owned) != program && !whole.is_empty() {
+        for secret in ["--token=hunter2", "hunter2", "-mhunter2", "/hunter2.py", "-jar"] {
+            bare.push(secret.as_bytes());
+            assert_eq!(name(comm, &bare.join(&0)).as_deref(), found, "with {secret}");
+            bare.pop();
+        }
+    }
+}
+
+/// The lines of `/proc` bear any name, and tell what stands behind it all the same.
+fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
+    let start = cmdline.iter().fold(7, |number: u64, byte| number.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let tail = format!("S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 {start} 10000 5\n");
+    let line = [b"42 (", comm, b") ", tail.as_bytes()].concat();
+    assert_eq!(Stat::parse(&line), Some(Stat { comm: comm.to_vec(), start, ended: false }));
+    // Cut off, it tells this start or none.
+    let cut = cmdline.len() % line.len();
+    if let Some(stat) = Stat::parse(&line[..cut]) {
+        assert!(stat.start == start || cut < line.len() - tail.len(), "{}", line[..cut].escape_ascii());
+    }
+    Stat::parse(cmdline);
+    boot_seconds(cmdline);
+    if let Some(uid) = effective_uid(cmdline) {
+        assert!(cmdline.windows(4).any(|word| word == b"Uid:"), "{uid} from nowhere");
+    }
+    // The kernel writes a name's line ends as `\n` into the status, so that none of them begins a line.
+    let escaped: Vec<u8> = comm.iter().flat_map(|byte| std::ascii::escape_default(*byte)).collect();
+    let status = [b"Name:\t", &escaped[..], b"\nUid:\t1\t77\t3\t4\n", cmdline].concat();
+    assert_eq!(effective_uid(&status), Some(77));
+}
+
+fn assert_shown(cmdline: &[u8]) {
+    match command(cmdline) {
+        Some(text) => assert!(!text.is_empty() && text.len() <= COMMAND_LIMIT, "{} bytes", text.len()),
+        None => assert!(cmdline.iter().all(|byte| *byte == 0)),
+    }
+}
+
+fn made(pieces: &mut Pieces<'_>) -> Vec<u8> {
+    let mut data = match pieces.below(4) {
+        0 => pieces.bytes(15).to_vec(),
+        _ => pieces.pick(&["python3", "ollama_llama_se", "x", "", "a) R 1 (", "c"]).as_bytes().to_vec(),
+    };
+    data.retain(|byte| *byte != b'\n');
+    data.push(b'\n');
+    data.extend_from_slice(pieces.pick(&PROGRAMS).as_bytes());
+    for _ in 0..pieces.below(8) {
+        data.push(0);
+        match pieces.below(4) {
+            0 => data.extend_from_slice(pieces.bytes(40)),
+            1 => data.extend_from_slice(
+                pieces.pick(&["a/b.py", "x.sh", "Main", "org.example.Main", "/", "Main.java"]).as_bytes(),
+            ),
+            _ => data.extend_from_slice(pieces.pick(&OPTIONS).as_bytes()),
+        }
+        if pieces.once_in(8) {
+            data.extend_from_slice(pieces.bytes(20));
+        }
+    }
+    data
+}
