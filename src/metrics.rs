@@ -17,6 +17,8 @@ mod processes;
 mod reference;
 mod table;
 mod telemetry;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 mod view;
 mod workloads;
 

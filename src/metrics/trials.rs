@@ -1,0 +1,163 @@
+//! What holds of the exposition whatever names are in it: it is read back, each value as it was, and no series twice.
+
+#![allow(clippy::panic, reason = "a trial panics where what must hold does not")]
+
+mod reader;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use self::reader::{Series, read};
+use super::label::LONGEST;
+use super::{Metrics, Settings, families};
+use crate::faults::Faults;
+use crate::snapshot::trials::{Names, publish};
+use crate::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
+
+type Labels = BTreeMap<String, String>;
+
+/// One registry for all trials, and one trial at a time: it holds a single machine.
+static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
+    let snapshot = Snapshot::new();
+    let metrics = Metrics::new(snapshot.clone(), Arc::new(Faults::default()), settings());
+    Mutex::new((snapshot, metrics.expect("the table of families is sound; a test holds this")))
+});
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        peak_window: Duration::from_secs(60),
+        stale_after: Duration::from_secs(3600),
+        process_interval: Duration::from_secs(1),
+        host_pid_namespace: Some(true),
+        process_series: true,
+        pod_resources_interval: Duration::from_secs(10),
+        telemetry_interval: Duration::from_secs(1),
+        telemetry_slow_interval: Duration::from_secs(15),
+    }
+}
+
+/// Shows a machine full of such names. True where the driver is up, so that there was something to show.
+pub fn exposition(data: &[u8]) -> bool {
+    let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (snapshot, metrics) = &*machine;
+    publish(&mut Names::of(data), snapshot);
+    let text = metrics.encode().expect("any names can be written");
+    let series = read(&text);
+    assert_fits_the_table(&series);
+    if !snapshot.driver.load().up {
+        return false;
+    }
+    let processes = snapshot.processes.load();
+    for part in &processes.gpus {
+        let base =
+            Labels::from([("gpu".to_owned(), part.gpu.index.to_string()), ("uuid".to_owned(), part.gpu.uuid.clone())]);
+        assert_processes(&series, &base, &part.processes);
+        assert_workloads(&series, &base, &part.workloads);
+    }
+    true
+}
+
+/// Names, types, help and labels are those of the table, and no value is longer than a label may be.
+fn assert_fits_the_table(series: &[Series]) {
+    for series in series {
+        let family = families().find(|family| family.name == series.family).expect("no family beside the table");
+        assert_eq!((series.kind.as_str(), series.help.as_str()), (family.kind.word(), &*family.help()));
+        for (name, value) in &series.labels {
+            assert!(family.labels.contains(&name.as_str()) || name == "le", "{}: {name}", series.family);
+            assert!(!value.is_empty() && value.chars().count() <= LONGEST && !value.contains('\0'), "{value:?}");
+        }
+    }
+}
+
+/// Each process stands in the exposition once, under its own names; what else is said of it is said of one that bears them.
+fn assert_processes(series: &[Series], base: &Labels, processes: &[Process]) {
+    for process in processes {
+        let identity = identity(base, process);
+        let known: Vec<_> = of(series, "gpu_process_info").filter(|labels| contains(labels, &identity)).collect();
+        let alike: Vec<Labels> = processes.iter().map(|process| description(base, process)).collect();
+        assert!(known.iter().all(|labels| of_a_gpu(series, labels)), "{known:?}");
+        let described = known.iter().filter(|labels| alike.contains(labels)).count();
+        assert!(described >= 1, "{identity:?} among {known:?}");
+        let mut typed = identity;
+        typed.insert("type".to_owned(), process.kind.label().to_owned());
+        assert_eq!(of(series, "gpu_process_memory_peak_bytes").filter(|labels| **labels == typed).count(), 1);
+    }
+}
+
+fn of_a_gpu(series: &[Series], labels: &Labels) -> bool {
+    of(series, "gpu_up").any(|gpu| gpu.get("gpu") == labels.get("gpu") && gpu.get("uuid") == labels.get("uuid"))
+}
+
+fn assert_workloads(series: &[Series], base: &Labels, workloads: &[WorkloadUse]) {
+    for used in workloads {
+        let mut labels = base.clone();
+        put_mig(&mut labels, used.mig.as_deref());
+        put(&mut labels, "workload", Some(&used.workload.name));
+        put(&mut labels, "kind", Some(used.workload.kind.label()));
+        put_pod(&mut labels, used.workload.pod.as_deref());
+        let shown = of(series, "gpu_workload_memory_peak_bytes").filter(|shown| **shown == labels).count();
+        assert_eq!(shown, 1, "{labels:?}");
+    }
+}
+
+fn of<'a>(series: &'a [Series], family: &'a str) -> impl Iterator<Item = &'a Labels> {
+    series.iter().filter(move |series| series.family == family).map(|series| &series.labels)
+}
+
+fn contains(labels: &Labels, part: &Labels) -> bool {
+    part.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
+fn identity(base: &Labels, process: &Process) -> Labels {
+    let mut labels = base.clone();
+    put_mig(&mut labels, process.mig.as_deref());
+    put(&mut labels, "pid", Some(&process.pid.to_string()));
+    put(&mut labels, "process", process.owner.name.as_deref());
+    put_pod(&mut labels, process.owner.workload.as_ref().and_then(|workload| workload.pod.as_deref()));
+    labels
+}
+
+fn description(base: &Labels, process: &Process) -> Labels {
+    let (owner, home) = (&process.owner, &process.owner.home);
+    let mut labels = identity(base, process);
+    put(&mut labels, "user", owner.user.as_deref());
+    put(&mut labels, "uid", owner.uid.map(|uid| uid.to_string()).as_deref());
+    put(&mut labels, "workload", owner.workload.as_ref().map(|workload| workload.name.as_str()));
+    put(&mut labels, "kind", owner.workload.as_ref().map(|workload| workload.kind.label()));
+    put(&mut labels, "container_id", home.container_id.as_deref());
+    put(&mut labels, "pod_uid", home.pod_uid.as_deref());
+    put(&mut labels, "unit", home.unit.as_deref());
+    put(&mut labels, "slurm_job", home.slurm_job.as_deref());
+    put(&mut labels, "slurm_step", home.slurm_step.as_deref());
+    put(&mut labels, "command", owner.command.as_deref());
+    labels
+}
+
+fn put_mig(labels: &mut Labels, mig: Option<&MigDevice>) {
+    put(labels, "mig_uuid", mig.map(|mig| mig.uuid.as_str()));
+}
+
+fn put_pod(labels: &mut Labels, pod: Option<&PodContainer>) {
+    put(labels, "namespace", pod.map(|pod| pod.namespace.as_str()));
+    put(labels, "pod", pod.map(|pod| pod.pod.as_str()));
+    put(labels, "container", pod.map(|pod| pod.container.as_str()));
+}
+
+/// A value as it has to come back: its first characters, and of these a NUL alone is another one.
+fn put(labels: &mut Labels, name: &str, value: Option<&str>) {
+    let kept: String = value.unwrap_or_default().chars().take(LONGEST).collect();
+    if !kept.is_empty() {
+        labels.insert(name.to_owned(), kept.replace('\0', "\u{FFFD}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trials::drive;
+
+    #[test]
+    fn any_names_come_back_as_they_were() {
+        assert!(drive(env!("CARGO_MANIFEST_DIR"), "exposition", 250, super::exposition) > 150);
+    }
+}

@@ -1,0 +1,98 @@
+//! A reader of the text format that forgives nothing: what Prometheus may read in another way than it was meant is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One series, with what its family says of itself.
+#[derive(Debug)]
+pub(super) struct Series {
+    pub(super) family: String,
+    pub(super) kind: String,
+    pub(super) help: String,
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+/// Reads an exposition. Panics on whatever is not well-formed, and on a series or a family that stands there twice.
+pub(super) fn read(text: &[u8]) -> Vec<Series> {
+    let text = std::str::from_utf8(text).expect("the text is UTF-8");
+    assert!(text.ends_with('\n') && !text.contains('\0'), "cut off, or ended early for a scanner in C");
+    let (mut all, mut families, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    let mut lines = text[..text.len() - 1].split('\n').peekable();
+    while let Some(line) = lines.next() {
+        let (family, help) = headed(line, "# HELP ");
+        let (typed, kind) = headed(lines.next().unwrap_or_default(), "# TYPE ");
+        assert!(family == typed && families.insert(family.to_owned()), "{family} twice, or not of one piece");
+        let mut count = 0;
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (name, labels) = series(line);
+            let part = name.strip_prefix(family).unwrap_or_else(|| panic!("{name} among {family}"));
+            assert!(part.is_empty() || kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&part), "{name}");
+            assert!(seen.insert((name.to_owned(), labels.clone())), "{line} twice");
+            let (family, kind) = (family.to_owned(), kind.to_owned());
+            all.push(Series { family, kind, help: unescaped(help, ""), labels });
+            count += 1;
+        }
+        assert!(count > 0, "{family} has no series");
+    }
+    all
+}
+
+fn headed<'a>(line: &'a str, head: &str) -> (&'a str, &'a str) {
+    let rest = line.strip_prefix(head).unwrap_or_else(|| panic!("no {head}in {line:?}"));
+    rest.split_once(' ').unwrap_or_else(|| panic!("nothing after the name in {line:?}"))
+}
+
+fn series(line: &str) -> (&str, BTreeMap<String, String>) {
+    let (name, mut rest) = word(line);
+    let mut labels = BTreeMap::new();
+    if let Some(mut within) = rest.strip_prefix('{') {
+        loop {
+            let (label, after) = word(within);
+            let quoted = after.strip_prefix("=\"").unwrap_or_else(|| panic!("no value of {label} in {line:?}"));
+            let (value, after) = quoted_to_its_end(quoted);
+            assert!(labels.insert(label.to_owned(), unescaped(value, "\"")).is_none(), "{label} twice in {line:?}");
+            match after.strip_prefix(',') {
+                Some(next) => within = next,
+                None => break rest = after.strip_prefix('}').unwrap_or_else(|| panic!("no end in {line:?}")),
+            }
+        }
+    }
+    let value = rest.strip_prefix(' ').unwrap_or_else(|| panic!("no value in {line:?}"));
+    let number = value == "+Inf" || value.parse::<f64>().is_ok_and(f64::is_finite);
+    assert!(number && value.bytes().all(|byte| byte.is_ascii_graphic()), "{value:?} in {line:?}");
+    (name, labels)
+}
+
+/// A name of a metric or a label, which is never empty.
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    assert!(end > 0 && !text.starts_with(|c: char| c.is_ascii_digit()), "no name at {text:?}");
+    text.split_at(end)
+}
+
+fn quoted_to_its_end(text: &str) -> (&str, &str) {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' if !escaped => return (&text[..at], &text[at + 1..]),
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    panic!("no closing quote in {text:?}")
+}
+
+/// The text without its escapes, of which there are a backslash, a line end and those in `others`.
+fn unescaped(text: &str, others: &str) -> String {
+    let (mut out, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        out.push(match (c, c == '\\') {
+            (_, false) => c,
+            _ => match chars.next() {
+                Some('\\') => '\\',
+                Some('n') => '\n',
+                Some(c) if others.contains(c) => c,
+                other => panic!("the escape {other:?} in {text:?}"),
+            },
+        });
+    }
+    out
+}
