@@ -15,6 +15,8 @@ mod load;
 mod problem;
 pub mod setting;
 mod show;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 mod units;
 mod yaml;
 
