@@ -12,6 +12,8 @@ mod names;
 mod pause;
 mod pod;
 mod reading;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 
 use std::path::PathBuf;
 use std::pin::pin;

@@ -14,7 +14,7 @@ use super::error::Error;
 use super::pod::{Named, Pod};
 
 /// How long an id stays after it went.
-const RETENTION: Duration = Duration::from_secs(600);
+pub(super) const RETENTION: Duration = Duration::from_secs(600);
 /// Most ids of pods that exist. A node runs some hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
 /// Most ids that are kept after they went; beyond it the oldest goes first.
