@@ -15,3 +15,5 @@ mod machine;
 mod procfs;
 mod scenario;
 mod stable_hash;
+#[cfg(any(test, fuzzing))]
+pub mod trials;

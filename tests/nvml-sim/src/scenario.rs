@@ -43,9 +43,13 @@ pub(crate) fn load(name: &str) -> Result<Source, Problem> {
         None if Path::new(name).exists() => (name.to_owned(), read(Path::new(name))?),
         None => return Err(Problem::Unknown { name: name.to_owned() }),
     };
-    let scenario =
-        toml::from_str(&text).map_err(|cause| Problem::Grammar { file: file.clone(), cause: Box::new(cause) })?;
+    let scenario = parse(&file, &text)?;
     Ok(Source { file, scenario })
+}
+
+/// What a scenario holds.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, Problem> {
+    toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.to_owned(), cause: Box::new(cause) })
 }
 
 /// What a control file holds.
