@@ -12,7 +12,8 @@ const COMM_MAX: usize = 15;
 /// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` where these give nothing.
 ///
 /// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. Both are
-/// the process's to choose. Bytes that are not UTF-8 are replaced; control characters stay. `None` where both are empty.
+/// the process's to choose. Bytes that are not UTF-8 are replaced; control characters stay. `None` where neither has a
+/// name in it.
 pub(super) fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     let args = arguments(cmdline);
     let chosen = match args.split_first() {

@@ -84,11 +84,12 @@ pub fn process(data: &[u8]) -> bool {
     found.is_some()
 }
 
-/// A name is a piece of `comm` or of one argument, and there is one wherever there is a byte to make it of.
+/// A name is a piece of `comm` or of one argument, and there is one unless neither `comm` nor the first word has any.
 fn assert_comes_from_one_place(found: Option<&str>, comm: &[u8], cmdline: &[u8]) {
     let Some(found) = found else {
         let zeroth = arguments(cmdline).first().copied().unwrap_or_default();
-        let tells_nothing = zeroth.contains(&b'\\') || zeroth.iter().all(|byte| b" /-:.".contains(byte));
+        let word = zeroth.split(|byte| *byte == b' ').find(|word| !word.is_empty()).unwrap_or_default();
+        let tells_nothing = word.contains(&b'\\') || word.iter().all(|byte| b"/-:.".contains(byte));
         assert!(comm.is_empty() && tells_nothing, "{}", cmdline.escape_ascii());
         return;
     };
