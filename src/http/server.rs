@@ -122,6 +122,17 @@ impl Server {
         }
     }
 
+    /// Speaks with a client that came by no listener, until either side ends it.
+    #[cfg(any(test, fuzzing))]
+    pub(super) async fn meet<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let member = self.crowd.admit().expect("one client is no crowd");
+        let (_runs, ending) = watch::channel(false);
+        self.attend(stream, &member, ending).await;
+    }
+
     async fn speak<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,

@@ -158,6 +158,6 @@ mod tests {
 
     #[test]
     fn any_names_come_back_as_they_were() {
-        assert!(drive(env!("CARGO_MANIFEST_DIR"), "exposition", 250, super::exposition) > 150);
+        assert!(drive(env!("CARGO_MANIFEST_DIR"), "names", 250, super::exposition) > 150);
     }
 }
