@@ -17,6 +17,8 @@ mod problem;
 mod settings;
 mod suites;
 mod tls;
+#[cfg(any(test, fuzzing))]
+pub mod trials;
 mod users;
 
 pub use client::ClientAuth;
