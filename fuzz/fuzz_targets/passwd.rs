@@ -1,0 +1,6 @@
+//! Files of users.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    vram_exporter::attribution::trials::passwd(data);
+});

@@ -1,0 +1,6 @@
+//! Scenario and control files of the simulator.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    nvml_sim::trials::scenario(data);
+});
