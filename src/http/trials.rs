@@ -20,6 +20,7 @@ use crate::metrics::trials::settings;
 use crate::snapshot::Snapshot;
 use crate::snapshot::trials::{Names, publish};
 use crate::trials::Pieces;
+use crate::web_config::Guard;
 use reader::{Answer, read};
 
 /// What stands between the client and the server, in bytes: less than an answer, so that each waits for the other.
@@ -50,7 +51,8 @@ static HOST: LazyLock<Mutex<Host>> = LazyLock::new(|| {
     let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
     let metrics = Metrics::new(snapshot.clone(), faults.clone(), settings()).expect("the table of families is sound");
     let router = router(HttpState::new(Arc::new(metrics), snapshot.clone(), faults.clone(), "/metrics"));
-    let server = Server::new(router, LIMITS, faults);
+    let guard = Guard::open(None, faults.clone()).expect("no file is read");
+    let server = Server::new(router, Arc::new(guard), LIMITS, faults);
     let runtime = Builder::new_current_thread().enable_all().build().expect("the system gives a timer and a poll");
     Mutex::new(Host { runtime, server, snapshot })
 });

@@ -5,6 +5,7 @@
 
 mod made;
 /// The same bytes make the same trial as for the exporter, and the same driver runs it.
+#[allow(dead_code, reason = "the exporter's trials use the rest of it")]
 #[path = "../../../src/trials.rs"]
 mod pieces;
 
