@@ -88,14 +88,11 @@ impl Crowd {
         tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Cuts the connection that has let its place lie for longest.
+    /// Cuts all that let their places lie: whoever waits next shall find one too.
     fn cut_stalled(&self, now: Instant) {
         let members = self.members();
-        let stalled = members.open.values().filter_map(|connection| Some((connection.stalled(now)?, connection)));
-        let worst = stalled.filter(|(lasts, _)| *lasts >= STALLED).max_by_key(|(lasts, _)| *lasts);
-        if let Some((_, connection)) = worst {
-            connection.cut();
-        }
+        let stalled = |connection: &Connection| connection.stalled(now).is_some_and(|lasts| lasts >= STALLED);
+        members.open.values().filter(|connection| stalled(connection)).for_each(|connection| connection.cut());
     }
 
     /// Cuts all that take longer than they may. Says how many of them owed something.

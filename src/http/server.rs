@@ -188,6 +188,8 @@ impl Server {
                 return busy();
             };
             connection.keep(place);
+            // Rendering takes milliseconds: a client that asks in a row without a pause waits behind all others each time.
+            tokio::task::yield_now().await;
         }
         match self.router.clone().oneshot(request).await {
             Ok(response) => response,
