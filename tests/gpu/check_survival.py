@@ -11,9 +11,9 @@ from children import Child, Crowd
 from exporter import Exporter
 
 SOON = 1.0
-# Student's t, two-sided 95 %, by degrees of freedom.
-T95 = {9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 23: 2.069, 29: 2.045}
-ROUNDS = 20
+ROUNDS = 60
+# Student's t, two-sided 95 %, for that many pairs.
+T95 = 2.001
 # What nobody would notice: half a percent of a step.
 UNSEEN = 0.005
 
@@ -117,19 +117,31 @@ def ends_in_a_burst(setup, gpu, results):
 
 
 def pace(setup, results):
-    """Steps and allocations of a training, with no exporter, with one at 100 Hz and with one at 1000 Hz, in random order, round by round."""
+    """Steps and allocations of a training, with no exporter at work, with one at 100 Hz and with one at 1000 Hz, in random order, round
+    by round. Both exporters run all the while, and whichever is not meant is stopped (SIGSTOP): so the blocks stand close together and
+    the machine's drift is the same for all three."""
     conditions = {"none": None, "100 Hz": "100", "1000 Hz": "1000"}
     chance = random.Random(7)
     medians = {name: {"steps": [], "allocations": []} for name in conditions}
     child = Child("paced")
     try:
         child.hear(180)
-        for number in range(ROUNDS):
-            order = list(conditions)
-            chance.shuffle(order)
-            for name in order:
-                for what, values in one_block(setup, child, conditions[name]).items():
-                    medians[name][what].append(statistics.median(values))
+        with Exporter(setup, "pace-100", "--memory.rate=100") as slow, Exporter(setup, "pace-1000", "--memory.rate=1000") as fast:
+            exporters = {"100 Hz": slow, "1000 Hz": fast}
+            for exporter in exporters.values():
+                exporter.process.send_signal(signal.SIGSTOP)
+            try:
+                for number in range(ROUNDS + 1):
+                    order = list(conditions)
+                    chance.shuffle(order)
+                    for name in order:
+                        block = one_block(child, exporters.get(name))
+                        # The first round only warms up.
+                        for what, values in block.items() if number else ():
+                            medians[name][what].append(statistics.median(values))
+            finally:
+                for exporter in exporters.values():
+                    exporter.process.send_signal(signal.SIGCONT)
     finally:
         child.end()
     for what in ("steps", "allocations"):
@@ -142,23 +154,23 @@ def pace(setup, results):
                 "1 within the interval, or at most 0.5 % more", unseen)  # fmt: skip
 
 
-def one_block(setup, child, rate):
-    order = {"steps": 60, "allocations": 200}
-    if rate is None:
-        time.sleep(0.5)
-        child.tell(**order)
-        return child.hear()
-    with Exporter(setup, f"pace-{rate}", f"--memory.rate={rate}") as exporter:
-        time.sleep(0.5)
-        child.tell(**order)
-        # A scrape in the middle of it, as a scraper would.
+def one_block(child, exporter):
+    """One block of steps and allocations beside this exporter alone, or beside none; a scrape in the middle, as a scraper would."""
+    if exporter:
+        exporter.process.send_signal(signal.SIGCONT)
+    time.sleep(0.1)
+    child.tell(steps=20, allocations=200)
+    if exporter:
         exporter.timed_get()
-        return child.hear()
+    taken = child.hear()
+    if exporter:
+        exporter.process.send_signal(signal.SIGSTOP)
+    return taken
 
 
 def paired(values, base):
     """The mean ratio of pairs, by logarithms, with its 95 % interval."""
     logs = [math.log(value / other) for value, other in zip(values, base)]
     mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-    reach = T95[len(logs) - 1] * error
+    reach = T95 * error
     return math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)
