@@ -128,15 +128,15 @@ pub fn serve(config: Config) -> Result<()> {
 }
 
 async fn run(config: Config) -> Result<()> {
+    let stop = signals::stop_signal()?;
+    let reread = signals::reread_signal()?;
+    let let_go = signals::let_go_signal()?;
     let faults = Arc::new(Faults::default());
     let guard = Arc::new(Guard::open(config.web.config_file.as_deref(), faults.clone())?);
     // Bound before anything is opened, so that a wrong address costs nothing.
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
-    let stop = signals::stop_signal()?;
-    let reread = signals::reread_signal()?;
-    let let_go = signals::let_go_signal()?;
     let exporter = Exporter::start(config, faults)?;
     tokio::spawn(signals::follow_let_go(let_go, exporter.lanes.grip(), exporter.config.nvml.let_go));
     let state = HttpState::new(

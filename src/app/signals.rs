@@ -50,7 +50,9 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();
         match tokio::task::spawn_blocking(move || asked.reread()).await {
-            Ok(Ok(changed)) => tracing::info!(signal = "SIGHUP", changed, "the web-config file was looked at"),
+            Ok(Ok(_)) => {
+                tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "what guards the web server is as its file says")
+            }
             // Counted by the guard itself; told at each asking, since somebody waits for the answer.
             Ok(Err(error)) => tracing::warn!(signal = "SIGHUP", error = %error, "the web-config file stays as it was"),
             Err(died) => {

@@ -43,13 +43,14 @@ struct Progress {
     full: Option<Instant>,
     /// The whole answer was made; what is left of it waits in buffers.
     made: bool,
+    cut: bool,
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
     pub(super) fn new() -> Arc<Self> {
         let now = Instant::now();
-        let progress = Progress { stage: Stage::Asking, since: now, full: None, made: false, place: None };
+        let progress = Progress { stage: Stage::Asking, since: now, full: None, made: false, cut: false, place: None };
         Arc::new(Self { progress: Mutex::new(progress), cut: Notify::new() })
     }
 
@@ -63,9 +64,15 @@ impl Connection {
         (progress.stage, progress.since, progress.full, progress.made) = (stage, now, None, false);
     }
 
-    /// Ends the connection, whatever it is doing.
+    /// Ends the connection, whatever it is doing. It stays in the crowd until its task has noticed.
     pub(super) fn cut(&self) {
+        self.progress().cut = true;
         self.cut.notify_one();
+    }
+
+    /// Whether it was told to end.
+    pub(super) fn is_going(&self) -> bool {
+        self.progress().cut
     }
 
     /// Waits until it is cut.
@@ -92,10 +99,13 @@ impl Connection {
         (progress.stage, now.saturating_duration_since(progress.since))
     }
 
-    /// For how long the client has taken nothing of an answer that holds a place; `None` while it owes nothing.
-    pub(super) fn stalled(&self, now: Instant) -> Option<Duration> {
-        let progress = self.progress();
-        progress.place.as_ref().and(progress.full).map(|full| now.saturating_duration_since(full))
+    /// For how long the client has taken nothing although there is something to take.
+    pub(super) fn stalls(&self, now: Instant) -> Option<Duration> {
+        self.progress().full.map(|full| now.saturating_duration_since(full))
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.progress().place.is_some()
     }
 
     /// Whether it takes longer than it may.

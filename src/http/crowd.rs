@@ -91,27 +91,38 @@ impl Crowd {
     /// Cuts all that let their places lie: whoever waits next shall find one too.
     fn cut_stalled(&self, now: Instant) {
         let members = self.members();
-        let stalled = |connection: &Connection| connection.stalled(now).is_some_and(|lasts| lasts >= STALLED);
-        members.open.values().filter(|connection| stalled(connection)).for_each(|connection| connection.cut());
+        let stalled = |connection: &Connection| connection.stalls(now).is_some_and(|lasts| lasts >= STALLED);
+        let lies = members.open.values().filter(|connection| connection.has_place() && stalled(connection));
+        lies.for_each(|connection| connection.cut());
     }
 
-    /// Cuts all that take longer than they may. Says how many of them owed something.
-    pub(super) fn cut_overdue(&self, now: Instant) -> usize {
+    /// Whether others are being answered beside the one who asks.
+    pub(super) fn is_busy(&self) -> bool {
+        self.places.available_permits() + 1 < self.limits.max_requests
+    }
+
+    /// Cuts all that take longer than they may. `tell` is called for each that owed something, before it can notice.
+    pub(super) fn cut_overdue(&self, now: Instant, tell: impl Fn()) {
         let members = self.members();
-        let overdue = members.open.values().filter(|connection| connection.is_overdue(now, &self.limits));
-        overdue.inspect(|connection| connection.cut()).filter(|c| c.stage(now).0 != Stage::Resting).count()
+        let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_going();
+        for connection in members.open.values().filter(|connection| overdue(connection)) {
+            if connection.stage(now).0 != Stage::Resting {
+                tell();
+            }
+            connection.cut();
+        }
     }
 }
 
 /// Who goes for a newcomer: the one that has rested longest, else the one that has owed its request longest, else one
-/// that takes nothing of its answer.
+/// that takes nothing of its answer, whichever that is.
 fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u64> {
     let longest = |wanted: Stage| {
         let staged = open.iter().map(|(id, connection)| (*id, connection.stage(now)));
         staged.filter(|(_, (stage, _))| *stage == wanted).max_by_key(|(_, (_, lasts))| *lasts).map(|(id, _)| id)
     };
     let stalled = || {
-        let stalled = open.iter().filter_map(|(id, connection)| Some((*id, connection.stalled(now)?)));
+        let stalled = open.iter().filter_map(|(id, connection)| Some((*id, connection.stalls(now)?)));
         stalled.filter(|(_, lasts)| *lasts >= STALLED).max_by_key(|(_, lasts)| *lasts).map(|(id, _)| id)
     };
     longest(Stage::Resting).or_else(|| longest(Stage::Asking)).or_else(stalled)

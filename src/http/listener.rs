@@ -3,9 +3,9 @@
 //! Invariant: a listener that exists is bound, and a unix socket that it made is taken away again with it.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -19,7 +19,14 @@ pub struct Listener {
     /// How the log names it.
     name: String,
     /// Taken away when the listener goes.
-    made: Option<PathBuf>,
+    _made: Option<SocketFile>,
+}
+
+/// A socket file that was made here: where, and which one, since another may stand in its place by the time it goes.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -45,9 +52,12 @@ impl Listener {
         match address {
             ListenAddress::Tcp(address) => TcpListener::bind(address).await?.try_into(),
             ListenAddress::Unix(path) => {
-                remove_abandoned(path)?;
+                remove_abandoned(path).await?;
                 let socket = Socket::Unix(UnixListener::bind(path)?);
-                Ok(Self { socket, name: address.to_string(), made: Some(path.clone()) })
+                let made = SocketFile { path: path.clone(), identity: identity(path) };
+                // Who may enter its folder may use it, whatever the umask is: connecting takes the right to write.
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+                Ok(Self { socket, name: address.to_string(), _made: Some(made) })
             }
         }
     }
@@ -80,7 +90,7 @@ impl Listener {
             None => format!("socket {index} of the service manager"),
         };
         // Its file belongs to the service manager.
-        Ok(Self { socket: Socket::Unix(UnixListener::from_std(socket)?), name, made: None })
+        Ok(Self { socket: Socket::Unix(UnixListener::from_std(socket)?), name, _made: None })
     }
 
     /// How the log names it: the address with the port that was really taken, or `unix:` and the path.
@@ -107,25 +117,35 @@ impl TryFrom<TcpListener> for Listener {
 
     fn try_from(socket: TcpListener) -> io::Result<Self> {
         let name = socket.local_addr()?.to_string();
-        Ok(Self { socket: Socket::Tcp(socket), name, made: None })
+        Ok(Self { socket: Socket::Tcp(socket), name, _made: None })
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            // Gone already, or no longer allowed: then it is somebody else's business.
-            let _ = std::fs::remove_file(path);
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // No longer allowed: then it is somebody else's business.
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Takes away the socket of an exporter that was killed. Where somebody still listens, binding will say so.
-fn remove_abandoned(path: &Path) -> io::Result<()> {
+/// Device and inode of what stands at a path.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Takes away the socket of an exporter that was killed. Where somebody still listens, binding will say so; one who listens and
+/// does not accept is not waited for.
+async fn remove_abandoned(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if is_socket && StdUnixStream::connect(path).is_err_and(refused) {
-        std::fs::remove_file(path)?;
+    if !is_socket {
+        return Ok(());
     }
-    Ok(())
+    let answer = tokio::time::timeout(Duration::from_secs(1), UnixStream::connect(path)).await;
+    match answer {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
 }

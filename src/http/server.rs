@@ -21,6 +21,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
@@ -60,6 +61,7 @@ impl Server {
         let (end, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut rounds = tokio::time::interval(ROUND);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
@@ -188,8 +190,10 @@ impl Server {
                 return busy();
             };
             connection.keep(place);
-            // Rendering takes milliseconds: a client that asks in a row without a pause waits behind all others each time.
-            tokio::task::yield_now().await;
+            // Rendering takes milliseconds: a client that asks in a row without a pause waits behind the others each time.
+            if self.crowd.is_busy() {
+                tokio::task::yield_now().await;
+            }
         }
         match self.router.clone().oneshot(request).await {
             Ok(response) => response,
@@ -214,9 +218,8 @@ impl Server {
     }
 
     fn cut_overdue(&self) {
-        for _ in 0..self.crowd.cut_overdue(Instant::now()) {
-            self.report(Reason::Timeout, "a client took too long to ask, or to take its answer");
-        }
+        let tell = || self.report(Reason::Timeout, "a client took too long to ask, or to take its answer");
+        self.crowd.cut_overdue(Instant::now(), tell);
     }
 
     /// A connection that failed before it began is the client's affair; where the system gives nothing, a rest lets

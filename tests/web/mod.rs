@@ -19,6 +19,7 @@ use vram_exporter::web_config::Guard;
 /// A server on a free port of the loopback.
 pub(crate) struct Served {
     pub(crate) runtime: Runtime,
+    pub(crate) server: Arc<Server>,
     pub(crate) address: SocketAddr,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) ended: JoinHandle<()>,
@@ -83,10 +84,10 @@ impl Served {
         let (stop, stopped) = oneshot::channel();
         let guard = Arc::new(Guard::open(None, faults.clone()).unwrap());
         let server = Server::new(router(state), guard, limits, faults.clone());
-        let ended = runtime.spawn(server.serve(listener, async move {
+        let ended = runtime.spawn(server.clone().serve(listener, async move {
             let _ = stopped.await;
         }));
-        Self { runtime, address, stop, ended, snapshot, faults, metrics }
+        Self { runtime, server, address, stop, ended, snapshot, faults, metrics }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
