@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -167,7 +167,13 @@ impl Server {
         connection: Arc<Connection>,
     ) -> Result<Response<Answer>, Infallible> {
         connection.begin_answer();
-        let response = self.respond(request.map(Body::new), &connection).await;
+        // Nobody here reads a body. hyper looks for the next request behind it while the answer still waits to leave, and
+        // would write what it says of a bad one into the middle of that: there is no next request.
+        let is_last = !request.body().is_end_stream();
+        let mut response = self.respond(request.map(Body::new), &connection).await;
+        if is_last {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(response.map(|body| Answer::new(body, connection)))
     }
 
