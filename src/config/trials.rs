@@ -8,6 +8,7 @@ mod made;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::keys::Key;
@@ -30,10 +31,9 @@ struct Given {
 /// `environment`. True where it is good, or bad by nothing but its values and names.
 pub fn config(data: &[u8]) -> bool {
     let given = Pieces::of(data).map_or_else(|| Given::of(data), |mut pieces| made::given(&mut pieces));
-    let folder = Folder::new();
-    match given.load(&folder, &[]) {
+    match given.load(&[]) {
         Ok(command) => {
-            assert_right(command, &given, &folder);
+            assert_right(command, &given);
             true
         }
         Err(error) => {
@@ -61,8 +61,8 @@ impl Given {
         }
     }
 
-    fn load(&self, folder: &Folder, more: &[&str]) -> Result<Command, Error> {
-        let file = self.file.as_ref().map(|(end, text)| folder.file(end, text));
+    fn load(&self, more: &[&str]) -> Result<Command, Error> {
+        let file = self.file.as_ref().map(|(end, text)| file(end, text));
         let file = file.map(|file| [OsString::from("--config.file"), file.into_os_string()]);
         let arguments = self.arguments.iter().cloned().map(OsString::from_vec);
         let program = OsString::from("vram-exporter");
@@ -72,19 +72,14 @@ impl Given {
     }
 }
 
-/// Where the files of one trial lie.
-struct Folder(tempfile::TempDir);
+/// Where the files of the trials lie; made once, written anew each time.
+static FOLDER: LazyLock<tempfile::TempDir> =
+    LazyLock::new(|| tempfile::tempdir().expect("there is room for a small file"));
 
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("there is room for a small file"))
-    }
-
-    fn file(&self, end: &str, text: &[u8]) -> PathBuf {
-        let path = self.0.path().join(format!("config.{end}"));
-        std::fs::write(&path, text).expect("there is room for a small file");
-        path
-    }
+fn file(end: &str, text: &[u8]) -> PathBuf {
+    let path = FOLDER.path().join(format!("config-{}.{end}", std::process::id()));
+    std::fs::write(&path, text).expect("there is room for a small file");
+    path
 }
 
 /// Every problem is said on one line, of bounded length, in words.
@@ -119,16 +114,16 @@ fn assert_told(error: &Error) {
 }
 
 /// What is good is within its bounds, and reads back the same from what `--print-config` prints.
-fn assert_right(command: Command, given: &Given, folder: &Folder) {
+fn assert_right(command: Command, given: &Given) {
     let (Command::Run(config) | Command::Once(config)) = command else { return };
     assert_bounded(&config);
-    let printed = given.load(folder, &["--print-config"]);
+    let printed = given.load(&["--print-config"]);
     // Two actions exclude each other.
     let Ok(Command::PrintConfig(text)) = printed else {
         assert!(given.arguments.iter().any(|argument| argument.starts_with(b"--once")), "{printed:?}");
         return;
     };
-    let again = Given { file: Some(("toml", text.clone().into_bytes())), ..Given::default() }.load(folder, &[]);
+    let again = Given { file: Some(("toml", text.clone().into_bytes())), ..Given::default() }.load(&[]);
     match again {
         Ok(Command::Run(again)) => assert_eq!(Config { demo: config.demo.clone(), ..again }, config, "{text}"),
         other => panic!("what is printed is not read back: {other:?}\n{text}"),
@@ -144,6 +139,11 @@ fn assert_bounded(config: &Config) {
     let within = |value: Duration, least: u64, most: u64| {
         assert!((Duration::from_millis(least)..=Duration::from_secs(most)).contains(&value), "{value:?}");
     };
+    let counts = [web.max_requests, web.max_connections, process.series_limit];
+    assert!(counts.iter().all(|count| (1..=65_536).contains(count)), "{counts:?}");
+    within(web.read_timeout, 100, 600);
+    within(web.write_timeout, 100, 600);
+    within(web.idle_timeout, 100, 86_400);
     within(nvml.call_timeout, 10, 60);
     assert!((1.0..=1000.0).contains(&memory.rate) && (0.1..=memory.rate).contains(&memory.idle_rate), "{memory:?}");
     within(memory.peak_window, 1_000, 3_600);
@@ -151,7 +151,6 @@ fn assert_bounded(config: &Config) {
     assert!(memory.stale_after.as_secs_f64() * memory.idle_rate >= 2.0 - 1e-6, "{memory:?}");
     within(process.interval, 100, 60);
     within(process.linger, 0, 86_400);
-    assert!((1..=65_536).contains(&process.series_limit));
     within(telemetry.interval, 100, 3_600);
     within(telemetry.slow_interval, 100, 3_600);
     assert!(telemetry.slow_interval >= telemetry.interval);

@@ -4,18 +4,15 @@
 
 mod reader;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use self::reader::{Series, read};
+use self::reader::{Family, Labels, read};
 use super::label::LONGEST;
 use super::{Metrics, Settings, families};
 use crate::faults::Faults;
 use crate::snapshot::trials::{Names, publish};
 use crate::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
-
-type Labels = BTreeMap<String, String>;
 
 /// One registry for all trials, and one trial at a time: it holds a single machine.
 static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
@@ -43,8 +40,8 @@ pub fn exposition(data: &[u8]) -> bool {
     let (snapshot, metrics) = &*machine;
     publish(&mut Names::of(data), snapshot);
     let text = metrics.encode().expect("any names can be written");
-    let series = read(&text);
-    assert_fits_the_table(&series);
+    let shown = read(&text);
+    assert_fits_the_table(&shown);
     if !snapshot.driver.load().up {
         return false;
     }
@@ -52,57 +49,57 @@ pub fn exposition(data: &[u8]) -> bool {
     for part in &processes.gpus {
         let base =
             Labels::from([("gpu".to_owned(), part.gpu.index.to_string()), ("uuid".to_owned(), part.gpu.uuid.clone())]);
-        assert_processes(&series, &base, &part.processes);
-        assert_workloads(&series, &base, &part.workloads);
+        assert_processes(&shown, &base, &part.processes);
+        assert_workloads(&shown, &base, &part.workloads);
     }
     true
 }
 
 /// Names, types, help and labels are those of the table, and no value is longer than a label may be.
-fn assert_fits_the_table(series: &[Series]) {
-    for series in series {
-        let family = families().find(|family| family.name == series.family).expect("no family beside the table");
-        assert_eq!((series.kind.as_str(), series.help.as_str()), (family.kind.word(), &*family.help()));
-        for (name, value) in &series.labels {
-            assert!(family.labels.contains(&name.as_str()) || name == "le", "{}: {name}", series.family);
+fn assert_fits_the_table(shown: &[Family<'_>]) {
+    for shown in shown {
+        let family = families().find(|family| family.name == shown.name).expect("no family beside the table");
+        assert_eq!((shown.kind, shown.help.as_str()), (family.kind.word(), &*family.help()));
+        for (name, value) in shown.series.iter().flatten() {
+            assert!(family.labels.contains(&name.as_str()) || name == "le", "{}: {name}", shown.name);
             assert!(!value.is_empty() && value.chars().count() <= LONGEST && !value.contains('\0'), "{value:?}");
         }
     }
 }
 
 /// Each process stands in the exposition once, under its own names; what else is said of it is said of one that bears them.
-fn assert_processes(series: &[Series], base: &Labels, processes: &[Process]) {
+fn assert_processes(shown: &[Family<'_>], base: &Labels, processes: &[Process]) {
     for process in processes {
         let identity = identity(base, process);
-        let known: Vec<_> = of(series, "gpu_process_info").filter(|labels| contains(labels, &identity)).collect();
+        let known: Vec<_> = of(shown, "gpu_process_info").filter(|labels| contains(labels, &identity)).collect();
         let alike: Vec<Labels> = processes.iter().map(|process| description(base, process)).collect();
-        assert!(known.iter().all(|labels| of_a_gpu(series, labels)), "{known:?}");
+        assert!(known.iter().all(|labels| of_a_gpu(shown, labels)), "{known:?}");
         let described = known.iter().filter(|labels| alike.contains(labels)).count();
         assert!(described >= 1, "{identity:?} among {known:?}");
         let mut typed = identity;
         typed.insert("type".to_owned(), process.kind.label().to_owned());
-        assert_eq!(of(series, "gpu_process_memory_peak_bytes").filter(|labels| **labels == typed).count(), 1);
+        assert_eq!(of(shown, "gpu_process_memory_peak_bytes").filter(|labels| **labels == typed).count(), 1);
     }
 }
 
-fn of_a_gpu(series: &[Series], labels: &Labels) -> bool {
-    of(series, "gpu_up").any(|gpu| gpu.get("gpu") == labels.get("gpu") && gpu.get("uuid") == labels.get("uuid"))
+fn of_a_gpu(shown: &[Family<'_>], labels: &Labels) -> bool {
+    of(shown, "gpu_up").any(|gpu| gpu.get("gpu") == labels.get("gpu") && gpu.get("uuid") == labels.get("uuid"))
 }
 
-fn assert_workloads(series: &[Series], base: &Labels, workloads: &[WorkloadUse]) {
+fn assert_workloads(shown: &[Family<'_>], base: &Labels, workloads: &[WorkloadUse]) {
     for used in workloads {
         let mut labels = base.clone();
         put_mig(&mut labels, used.mig.as_deref());
         put(&mut labels, "workload", Some(&used.workload.name));
         put(&mut labels, "kind", Some(used.workload.kind.label()));
         put_pod(&mut labels, used.workload.pod.as_deref());
-        let shown = of(series, "gpu_workload_memory_peak_bytes").filter(|shown| **shown == labels).count();
+        let shown = of(shown, "gpu_workload_memory_peak_bytes").filter(|shown| **shown == labels).count();
         assert_eq!(shown, 1, "{labels:?}");
     }
 }
 
-fn of<'a>(series: &'a [Series], family: &'a str) -> impl Iterator<Item = &'a Labels> {
-    series.iter().filter(move |series| series.family == family).map(|series| &series.labels)
+fn of<'a>(shown: &'a [Family<'_>], family: &str) -> impl Iterator<Item = &'a Labels> {
+    shown.iter().find(|shown| shown.name == family).into_iter().flat_map(|shown| &shown.series)
 }
 
 fn contains(labels: &Labels, part: &Labels) -> bool {

@@ -26,12 +26,15 @@ static FOLDER: LazyLock<tempfile::TempDir> =
 pub fn web_config(data: &[u8]) -> bool {
     let made = Pieces::of(data).map(|mut pieces| made::file(&mut pieces));
     let text = made.as_deref().unwrap_or(data);
+    // A secret is one where it stands as a hash alone: a key that does not exist may be shown.
+    let secret =
+        (made.is_some() && !data.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())).then_some(SECRET);
     let file = FOLDER.path().join(format!("web-{}.yml", std::process::id()));
     std::fs::write(&file, text).expect("there is room for a small file");
     match Guard::check(&file) {
         Ok(summary) => {
-            assert_one_line(&summary.to_string());
-            summary.notes.iter().for_each(|note| assert_one_line(note));
+            assert_one_line(&summary.to_string(), secret);
+            summary.notes.iter().for_each(|note| assert_one_line(note, secret));
             let guard = Guard::open(Some(&file), Arc::new(Faults::default())).expect("it was good just now");
             assert_eq!(guard.summary(), summary, "another judgement of the same file");
             assert_eq!(guard.headers().len(), summary.headers);
@@ -41,23 +44,23 @@ pub fn web_config(data: &[u8]) -> bool {
             true
         }
         Err(error) => {
-            assert_told(&error, &file);
+            assert_told(&error, &file, secret);
             false
         }
     }
 }
 
-fn assert_told(error: &WebConfigError, file: &Path) {
+fn assert_told(error: &WebConfigError, file: &Path, secret: Option<&str>) {
     let line = error.to_string();
     let why = line.strip_prefix(&format!("{}: ", file.display())).expect("a refusal names the file");
     assert!(why.split_whitespace().count() >= 3, "{line}");
-    assert_one_line(&line);
+    assert_one_line(&line, secret);
 }
 
-fn assert_one_line(line: &str) {
+fn assert_one_line(line: &str, secret: Option<&str>) {
     assert!(!line.is_empty() && line.len() <= LONGEST_LINE, "{} bytes: {line}", line.len());
     assert!(!line.contains(char::is_control), "{line:?}");
-    assert!(!line.contains(SECRET), "a secret is shown: {line}");
+    assert!(secret.is_none_or(|secret| !line.contains(secret)), "a secret is shown: {line}");
 }
 
 /// Reads what a client says of itself. True where it is a name and a password.

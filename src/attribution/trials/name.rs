@@ -88,8 +88,10 @@ pub fn process(data: &[u8]) -> bool {
 fn assert_comes_from_one_place(found: Option<&str>, comm: &[u8], cmdline: &[u8]) {
     let Some(found) = found else {
         let zeroth = arguments(cmdline).first().copied().unwrap_or_default();
+        let zeroth = zeroth.strip_prefix(b"-").unwrap_or(zeroth);
         let word = zeroth.split(|byte| *byte == b' ').find(|word| !word.is_empty()).unwrap_or_default();
-        let tells_nothing = word.contains(&b'\\') || word.iter().all(|byte| b"/-:.".contains(byte));
+        let last = word.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
+        let tells_nothing = word.contains(&b'\\') || matches!(last, None | Some(b"." | b".." | b":"));
         assert!(comm.is_empty() && tells_nothing, "{}", cmdline.escape_ascii());
         return;
     };

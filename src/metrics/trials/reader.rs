@@ -2,36 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One series, with what its family says of itself.
+/// A family: what it says of itself, and the labels of its series.
 #[derive(Debug)]
-pub(super) struct Series {
-    pub(super) family: String,
-    pub(super) kind: String,
+pub(super) struct Family<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: &'a str,
     pub(super) help: String,
-    pub(super) labels: BTreeMap<String, String>,
+    pub(super) series: Vec<Labels>,
 }
 
+/// The labels of one series.
+pub(super) type Labels = BTreeMap<String, String>;
+
 /// Reads an exposition. Panics on whatever is not well-formed, and on a series or a family that stands there twice.
-pub(super) fn read(text: &[u8]) -> Vec<Series> {
+pub(super) fn read(text: &[u8]) -> Vec<Family<'_>> {
     let text = std::str::from_utf8(text).expect("the text is UTF-8");
     assert!(text.ends_with('\n') && !text.contains('\0'), "cut off, or ended early for a scanner in C");
-    let (mut all, mut families, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut all, mut names) = (Vec::new(), BTreeSet::new());
     let mut lines = text[..text.len() - 1].split('\n').peekable();
     while let Some(line) = lines.next() {
-        let (family, help) = headed(line, "# HELP ");
+        let (name, help) = headed(line, "# HELP ");
         let (typed, kind) = headed(lines.next().unwrap_or_default(), "# TYPE ");
-        assert!(family == typed && families.insert(family.to_owned()), "{family} twice, or not of one piece");
-        let mut count = 0;
+        assert!(name == typed && names.insert(name), "{name} twice, or not of one piece");
+        let mut seen = BTreeSet::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
-            let (name, labels) = series(line);
-            let part = name.strip_prefix(family).unwrap_or_else(|| panic!("{name} among {family}"));
-            assert!(part.is_empty() || kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&part), "{name}");
-            assert!(seen.insert((name.to_owned(), labels.clone())), "{line} twice");
-            let (family, kind) = (family.to_owned(), kind.to_owned());
-            all.push(Series { family, kind, help: unescaped(help, ""), labels });
-            count += 1;
+            let (series, labels) = series(line);
+            let part = series.strip_prefix(name).unwrap_or_else(|| panic!("{series} among {name}"));
+            assert!(
+                part.is_empty() || kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&part),
+                "{series}"
+            );
+            assert!(seen.insert((part, labels)), "{line} twice");
         }
-        assert!(count > 0, "{family} has no series");
+        assert!(!seen.is_empty(), "{name} has no series");
+        let series = seen.into_iter().map(|(_, labels)| labels).collect();
+        all.push(Family { name, kind, help: unescaped(help, ""), series });
     }
     all
 }
@@ -41,9 +46,9 @@ fn headed<'a>(line: &'a str, head: &str) -> (&'a str, &'a str) {
     rest.split_once(' ').unwrap_or_else(|| panic!("nothing after the name in {line:?}"))
 }
 
-fn series(line: &str) -> (&str, BTreeMap<String, String>) {
+fn series(line: &str) -> (&str, Labels) {
     let (name, mut rest) = word(line);
-    let mut labels = BTreeMap::new();
+    let mut labels = Labels::new();
     if let Some(mut within) = rest.strip_prefix('{') {
         loop {
             let (label, after) = word(within);
