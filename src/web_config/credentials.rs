@@ -1,6 +1,9 @@
 //! Name and password out of an `Authorization: Basic` header.
 
 use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 /// What a client says of itself. Names are bytes: what is not UTF-8 is nobody's name, and is not mended to be one.
 pub(super) struct Credentials {
@@ -24,36 +27,11 @@ impl Credentials {
     }
 }
 
-/// Base64 of RFC 4648, section 4, with its padding and without anything between.
+/// Base64 of RFC 4648, section 4, with its padding and without anything between. As in Go, bits that fill up the last digit need
+/// not be zero.
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
-    if !encoded.len().is_multiple_of(4) {
-        return None;
-    }
-    let padding = encoded.iter().rev().take(2).take_while(|&&byte| byte == b'=').count();
-    let digits = &encoded[..encoded.len() - padding];
-    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
-    let (mut held, mut bits) = (0_u32, 0_u32);
-    for &digit in digits {
-        held = (held << 6 | sextet(digit)?) & 0xffff;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits & 0xff) as u8);
-        }
-    }
-    Some(bytes)
-}
-
-fn sextet(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    };
-    Some(u32::from(value))
+    const FORM: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&STANDARD, FORM).decode(encoded).ok()
 }
 
 #[cfg(test)]
