@@ -159,7 +159,7 @@ def one_block(child, exporter):
     if exporter:
         exporter.process.send_signal(signal.SIGCONT)
     time.sleep(0.1)
-    child.tell(steps=20, allocations=200)
+    child.tell(steps=20, allocations=1000)
     if exporter:
         exporter.timed_get()
     taken = child.hear()
