@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -167,11 +167,9 @@ impl Server {
         connection: Arc<Connection>,
     ) -> Result<Response<Answer>, Infallible> {
         connection.begin_answer();
-        // Nobody here reads a body. hyper looks for the next request behind it while the answer still waits to leave, and
-        // would write what it says of a bad one into the middle of that: there is no next request.
-        let is_last = !request.body().is_end_stream();
+        let has_body = has_body(&request);
         let mut response = self.respond(request.map(Body::new), &connection).await;
-        if is_last {
+        if has_body {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(|body| Answer::new(body, connection)))
@@ -187,6 +185,9 @@ impl Server {
 
     /// Lets a request pass to the pages, or says why not. Health is told to everybody.
     async fn pass(&self, request: Request, connection: &Connection) -> Response {
+        if has_body(&request) {
+            return text(StatusCode::PAYLOAD_TOO_LARGE, "no request here has a body".to_owned());
+        }
         if !is_health(request.uri().path()) {
             if let Err(refusal) = self.guard.admit(request.headers()).await {
                 return self.refuse(refusal, request.headers());
@@ -247,6 +248,13 @@ impl Server {
     fn report(&self, reason: Reason, why: &'static str) {
         self.faults.report(Source::Http, reason, None, &io::Error::other(why));
     }
+}
+
+/// Whether a request brings a body. Nobody here reads one, so it is refused in few words and is the last of its connection:
+/// hyper looks for the next request behind a body while the answer still waits to leave, and would write what it says of
+/// a bad one into the middle of that; and of an upgrade with a body it drops what is left of the answer.
+fn has_body<B: hyper::body::Body>(request: &hyper::Request<B>) -> bool {
+    !request.body().is_end_stream()
 }
 
 /// Waits until the server begins to end.
