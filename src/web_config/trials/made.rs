@@ -111,16 +111,21 @@ fn users(text: &mut String, pieces: &mut Pieces<'_>) {
 
 fn hash(pieces: &mut Pieces<'_>) -> String {
     let kind = pieces.pick(&["2b", "2a", "2y", "2x", "1", ""]);
-    let cost = if pieces.once_in(2) { pieces.pick(&["10", "04", "12", "18", "4"]).to_owned() } else { pieces.text(3) };
+    let cost = if pieces.once_in(2) { pieces.pick(&["10", "04", "12", "18", "4"]).to_owned() } else { line(pieces, 3) };
     // A salt of 22 characters; one of more bytes may lie across the place where the hash begins.
     let salt = match pieces.below(4) {
         0 => format!("{}\u{e9}{}", "a".repeat(pieces.below(22)), "b".repeat(pieces.below(24))),
-        1 => pieces.text(30),
+        1 => line(pieces, 30),
         _ => "N9qo8uLOickgx2ZMRZoMye".to_owned(),
     };
     let end = if pieces.once_in(8) { &SECRET[1..] } else { SECRET };
     let quote = pieces.pick(&["", "\"", "'"]);
     format!("{quote}${kind}${cost}${salt}{end}{quote}")
+}
+
+/// A text that stays within its line, so that what follows it stays a value.
+fn line(pieces: &mut Pieces<'_>, most: usize) -> String {
+    pieces.text(most).replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }
 
 fn limit(text: &mut String, pieces: &mut Pieces<'_>) {

@@ -7,7 +7,6 @@ mod made;
 /// The same bytes make the same trial as for the exporter, and the same driver runs it.
 #[allow(dead_code, reason = "the exporter's trials use the rest of it")]
 #[path = "../../../src/trials.rs"]
-#[allow(dead_code, reason = "not every kind of choice is needed here")]
 mod pieces;
 
 use std::path::Path;

@@ -8,7 +8,7 @@ pub(super) fn lines(pieces: &mut Pieces<'_>) -> Vec<u8> {
     let mut lines = Vec::new();
     for _ in 0..1 + pieces.below(12) {
         let mut line = line(pieces).into_bytes();
-        if pieces.once_in(32) {
+        if !line.is_empty() && pieces.once_in(32) {
             let at = pieces.below(line.len().min(256));
             line[at] = pieces.byte();
         }
