@@ -61,6 +61,12 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "[[process]]\nmemory = [{kind=\"constant\", value=\"1GiB\", x=1}]\n", "`x`"),
         (GPU.to_owned() + "[[process]]\nutilization = 2\n", "`2` is not a number from 0 to 1"),
         (GPU.to_owned() + "[[process]]\ntype = []\nutilization = 1\n", "process[0].utilization"),
+        (
+            GPU.to_owned() + "[[process]]\nutilization = [{ kind = \"leak\", base = 0, rate = 0.1, for = \"11s\" }]\n",
+            "process[0].utilization: rises above 1",
+        ),
+        (GPU.to_owned() + "power = -1\n", "gpu[0].power"),
+        (GPU.to_owned() + "temperature = nan\n", "gpu[0].temperature"),
         (GPU.to_owned() + "[[process]]\nend = \"0s\"\n", "process[0].end"),
         (GPU.to_owned() + "[[process]]\nrepeat = \"9s\"\n", "process[0].repeat"),
         (GPU.to_owned() + "[[process]]\npid = 5\n[[process]]\npid = 5\n", "pid 5"),

@@ -88,6 +88,9 @@ pub(super) fn add(
         Some(curves::Curve::Unknown) => return refuse(".utilization", "cannot be unknown; leave it out"),
         Some(curves::Curve::Phases(phases)) => curve(phases, entry.utilization_cycle, false, ".utilization")?,
     };
+    if utilization.bound() > 1.0 {
+        return refuse(".utilization", "rises above 1; give it a `limit`");
+    }
     let lists = lists(entry);
     if lists.is_empty() && entry.utilization.is_some() {
         return refuse(".utilization", "memory that no process owns does no work");
