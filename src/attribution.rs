@@ -25,7 +25,7 @@ use std::sync::Arc;
 use boot::Boot;
 use directory::{Directory, ReadError};
 use known::Known;
-use reader::{Ask, CGROUP_LIMIT, Hung, Readers, Reading, Straggler};
+use reader::{Ask, CGROUP_LIMIT, Glimpse, Hung, Readers, Reading, Straggler};
 use record::Stat;
 use users::Users;
 
@@ -82,6 +82,8 @@ pub struct Attribution {
     known: HashMap<u32, Known>,
     /// Pids whose process hangs before its start could be read.
     wedged: HashMap<u32, Straggler>,
+    /// Whether it was told that so many reads hang that arguments are left out.
+    told_exhausted: bool,
     nobody: Arc<Owner>,
 }
 
@@ -101,6 +103,7 @@ impl Attribution {
             readers,
             known: HashMap::new(),
             wedged: HashMap::new(),
+            told_exhausted: false,
             nobody: Arc::default(),
         }
     }
@@ -111,70 +114,91 @@ impl Attribution {
     }
 
     /// Who has each of these pids now, in their order. Cheap for processes that are known already; new ones are read
-    /// together, and one whose files hang is waited for a moment, once, and shown by what could be read of it. Never
-    /// waits for a name service.
+    /// together, and waited for until a pass (up to [`Attribution::sweep`]) has waited its share. Who was not read by then
+    /// is shown by what the kernel tells at once: that he is there, since when, and the kernel's name of him. Never waits
+    /// for a name service.
     pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
         let asks = self.asks(pids);
         if !asks.is_empty() {
             self.read(asks);
         }
+        self.tell_exhaustion();
         pids.iter().map(|&pid| self.identity(pid)).collect()
     }
 
-    /// What has to be read: who is new, whose place is not known yet, and who hung and has come back.
+    /// What has to be read: who is new or was not read yet, whose place is not known yet, and who hung and has come back.
     fn asks(&mut self, pids: &[u32]) -> Vec<Ask> {
         self.wedged.retain(|_, reader| !reader.is_back());
-        let (mut asks, mut asked) = (Vec::new(), HashSet::new());
+        let exhausted = self.readers.are_exhausted();
+        let (mut asks, mut looked_at) = (Vec::new(), HashSet::new());
         let mut held = self.known.values().filter(|known| known.directory.is_held()).count();
-        for &pid in pids {
-            match self.recall(pid) {
+        for &pid in pids.iter().filter(|&&pid| looked_at.insert(pid)) {
+            let (held_already, cmdline) = match self.recall(pid) {
                 Ok(true) => match self.known.get(&pid) {
-                    Some(known) if known.is_complete() => {}
-                    _ if asked.insert(pid) => asks.push(Ask { pid, hold: false }),
-                    _ => {}
+                    Some(known) if known.is_complete(exhausted) => continue,
+                    Some(known) => (known.directory.is_held(), !known.read),
+                    None => (false, true),
                 },
-                Ok(false) if self.wedged.contains_key(&pid) || !asked.insert(pid) => {}
-                Ok(false) => {
-                    asks.push(Ask { pid, hold: held < HELD });
-                    held += 1;
+                Ok(false) if self.wedged.contains_key(&pid) => continue,
+                Ok(false) => (false, true),
+                Err(error) => {
+                    self.complain(&error);
+                    continue;
                 }
-                Err(error) => self.complain(&error),
-            }
+            };
+            let hold = !held_already && held < HELD;
+            held += usize::from(hold);
+            asks.push(Ask { pid, hold, cmdline });
         }
         asks
     }
 
     fn read(&mut self, asks: Vec<Ask>) {
+        let mut unread: HashSet<u32> = asks.iter().map(|ask| ask.pid).collect();
         let round = self.readers.read(asks);
         if let Some(error) = &round.refused {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, error);
         }
+        if round.died {
+            let error = std::io::Error::other("the thread that reads the files of processes ended by a panic");
+            self.faults.report(Source::Attribution, Reason::Died, None, &error);
+        }
         for (pid, answer) in round.answers {
+            unread.remove(&pid);
             match answer {
                 Ok(reading) => self.take(pid, reading),
                 Err(error) => self.complain(&error),
             }
         }
         if let Some(hung) = round.hung {
+            unread.remove(&hung.pid);
             self.take_hung(hung);
+        }
+        // Nobody's memory is shown as that of who had his pid before, only because he was not read.
+        for pid in unread {
+            if !self.known.contains_key(&pid) {
+                self.glance(pid, None);
+            }
         }
     }
 
     fn take(&mut self, pid: u32, reading: Reading) {
-        let known = self.known.remove(&pid).filter(|known| known.start == reading.stat.start);
-        let known = match known {
+        let Reading { directory, stat, uid, cgroup, cmdline } = reading;
+        let earlier = self.known.remove(&pid).filter(|known| known.start == stat.start);
+        let cgroup = self.part(cgroup);
+        let known = match earlier {
             // All but its place was read before.
-            Some(known) if known.straggler.is_none() => {
-                let cgroup = self.part(reading.cgroup);
+            Some(known) if known.read => {
                 let home = cgroup.and_then(|cgroup| self.home(&cgroup, known.ended));
                 known.placed_at(home)
             }
             earlier => {
-                let Reading { directory, stat, uid, cgroup, cmdline } = reading;
-                let (uid, cgroup) = (self.part(uid), self.part(cgroup));
-                let cmdline = self.part(cmdline).unwrap_or_default();
-                let directory = earlier.map_or(directory, |earlier| earlier.directory);
-                self.resolve(directory, &stat, uid, cgroup, &cmdline)
+                let (uid, read) = (self.part(uid), cmdline.is_some());
+                let cmdline = cmdline.and_then(|cmdline| self.part(cmdline)).unwrap_or_default();
+                let held = earlier.map(|earlier| earlier.directory).filter(Directory::is_held);
+                let mut known = self.resolve(held.unwrap_or(directory), &stat, uid, cgroup, &cmdline);
+                known.read = read;
+                known
             }
         };
         self.known.insert(pid, known);
@@ -182,33 +206,51 @@ impl Attribution {
 
     /// A process is shown by what was read of it before it hung. It is read again when the read that hangs has come back.
     fn take_hung(&mut self, Hung { pid, glimpse, reader }: Hung) {
-        let error = Stalled { pid, exhausted: self.readers.are_exhausted() };
-        self.faults.report(Source::Attribution, Reason::Stalled, None, &error);
-        if let Some(known) = self.known.get_mut(&pid) {
-            known.straggler = Some(reader);
-            return;
+        self.faults.report(Source::Attribution, Reason::Stalled, None, &Stalled { pid });
+        if !self.known.contains_key(&pid) {
+            self.glance(pid, glimpse);
         }
-        let hold = self.known.values().filter(|known| known.directory.is_held()).count() < HELD;
-        let found = glimpse.and_then(|glimpse| {
-            let directory = Directory::open(&self.settings.procfs, pid, hold).ok()?;
-            // The file that was read once without hanging; the directory may be another process' by now.
-            (directory.stat().ok()?.start == glimpse.stat.start).then_some((directory, glimpse))
-        });
-        match found {
-            Some((directory, glimpse)) => {
-                let mut known = self.resolve(directory, &glimpse.stat, glimpse.uid, glimpse.cgroup, &[]);
-                known.straggler = Some(reader);
-                self.known.insert(pid, known);
-            }
+        match self.known.get_mut(&pid) {
+            Some(known) => known.straggler = Some(reader),
             None => {
                 self.wedged.insert(pid, reader);
             }
         }
     }
 
+    /// Takes what can be known of a process without waiting for it: its `stat`, which the kernel composes without a lock
+    /// that the process may be wedged with; and what was seen of the same process before.
+    fn glance(&mut self, pid: u32, glimpse: Option<Glimpse>) {
+        let directory = Directory::open(&self.settings.procfs, pid, false);
+        match directory.and_then(|directory| Ok((directory.stat()?, directory))) {
+            Ok((stat, directory)) => {
+                let seen = glimpse.filter(|glimpse| glimpse.stat.start == stat.start);
+                let (uid, cgroup) = seen.map_or((None, None), |glimpse| (glimpse.uid, glimpse.cgroup));
+                let known = self.resolve(directory, &stat, uid, cgroup, &[]);
+                self.known.insert(pid, known);
+            }
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// Says once when it begins, and once when it ends.
+    fn tell_exhaustion(&mut self) {
+        let exhausted = self.readers.are_exhausted();
+        match (std::mem::replace(&mut self.told_exhausted, exhausted), exhausted) {
+            (false, true) => tracing::error!(
+                "so many processes hang when their files in /proc are read that new ones are shown without their arguments"
+            ),
+            (true, false) => tracing::info!("processes are read whole again"),
+            _ => {}
+        }
+    }
+
     fn identity(&mut self, pid: u32) -> Identity {
         let Some(known) = self.known.get_mut(&pid) else { return self.unseen() };
         known.wanted = true;
+        if !known.sighted {
+            return self.unseen();
+        }
         // The names may have come, or changed, since the process was resolved.
         let user = known.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
         known.name(user, &self.snapshot);
@@ -224,16 +266,21 @@ impl Attribution {
         sees_host_processes(&self.settings.procfs)
     }
 
-    /// Forgets the pids that were not identified since the last sweep. To be called after a pass over all GPUs.
+    /// Forgets the pids that were not identified since the last sweep, but for those that hang: read again, they would
+    /// hang again. To be called after a pass over all GPUs; the next one may wait again.
     pub fn sweep(&mut self) {
-        self.known.retain(|_, known| std::mem::take(&mut known.wanted));
+        self.known.retain(|_, known| std::mem::take(&mut known.wanted) || known.hangs());
+        self.readers.begin_pass();
     }
 
-    /// Whether it is known who has the pid. Another one who had it is forgotten.
+    /// Whether it is known who has the pid. Another one who had it is forgotten. One that hangs is kept where the look
+    /// itself fails, and not shown.
     fn recall(&mut self, pid: u32) -> Result<bool, ReadError> {
         let Some(known) = self.known.get_mut(&pid) else { return Ok(false) };
         let still = known.directory.is_still(known.start);
-        if !matches!(still, Ok(true)) {
+        known.sighted = matches!(still, Ok(true));
+        let keep = known.sighted || still.is_err() && known.hangs();
+        if !keep {
             self.known.remove(&pid);
         }
         still
@@ -294,14 +341,9 @@ impl Attribution {
 
 /// A read of a process' files has not come back.
 #[derive(Debug, thiserror::Error)]
-#[error("reading /proc/{pid} does not come back: the process is shown without what could not be read{}", also(*exhausted))]
+#[error("reading /proc/{pid} does not come back: the process is shown without what could not be read")]
 struct Stalled {
     pid: u32,
-    exhausted: bool,
-}
-
-fn also(exhausted: bool) -> &'static str {
-    if exhausted { "; so many hang that new processes are not read until one comes back" } else { "" }
 }
 
 /// Whether the exporter is in the machine's own pid namespace. In another one it sees the processes of that one only, and

@@ -169,7 +169,9 @@ impl Source {
             Self::Memory => (NVML, &[Reason::Implausible]),
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
-            Self::Attribution => (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight, Reason::Stalled]),
+            Self::Attribution => {
+                (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight, Reason::Stalled, Reason::Died])
+            }
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),

@@ -3,8 +3,9 @@
 //! Invariant: a held directory stays bound to its process. When the process is gone every look into it fails, whoever
 //! bears the pid by then; so a held directory that answers needs no comparison of start times.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use procfs::ProcError;
@@ -126,7 +127,10 @@ impl Directory {
             Some(process) => process.open_relative(name).map_err(|error| read_error(&self.path.join(name), error)),
             None => {
                 let path = self.path.join(name);
-                File::open(&path).map_err(|source| ReadError::Io { path, source })
+                // In a folder that only looks like `/proc`, a pipe is no reason to wait.
+                let mut options = OpenOptions::new();
+                options.read(true).custom_flags(nix::libc::O_NONBLOCK);
+                options.open(&path).map_err(|source| ReadError::Io { path, source })
             }
         }
     }

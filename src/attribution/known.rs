@@ -16,32 +16,53 @@ pub(super) struct Known {
     pub(super) directory: Directory,
     pub(super) start: u64,
     pub(super) owner: Arc<Owner>,
+    /// Whether all its files were read, of which one may still not tell where the process lives.
+    pub(super) read: bool,
     /// Whether it is known where the process lives; until then it is asked at each look.
     placed: bool,
     /// The reader that hangs on it; until it comes back, what could be read before stands.
     pub(super) straggler: Option<Straggler>,
     /// Whether it had ended already when it was resolved.
     pub(super) ended: bool,
+    /// Whether it was there at the last look.
+    pub(super) sighted: bool,
     /// Identified since the last sweep.
     pub(super) wanted: bool,
 }
 
 impl Known {
+    /// A process that is there and was not read whole yet.
     pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, placed: bool) -> Self {
         let (start, ended) = (stat.start, stat.ended);
-        Self { directory, start, owner: Arc::new(owner), placed, straggler: None, ended, wanted: true }
+        Self {
+            directory,
+            start,
+            owner: Arc::new(owner),
+            read: false,
+            placed,
+            straggler: None,
+            ended,
+            sighted: true,
+            wanted: true,
+        }
     }
 
-    /// Whether there is nothing to be read, or nothing that can be read now.
-    pub(super) fn is_complete(&self) -> bool {
+    /// Whether there is nothing to be read, or nothing that can be read now. `exhausted`: arguments are not read.
+    pub(super) fn is_complete(&self, exhausted: bool) -> bool {
         match &self.straggler {
-            Some(reader) => !reader.is_back(),
-            None => self.placed,
+            Some(_) => self.hangs(),
+            None => self.placed && (self.read || exhausted),
         }
+    }
+
+    /// Whether a read of it hangs, or did until a short while ago.
+    pub(super) fn hangs(&self) -> bool {
+        self.straggler.as_ref().is_some_and(|reader| !reader.is_back())
     }
 
     /// The same, in its place where that is known by now.
     pub(super) fn placed_at(mut self, home: Option<Home>) -> Self {
+        self.straggler = None;
         if let Some(home) = home {
             self.placed = true;
             self.owner = Arc::new(Owner { home, ..(*self.owner).clone() });

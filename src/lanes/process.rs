@@ -250,10 +250,11 @@ impl ProcessLane {
             return Taken::PidReused;
         }
         let gone = roster.gone_since(&listing.entries, &listing.earlier);
-        let passed_on: Vec<u32> = gone
-            .into_iter()
-            .filter(|entry| roster.passed_on(entry, &attribution.identify(entry.pid)))
-            .map(|entry| entry.pid)
+        let gone: Vec<_> = gone.into_iter().collect();
+        let now_there = attribution.identify_all(&gone.iter().map(|entry| entry.pid).collect::<Vec<_>>());
+        let passed_on: Vec<u32> = std::iter::zip(gone, &now_there)
+            .filter(|(entry, identity)| roster.passed_on(entry, identity))
+            .map(|(entry, _)| entry.pid)
             .collect();
         if !passed_on.is_empty() {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use super::harness::Machine;
 
@@ -23,12 +24,26 @@ impl ByHand {
     }
 
     pub(crate) fn add(&self, pid: u32, comm: &str, script: &str) {
-        let dir = self.folder.join(pid.to_string());
+        self.begin(pid, pid, (comm, script), "train.service");
+    }
+
+    /// Adds a process at once, as the kernel does, with its start in clock ticks.
+    pub(crate) fn begin(&self, pid: u32, start: u32, (comm, script): (&str, &str), unit: &str) {
+        let dir = self.folder.join(format!("{pid}.new"));
         fs::create_dir(&dir).unwrap();
-        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 4096 1 0\n");
+        let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 4096 1 0\n");
         fs::write(dir.join("stat"), stat).unwrap();
         fs::write(dir.join("status"), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
-        fs::write(dir.join("cgroup"), "0::/system.slice/train.service\n").unwrap();
+        fs::write(dir.join("cgroup"), format!("0::/system.slice/{unit}\n")).unwrap();
         fs::write(dir.join("cmdline"), format!("{comm}\0{script}\0")).unwrap();
+        fs::rename(dir, self.folder.join(pid.to_string())).unwrap();
+    }
+
+    /// Makes a file of a process hang: a pipe that nobody writes to makes whoever opens it wait, as a process does that is
+    /// wedged with its memory locked.
+    pub(crate) fn wedge(&self, pid: u32, file: &str) {
+        let path = self.folder.join(format!("{pid}/{file}"));
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     }
 }

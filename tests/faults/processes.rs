@@ -85,19 +85,109 @@ fn the_exporter_ends_although_files_of_processes_hang() {
     let by_hand = ByHand::beside(&machine);
     for pid in 42..=48 {
         by_hand.add(pid, "python3", "/work/train.py");
-        let stat = by_hand.folder.join(format!("{pid}/stat"));
-        fs::remove_file(&stat).unwrap();
-        assert!(Command::new("mkfifo").arg(&stat).status().unwrap().success());
+        by_hand.wedge(pid, "stat");
     }
     let exporter = machine.export(&[&by_hand.flag()]);
-    // Four are left behind; the others stay without names, and all have the memory that the driver tells.
-    let shown = exporter.scrape_until("four that hang", |s| faults(s, "attribution", "stalled") == 4.0);
+    // Five are left behind; the others stay without names, and all have the memory that the driver tells.
+    let shown = exporter.scrape_until("five that hang", |s| faults(s, "attribution", "stalled") == 5.0);
     let goal = rounds(&shown, "process") + 5.0;
     let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
-    assert_eq!(faults(&later, "attribution", "stalled"), 4.0);
+    assert_eq!(faults(&later, "attribution", "stalled"), 5.0);
     assert_eq!((42..=48).filter(|pid| used(&later, &pid.to_string()).is_some()).count(), 7);
     assert_eq!((42..=48).find_map(|pid| name(&later, &pid.to_string())), None);
     assert!(exporter.terminate().success());
+}
+
+/// Processes on the first GPU beside the one on the second.
+fn also(pids: impl IntoIterator<Item = u32>) -> String {
+    pids.into_iter().map(|pid| format!("[[process]]\npid = {pid}\ngpu = 0\nmemory = \"1GiB\"\n")).collect()
+}
+
+fn stalled(scrape: &Scrape) -> f64 {
+    faults(scrape, "attribution", "stalled")
+}
+
+#[test]
+fn while_many_hang_a_new_process_has_user_and_place_and_none_is_taken_for_who_had_its_pid() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/train.py");
+    for pid in 101..=105 {
+        by_hand.add(pid, "python3", "/work/wedged.py");
+        by_hand.wedge(pid, if pid == 105 { "status" } else { "cmdline" });
+    }
+    by_hand.begin(77, 77, ("server", "/work/new.py"), "new.service");
+    let exporter = machine.export(&[&by_hand.flag(), "--process.interval=100ms"]);
+    exporter.scrape_until("the process", |s| name(s, "42").as_deref() == Some("train.py"));
+    machine.control(&also(101..=104));
+    exporter.scrape_until("four that hang", |s| stalled(s) == 4.0);
+    // Arguments are left out: all that does not hang is known of who comes now.
+    machine.control(&also((101..=104).chain([77])));
+    let came = exporter.scrape_until("a new process", |s| name(s, "77").is_some() && used(s, "77").is_some());
+    let info = came.all("gpu_process_info").find(|info| info.label("pid") == Some("77")).unwrap();
+    let told = ["process", "unit", "uid"].map(|label| info.label(label));
+    assert_eq!(told, [Some("server"), Some("new.service"), Some("1000")]);
+    machine.control(&also((101..=105).chain([77])));
+    exporter.scrape_until("five that hang", |s| stalled(s) == 5.0);
+    assert_eq!(exporter.log().matches("so many processes hang").count(), 1, "{}", exporter.log());
+    // Another process has the pid, and only that it is there can be known.
+    fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
+    by_hand.begin(42, 99_999, ("python3", "/work/other.py"), "other.service");
+    let of_42 = |s: &Scrape| {
+        let lives = |p: &&super::harness::Series| p.label("pid") == Some("42") && p.label("process").is_some();
+        s.all("gpu_process_memory_used_bytes").filter(lives).map(|p| p.label("process").unwrap().to_owned()).collect()
+    };
+    exporter.scrape_until("who is there is shown", |s| {
+        let names: Vec<String> = of_42(s);
+        names == ["python3"]
+    });
+    let trains =
+        |s: &Scrape| s.value("gpu_workload_memory_used_bytes", &[("gpu", "1"), ("workload", "unit:train.service")]);
+    let begin = std::time::Instant::now();
+    // Longer than it takes to call a process out of sight.
+    let later = exporter.scrape_until("some seconds", |s| {
+        let names: Vec<String> = of_42(s);
+        assert_eq!(names, ["python3"]);
+        assert!(trains(s).is_none_or(|used| used == 0.0), "{:?}", trains(s));
+        begin.elapsed().as_secs() >= 4
+    });
+    assert_eq!(stalled(&later), 5.0);
+    for gpu in ["0", "1"] {
+        assert_eq!(later.value("vram_exporter_processes_out_of_sight", &[("gpu", gpu)]), Some(0.0));
+    }
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn one_process_that_hangs_is_read_once_however_often_it_leaves_the_list() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    for pid in [42, 43] {
+        by_hand.add(pid, "python3", "/work/train.py");
+        by_hand.wedge(pid, "cmdline");
+    }
+    let exporter = machine.export(&[&by_hand.flag(), "--process.interval=100ms"]);
+    machine.control(&also([43]));
+    exporter.scrape_until("both", |s| stalled(s) == 2.0);
+    let refused = format!("[[fault]]\n{LIST}\ngpu = 1\nkind = \"error\"\ncode = \"TIMEOUT\"\n");
+    let some_lists = |s: &Scrape| {
+        let goal = rounds(s, "process") + 5.0;
+        exporter.scrape_until("some lists", |s| rounds(s, "process") >= goal)
+    };
+    for _ in 0..3 {
+        // One list is refused, and from the other the process is gone.
+        let refusals = faults(&exporter.scrape(), "process", "timeout");
+        machine.control(&refused);
+        let without = exporter.scrape_until("neither", |s| {
+            faults(s, "process", "timeout") > refusals
+                && s.all("gpu_process_memory_used_bytes").all(|p| p.label("pid") != Some("43"))
+        });
+        some_lists(&without);
+        machine.control(&also([43]));
+        let with = exporter.scrape_until("both again", |s| used(s, "42").is_some() && used(s, "43").is_some());
+        assert_eq!(stalled(&some_lists(&with)), 2.0);
+    }
+    assert!(!exporter.log().contains("control.toml"), "{}", exporter.log());
 }
 
 #[test]

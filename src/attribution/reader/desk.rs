@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::{Ask, Glimpse, ReadError, Reading};
 
+/// Before a process is said to hang, its reader gets so much more: all threads may have stood still together.
+const GRACE: Duration = Duration::from_millis(20);
+
 /// The answers of a round, by pid.
 pub(super) type Answers = Vec<(u32, Result<Reading, ReadError>)>;
 
@@ -36,6 +39,8 @@ struct UnderWay {
     pid: u32,
     since: Instant,
     glimpse: Option<Glimpse>,
+    /// Its round is over: nobody takes the answer, which may be of another process by the next round.
+    late: bool,
 }
 
 impl Desk {
@@ -44,16 +49,22 @@ impl Desk {
     pub(super) fn ask(
         &self,
         asks: Vec<Ask>,
-        deadline: Instant,
+        mut deadline: Instant,
         hangs: Duration,
     ) -> (Answers, Option<(u32, Option<Glimpse>)>) {
         let mut state = self.state();
+        let mut graced = false;
         state.asks.extend(asks);
         self.asked.notify_one();
         while !state.ended && (state.under_way.is_some() || !state.asks.is_empty()) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break;
+                let hanging = state.under_way.as_ref().is_some_and(|under_way| under_way.since.elapsed() >= hangs);
+                if graced || !hanging {
+                    break;
+                }
+                (graced, deadline) = (true, Instant::now() + GRACE);
+                continue;
             }
             state = self.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -61,6 +72,9 @@ impl Desk {
         state.asks.clear();
         let hung = state.under_way.take_if(|under_way| under_way.since.elapsed() >= hangs);
         state.closed |= hung.is_some();
+        if let Some(under_way) = &mut state.under_way {
+            under_way.late = true;
+        }
         (std::mem::take(&mut state.answers), hung.map(|hung| (hung.pid, hung.glimpse)))
     }
 
@@ -69,7 +83,7 @@ impl Desk {
         let mut state = self.state();
         while !state.closed {
             if let Some(ask) = state.asks.pop_front() {
-                state.under_way = Some(UnderWay { pid: ask.pid, since: Instant::now(), glimpse: None });
+                state.under_way = Some(UnderWay { pid: ask.pid, since: Instant::now(), glimpse: None, late: false });
                 return Some(ask);
             }
             state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -87,8 +101,8 @@ impl Desk {
     /// Answers the question that is under way.
     pub(super) fn answer(&self, pid: u32, answer: Result<Reading, ReadError>) {
         let mut state = self.state();
-        state.under_way = None;
-        if !state.closed {
+        let late = state.under_way.take().is_some_and(|under_way| under_way.late);
+        if !state.closed && !late {
             state.answers.push((pid, answer));
         }
         if state.asks.is_empty() {
@@ -119,5 +133,29 @@ impl Drop for End<'_> {
         let mut state = self.0.state();
         (state.ended, state.under_way) = (true, None);
         self.0.answered.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_after_its_round_is_nobodys() {
+        let gone = || Err(ReadError::gone("/nonexistent".into()));
+        let desk = Desk::default();
+        let take = |pid| {
+            desk.state().asks.push_back(Ask { pid, hold: false, cmdline: true });
+            assert_eq!(desk.next().map(|ask| ask.pid), Some(pid));
+        };
+        let round = || desk.ask(Vec::new(), Instant::now(), Duration::from_secs(60));
+        take(1);
+        let (answers, hung) = round();
+        assert!(answers.is_empty() && hung.is_none());
+        desk.answer(1, gone());
+        assert!(round().0.is_empty());
+        take(2);
+        desk.answer(2, gone());
+        assert_eq!(round().0.len(), 1);
     }
 }
