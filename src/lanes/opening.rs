@@ -97,6 +97,11 @@ impl Closing {
         self.closer.is_finished()
     }
 
+    /// The thread that closes, to be left alone.
+    pub(super) fn into_thread(self) -> JoinHandle<()> {
+        self.closer
+    }
+
     pub(super) fn is_slow(&self) -> bool {
         self.since.elapsed() > SLOW
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::memory::{Link, MemoryLane};
 use super::opening::{Closing, Opening, Progress, SLOW};
@@ -26,6 +26,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const LOST_BACK_OFF: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
 /// Between the end of a thread by a panic and its next start: doubled from the first to the last.
 const REVIVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The farthest time that is named.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How old a session is when it has asked every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
 /// How often the supervisor looks while threads are about to end.
@@ -93,21 +95,27 @@ struct Supervisor {
     lost_back_off: Duration,
     /// Since when a GPU is lost.
     lost_since: Option<Instant>,
-    /// When a lane that died is started again, and how long after the next time.
-    revive_at: Instant,
-    revival: Duration,
+    /// By lane.
+    revivals: [Revival; Lane::ALL.len()],
     /// Threads that were superseded and have not come back.
     stuck: Vec<JoinHandle<()>>,
     /// What every session holds on to: sessions that nobody looks after end.
     keeper: Arc<()>,
 }
 
+/// When a lane that died is started again, and how long after its next death.
+#[derive(Clone, Copy)]
+struct Revival {
+    at: Instant,
+    pause: Duration,
+}
+
 /// Where the supervisor stands.
 enum Phase {
     /// No driver; it is tried again at this time.
     Closed(Instant),
-    /// No driver, because it was let go of.
-    Away,
+    /// No driver, because it was let go of; so many threads still held it when that was said.
+    Away { stuck: usize },
     /// The driver is being opened.
     Opening(Opening),
     /// The lanes run.
@@ -116,6 +124,30 @@ enum Phase {
     Ending { session: Arc<Session>, workers: Vec<Worker>, retry_at: Instant },
     /// The driver is being closed.
     Closing { closing: Closing, retry_at: Instant },
+}
+
+impl Revival {
+    /// The lane died. One that lived for long since its last start begins anew.
+    fn postpone(&mut self) {
+        if self.at.elapsed() > REVIVAL.1 {
+            self.pause = REVIVAL.0;
+        }
+        self.at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(REVIVAL.1);
+    }
+}
+
+impl Phase {
+    /// Whether the lane has nothing to do, so that its silence says nothing. The telemetry is read on the process lane's
+    /// thread.
+    fn is_idle(&self, lane: Lane) -> bool {
+        let thread = if lane == Lane::Telemetry { Lane::Process } else { lane };
+        match self {
+            Self::Open { .. } => false,
+            Self::Ending { workers, .. } => !workers.iter().any(|worker| worker.lane == thread),
+            Self::Closed(_) | Self::Away { .. } | Self::Opening(_) | Self::Closing { .. } => true,
+        }
+    }
 }
 
 impl Supervisor {
@@ -138,8 +170,7 @@ impl Supervisor {
             back_off: BACK_OFF.0,
             lost_back_off: LOST_BACK_OFF.0,
             lost_since: None,
-            revive_at: Instant::now(),
-            revival: REVIVAL.0,
+            revivals: [Revival { at: Instant::now(), pause: REVIVAL.0 }; Lane::ALL.len()],
             stuck: Vec::new(),
             keeper: Arc::new(()),
         }
@@ -151,14 +182,14 @@ impl Supervisor {
             let before = std::mem::discriminant(&phase);
             phase = self.turn(phase);
             self.stuck.retain(|thread| !thread.is_finished());
-            if !matches!(phase, Phase::Open { .. }) {
-                let now = Instant::now();
-                Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));
+            let now = Instant::now();
+            for &lane in Lane::ALL.iter().filter(|&&lane| phase.is_idle(lane)) {
+                self.snapshot.vitals.beat(lane, now);
             }
             if std::mem::discriminant(&phase) == before {
                 thread::park_timeout(match phase {
                     Phase::Closed(at) => at.saturating_duration_since(Instant::now()).min(ROUND),
-                    Phase::Open { .. } | Phase::Opening(_) | Phase::Away => ROUND,
+                    Phase::Open { .. } | Phase::Opening(_) | Phase::Away { .. } => ROUND,
                     Phase::Ending { .. } | Phase::Closing { .. } => SHORT,
                 });
             }
@@ -173,12 +204,16 @@ impl Supervisor {
                 None if Instant::now() < at => phase,
                 None => self.open(),
             },
-            Phase::Away if self.orders.away(Instant::now()).is_some() => phase,
-            Phase::Away => {
-                tracing::info!("the driver is taken up again");
-                self.back_off = BACK_OFF.0;
-                Phase::Closed(Instant::now())
-            }
+            Phase::Away { stuck } => match self.orders.away(Instant::now()) {
+                Some(_) if stuck == self.stuck.len() => phase,
+                // What still holds the driver is said as it is now.
+                Some(left) => self.leave_alone(left),
+                None => {
+                    tracing::info!("the driver is taken up again");
+                    self.back_off = BACK_OFF.0;
+                    Phase::Closed(Instant::now())
+                }
+            },
             Phase::Opening(opening) => match opening.progress() {
                 Progress::UnderWay(opening) => Phase::Opening(opening),
                 Progress::Slow(opening) => {
@@ -209,6 +244,7 @@ impl Supervisor {
             Phase::Closing { closing, retry_at } if closing.is_done() => Phase::Closed(retry_at),
             Phase::Closing { closing, retry_at } if closing.is_slow() => {
                 self.tell_slow("closing the driver");
+                self.stuck.push(closing.into_thread());
                 Phase::Closed(retry_at)
             }
             Phase::Closing { .. } => phase,
@@ -221,10 +257,11 @@ impl Supervisor {
             0 => "",
             _ => "; a driver call that does not return still holds it",
         };
-        let problem = format!("the driver was let go of, as asked, for {} s more at most{held}", left.as_secs() + 1);
+        let until = humantime::format_rfc3339_seconds(SystemTime::now() + left.min(FAR));
+        let problem = format!("the driver was let go of, as asked, until {until} at the latest{held}");
         tracing::info!(problem, "the driver is left alone");
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
-        Phase::Away
+        Phase::Away { stuck: self.stuck.len() }
     }
 
     fn tell_slow(&self, what: &str) {
@@ -288,7 +325,7 @@ impl Supervisor {
         let mut workers = self.watch_over(&session, workers);
         for (lane, duty) in &self.duties {
             let missing = !workers.iter().any(|worker| worker.lane == *lane);
-            if missing && !session.ending() && Instant::now() >= self.revive_at {
+            if missing && !session.ending() && Instant::now() >= self.revivals[*lane as usize].at {
                 workers.extend(self.start(*lane, duty, &session));
             }
         }
@@ -308,7 +345,7 @@ impl Supervisor {
             return Phase::Ending { session, workers, retry_at };
         }
         if since.elapsed() > BACK_OFF.1 {
-            (self.back_off, self.revival) = (BACK_OFF.0, REVIVAL.0);
+            self.back_off = BACK_OFF.0;
         }
         if self.wants_reopening(&session, since) {
             self.lost_since = Some(Instant::now());
@@ -356,8 +393,7 @@ impl Supervisor {
                 Seen::Died => {
                     let error = std::io::Error::other(format!("the {} lane ended by a panic", lane.label()));
                     self.faults.report(source(lane), Reason::Died, None, &error);
-                    self.revive_at = Instant::now() + self.revival;
-                    self.revival = (self.revival * 2).min(REVIVAL.1);
+                    self.revivals[lane as usize].postpone();
                 }
             }
         }
@@ -380,7 +416,7 @@ impl Supervisor {
                     && Closing::begin(session).is_none_or(|closing| in_time(&|| closing.is_done()))
             }
             Phase::Closing { closing, .. } => in_time(&|| closing.is_done()),
-            Phase::Closed(_) | Phase::Away | Phase::Opening(_) => true,
+            Phase::Closed(_) | Phase::Away { .. } | Phase::Opening(_) => true,
         };
         if !closed {
             tracing::warn!("a driver call does not return: its thread is left behind");

@@ -61,11 +61,12 @@ impl Worker {
 
     /// Looks after it. `limit` is how long a driver call may take.
     pub(super) fn look(self, limit: Duration) -> Seen {
-        if let Some(slot) = self.watch.give_up_after(limit) {
-            return Seen::Hangs(slot, self.thread);
-        }
+        // First: a panic inside a driver call leaves the watch as if the call went on.
         if !self.thread.is_finished() {
-            return Seen::Working(self);
+            return match self.watch.give_up_after(limit) {
+                Some(slot) => Seen::Hangs(slot, self.thread),
+                None => Seen::Working(self),
+            };
         }
         match self.thread.join() {
             Ok(()) => Seen::Ended,

@@ -7,15 +7,17 @@ use super::*;
 use crate::attribution;
 use crate::config::{self, Command};
 use crate::lanes::watch::{Superseded, Watch};
+use crate::lanes::worker::Seen;
 use crate::nvml::Library;
 
 /// How long anything may take before it is called missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A real lane whose first threads end by a panic.
+/// A real memory lane whose first threads give a sign of life and end by a panic in a driver call.
 struct Frail {
     lane: Arc<dyn Duty>,
     deaths: AtomicU32,
+    snapshot: Arc<Snapshot>,
 }
 
 impl Duty for Frail {
@@ -25,7 +27,10 @@ impl Duty for Frail {
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let dies = self.deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-        assert!(!dies, "as a test wants it");
+        if dies {
+            self.snapshot.vitals.beat(Lane::Memory, Instant::now());
+            watch.call(0, || panic!("as a test wants it"))?;
+        }
         self.lane.run(session, watch)
     }
 }
@@ -44,7 +49,7 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let settings = Settings::new(&config, Library::At(beside));
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
     let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
-    let memory = Frail { lane: Arc::new(memory), deaths: AtomicU32::new(deaths) };
+    let memory = Frail { lane: Arc::new(memory), deaths: AtomicU32::new(deaths), snapshot: snapshot.clone() };
     let places = attribution::Settings { procfs: PathBuf::from("/nonexistent"), passwd: None, command_line: false };
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
     let process =
@@ -99,19 +104,83 @@ fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
     handle.join().unwrap();
 }
 
-#[test]
-fn lanes_that_nobody_looks_after_end_and_fall_silent() {
-    let (mut supervisor, stage) = supervisor(0);
+/// Opens the driver.
+fn open(supervisor: &mut Supervisor) -> (Arc<Session>, Vec<Worker>) {
     let mut phase = Phase::Closed(Instant::now());
     let begin = Instant::now();
-    let workers = loop {
+    loop {
         phase = match supervisor.turn(phase) {
-            Phase::Open { workers, .. } => break workers,
+            Phase::Open { session, workers, .. } => return (session, workers),
             other => other,
         };
         assert!(begin.elapsed() < PATIENCE, "the driver was not opened");
         thread::sleep(Duration::from_millis(5));
-    };
+    }
+}
+
+#[test]
+fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_session_is() {
+    let (mut supervisor, stage) = supervisor(u32::MAX);
+    let (session, workers) = open(&mut supervisor);
+    let since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    let mut phase = Phase::Open { session, since, workers };
+    let begin = Instant::now();
+    while stage.faults.count(Source::Memory, Reason::Died) < 3 {
+        phase = supervisor.turn(phase);
+        assert!(begin.elapsed() < PATIENCE, "the lane does not die");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pause = |lane: Lane| supervisor.revivals[lane as usize].pause;
+    assert_eq!((pause(Lane::Memory), pause(Lane::Process)), (REVIVAL.0 * 8, REVIVAL.0), "each lane has its own");
+    let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
+    assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
+    // While the session ends nobody beats for who still works.
+    let ending = Phase::Ending { session: session.clone(), workers, retry_at: Instant::now() };
+    assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
+    session.end("the test ends");
+}
+
+#[test]
+fn a_lane_that_lived_for_long_is_started_again_soon() {
+    let mut revival = Revival { at: Instant::now(), pause: REVIVAL.1 };
+    revival.postpone();
+    assert_eq!(revival.pause, REVIVAL.1);
+    revival.at = Instant::now().checked_sub(REVIVAL.1 * 2).unwrap();
+    revival.postpone();
+    assert_eq!(revival.pause, REVIVAL.0 * 2);
+}
+
+#[test]
+fn a_panic_in_a_driver_call_is_no_call_that_hangs() {
+    let (mut supervisor, _stage) = supervisor(u32::MAX);
+    let (session, _) = open(&mut supervisor);
+    let worker = supervisor.start(Lane::Memory, &supervisor.duties[0].1, &session).unwrap();
+    wait_until("the panic", || worker.is_finished());
+    assert!(matches!(worker.look(Duration::ZERO), Seen::Died));
+    session.end("the test ends");
+}
+
+#[test]
+fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
+    let (mut supervisor, stage) = supervisor(0);
+    Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    supervisor.stuck.push(thread::spawn(move || wait.recv().unwrap()));
+    let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
+    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    assert!(held());
+    release.send(()).unwrap();
+    wait_until("the thread ends", || supervisor.stuck[0].is_finished());
+    supervisor.stuck.clear();
+    assert!(matches!(supervisor.turn(phase), Phase::Away { stuck: 0 }));
+    assert!(!held());
+}
+
+#[test]
+fn lanes_that_nobody_looks_after_end_and_fall_silent() {
+    let (mut supervisor, stage) = supervisor(0);
+    let (session, workers) = open(&mut supervisor);
+    drop(session);
     assert_eq!(workers.len(), 2);
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert!(!workers.iter().any(Worker::is_finished));
