@@ -104,6 +104,20 @@ fn the_exporter_ends_while_a_call_hangs() {
 }
 
 #[test]
+fn a_lane_that_waits_long_for_its_next_sample_ends_at_once_and_is_not_said_to_hang() {
+    let machine = Machine::new(GPU);
+    let path = machine.folder.path().join("log");
+    let mut command = machine.command(&["--memory.rate=1", "--web.listen-address=127.0.0.1:0"]);
+    let mut child = command.stderr(std::fs::File::create(&path).unwrap()).spawn().unwrap();
+    let log = || std::fs::read_to_string(&path).unwrap();
+    // The first sample is taken now, the next one in a second.
+    eventually("the driver is open", || log().contains("the driver is open").then_some(()));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(eventually("the end", || child.try_wait().unwrap()).success());
+    assert!(!log().contains("does not return"), "{}", log());
+}
+
+#[test]
 fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
     let machine = Machine::built_in("eight-h200");
     let exporter = machine.export(&[]);

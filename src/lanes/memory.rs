@@ -94,7 +94,8 @@ impl Duty for MemoryLane {
         let mut empty = false;
         let mut ticker = Ticker::starting(self.settings.period, calm_since);
         while !session.ending() {
-            let began = self.wait(&mut ticker, empty && calm_since.elapsed() > CALM);
+            let calm = empty && calm_since.elapsed() > CALM;
+            let Some(began) = self.wait(session, &mut ticker, calm) else { break };
             let (mut moved, mut changed) = (0, false);
             for (position, fold) in folds.iter().enumerate() {
                 match self.sample(session, watch, position, fold, began)? {
@@ -120,24 +121,27 @@ impl Duty for MemoryLane {
 }
 
 impl MemoryLane {
-    /// Waits for the next tick and says when it came.
-    fn wait(&self, ticker: &mut Ticker, calm: bool) -> Instant {
+    /// Waits for the next tick and says when it came; `None` at the end of the session.
+    fn wait(&self, session: &Session, ticker: &mut Ticker, calm: bool) -> Option<Instant> {
         let mut now = Instant::now();
         let idle = calm && self.link.processes.load(Ordering::Relaxed) == 0;
         ticker.set_period(if idle { self.settings.idle_period } else { self.settings.period }, now);
         loop {
-            if !idle {
-                std::thread::sleep(ticker.next().saturating_duration_since(now));
-            } else if self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0 {
-                ticker.hurry(Instant::now());
+            // Only who was idle is late for a process that came.
+            let rung = self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0;
+            if rung && session.ending() {
+                return None;
             }
             now = Instant::now();
+            if rung && idle {
+                ticker.hurry(now);
+            }
             self.snapshot.vitals.beat(Lane::Memory, now);
             if let Some(missed) = ticker.take(now) {
                 if missed > 0 {
                     self.snapshot.vitals.add_missed(Lane::Memory, missed);
                 }
-                return now;
+                return Some(now);
             }
         }
     }
