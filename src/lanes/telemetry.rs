@@ -134,14 +134,19 @@ impl<'s> Telemetry<'s> {
         if session.stalled(session.whole()) {
             return Ok(());
         }
-        match watch.call(session.whole(), || XidEvents::register(&session.driver))? {
+        // A set that nobody reports to is let go of under the watch: that is a driver call too.
+        let register = || {
+            let (set, reporting) = XidEvents::register(&session.driver)?;
+            Ok::<_, Error>((reporting.contains(&true).then_some(set), reporting))
+        };
+        match watch.call(session.whole(), register)? {
             Ok((set, reporting)) => {
                 let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
                 for (gpu, _) in self.gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
                     let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
                     gpu.shown.xid_errors = Some(known.entry(gpu.shown.gpu.key()).or_insert_with(zeros).clone());
                 }
-                self.events = reporting.contains(&true).then_some(set);
+                self.events = set;
             }
             Err(error) => self.faults.report(Source::Telemetry, error.reason(), None, &error),
         }
@@ -288,6 +293,7 @@ impl<'s> Telemetry<'s> {
         if session.stalled(session.whole()) {
             return Ok(());
         }
+        let mut refused = false;
         for _ in 0..EVENTS_AT_ONCE {
             match watch.call(session.whole(), || events.poll(&session.driver))? {
                 Ok(Some(event)) => {
@@ -301,12 +307,14 @@ impl<'s> Telemetry<'s> {
                 Ok(None) => break,
                 Err(error) => {
                     self.faults.report(Source::Telemetry, error.reason(), None, &error);
-                    if error.severity() == Severity::Absent {
-                        self.events = None;
-                    }
+                    refused = error.severity() == Severity::Absent;
                     break;
                 }
             }
+        }
+        if refused {
+            let events = self.events.take();
+            watch.call(session.whole(), || drop(events))?;
         }
         Ok(())
     }
