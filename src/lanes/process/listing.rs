@@ -131,7 +131,9 @@ impl Lists {
         let answer = match answer {
             // A driver may keep the list of a sliced GPU from whoever is no administrator, and tell those of the slices.
             Err(error) if error.severity() == Severity::Absent && !slices.is_empty() => {
-                self.reread_slices(slices, watch, slot, kind, buffer)?.map_err(|_| error)
+                let slices = self.reread_slices(slices, watch, slot, kind, buffer)?;
+                // A slice that fails by itself says more than that the GPU does not tell.
+                slices.map_err(|own| if own.severity() == Severity::Absent { error } else { own })
             }
             answer => answer,
         };
