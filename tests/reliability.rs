@@ -38,12 +38,14 @@ const ROWS: [&str; 24] = [
 /// Where every test is of a fault.
 const FAULTS: &str = "tests/faults";
 
-/// Where a moment of the wall clock may be named: what a process' start and its work are dated by, and files.
-const WALL_CLOCK: [&str; 7] = [
+/// Where a moment of the wall clock may be named: what a process' start and its work are dated by, until when
+/// people are told that something lasts, and files.
+const WALL_CLOCK: [&str; 8] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",
     "src/lanes/process/roster.rs",
     "src/lanes/process/roster/track.rs",
+    "src/lanes/supervisor.rs",
     "src/lanes/telemetry.rs",
     "src/lanes/telemetry/work_until.rs",
     "src/snapshot/owner.rs",
@@ -144,6 +146,16 @@ fn every_test_of_a_fault_stands_in_the_page() {
         }
     }
     assert!(seen > 25, "only {seen} tests were seen");
+}
+
+#[test]
+fn every_file_of_faults_is_compiled() {
+    let root = read("tests/faults.rs");
+    for (file, _) in sources_under(FAULTS) {
+        let (path, module) =
+            (file.trim_start_matches("tests/"), file.rsplit('/').next().unwrap().trim_end_matches(".rs"));
+        assert!(root.contains(&format!("#[path = \"{path}\"]\nmod {module};\n")), "{file} is in no test");
+    }
 }
 
 #[test]
