@@ -7,13 +7,19 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// Takes what was received to pieces. Panics on what is no answer, or a part of one; `sent` is for the message.
+/// Takes what was received to pieces. Panics on what is no answer, or a part of one.
+///
+/// Whoever asks for an upgrade may lose the end of the last answer: hyper lets go of the connection once the request is over,
+/// whether or not the answer has left.
 pub(super) fn read(received: &[u8], sent: &[u8]) -> Vec<Answer> {
+    let upgrades = sent.to_ascii_lowercase().windows(7).any(|word| word == b"upgrade");
     let (mut rest, mut answers) = (received, Vec::new());
     while !rest.is_empty() {
-        let (answer, after) = one(rest).unwrap_or_else(|why| {
-            panic!("{why}: {}\nto {}", rest.escape_ascii(), sent.escape_ascii());
-        });
+        let (answer, after) = match one(rest) {
+            Ok(read) => read,
+            Err(_) if upgrades => break,
+            Err(why) => panic!("{why}: {}\nto {}", rest.escape_ascii(), sent.escape_ascii()),
+        };
         rest = after;
         // An answer that the request goes on after is followed by another one.
         if answer.status >= 200 {
