@@ -9,10 +9,10 @@ pub(super) struct Answer {
 
 /// Takes what was received to pieces. Panics on what is no answer, or a part of one.
 ///
-/// Whoever asks for an upgrade may lose the end of the last answer: hyper lets go of the connection once the request is over,
-/// whether or not the answer has left.
+/// Whoever asks for an upgrade or a tunnel may lose the end of the last answer: hyper lets go of the connection once the request is
+/// over, whether or not the answer has left.
 pub(super) fn read(received: &[u8], sent: &[u8]) -> Vec<Answer> {
-    let upgrades = sent.to_ascii_lowercase().windows(7).any(|word| word == b"upgrade");
+    let upgrades = sent.windows(7).any(|word| word.eq_ignore_ascii_case(b"upgrade") || word == b"CONNECT");
     let (mut rest, mut answers) = (received, Vec::new());
     while !rest.is_empty() {
         let (answer, after) = match one(rest) {
