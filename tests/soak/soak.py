@@ -171,7 +171,7 @@ def table(seen):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--warm-up", type=float, help="minutes that are not judged; 10, or a third of a shorter run")
+    parser.add_argument("--warm-up", type=float, help="minutes that are not judged; 30, or half of a shorter run")
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; beside the exporter unless said otherwise")
     parser.add_argument("--out", type=Path, help="a folder for what was seen; a temporary one unless said otherwise")
@@ -182,7 +182,7 @@ def parse():
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--log.level=debug")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
-    options.warm_up = options.warm_up if options.warm_up is not None else min(10.0, options.minutes / 3)
+    options.warm_up = options.warm_up if options.warm_up is not None else min(30.0, options.minutes / 2)
     options.linger, options.peak_window = ("20s", "10s") if options.short else ("5m", "60s")
     options.fault_seconds, options.calm_seconds = (4.0, 10.0) if options.short else (15.0, 30.0)
     options.growth = options.growth or (60.0 if options.short else 2.0)
