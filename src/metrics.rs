@@ -1,9 +1,11 @@
-//! From the snapshot to Prometheus' text: one collector, one table of families.
+//! From the snapshot to Prometheus' text: one table of families, one pass over the latest parts.
 //!
 //! Invariant: a scrape calls no driver, waits for no lane and changes no value; what is unknown or too old has no
 //! series; no two series bear the same name and labels.
+//!
+//! What was read of the machine goes from the snapshot straight into the text. What the exporter says of itself as a
+//! program stands in a [`prometheus::Registry`], and follows.
 
-mod collector;
 mod driver;
 mod exporter;
 mod exposition;
@@ -14,6 +16,7 @@ mod label;
 mod mig;
 mod own_process;
 mod processes;
+mod program;
 mod reference;
 mod table;
 mod telemetry;
@@ -23,15 +26,17 @@ mod view;
 mod workloads;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use prometheus::{Encoder, Registry, TextEncoder};
 
+use self::exporter::Itself;
+use self::exposition::Exposition;
+use self::program::Program;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
-pub use collector::MetricsCollector;
 pub use family::{Family, Kind, Section, Unit, When};
 pub use reference::reference;
 pub use table::{SECTIONS, families};
@@ -64,56 +69,83 @@ pub struct Settings {
 /// Why there is no exposition.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The registry refused the collector.
-    #[error("the registry refused the collector")]
+    /// The registry refused a collector.
+    #[error("the registry refused a collector")]
     Register(#[source] prometheus::Error),
-    /// The encoder refused a family.
+    /// The encoder refused a family of the registry.
     #[error("the metrics could not be written as text")]
     Encode(#[source] prometheus::Error),
 }
 
-/// The registry with the one collector in it, and the count of scrapes.
+/// The metrics of the machine, and of the exporter.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
     settings: Settings,
-    scrapes: Arc<AtomicU64>,
+    program: Program,
     last_length: AtomicUsize,
 }
 
 impl Metrics {
-    /// Registers the collector over the snapshot in a registry of its own.
+    /// The metrics of what the snapshot holds, whenever they are asked for.
+    ///
+    /// # Errors
+    /// When the registry refuses what the exporter says of itself.
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
-        let scrapes = Arc::new(AtomicU64::new(0));
-        let collector = MetricsCollector::new(snapshot, faults, settings.clone(), scrapes.clone());
-        let registry = Registry::new();
-        collector.and_then(|collector| registry.register(Box::new(collector))).map_err(Error::Register)?;
-        Ok(Self { registry, settings, scrapes, last_length: AtomicUsize::new(0) })
+        let program = Program::new().map_err(Error::Register)?;
+        Ok(Self { snapshot, faults, settings, program, last_length: AtomicUsize::new(0) })
     }
 
     /// Counts one scrape, then writes all metrics as text ([`CONTENT_TYPE`]).
+    ///
+    /// # Errors
+    /// When a family of the registry cannot be written.
     pub fn scrape(&self) -> Result<Vec<u8>, Error> {
-        self.scrapes.fetch_add(1, Ordering::Relaxed);
+        self.program.scrapes.inc();
         self.encode()
     }
 
     /// All metrics as text ([`CONTENT_TYPE`]), without counting a scrape.
+    ///
+    /// # Errors
+    /// When a family of the registry cannot be written.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         // Two scrapes are about as long as one another: room for the last one and some more saves moving the text.
         let room = self.last_length.load(Ordering::Relaxed);
-        let mut text = Vec::with_capacity(room + room / 16);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(Error::Encode)?;
+        let mut out = Exposition::with_capacity(room + room / 16);
+        self.write(&mut out);
+        let mut text = out.into_text();
+        TextEncoder::new().encode(&self.registry().gather(), &mut text).map_err(Error::Encode)?;
         self.last_length.store(text.len(), Ordering::Relaxed);
         Ok(text)
     }
 
-    /// The registry that holds the collector.
+    /// The registry of what the exporter says of itself as a program. What else is registered there follows the metrics.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.program.registry
     }
 
-    /// What the collector knows of the configuration.
+    /// What the metrics know of the configuration.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Writes everything that the snapshot holds, in the order of the table.
+    fn write(&self, out: &mut Exposition) {
+        let parts = Parts::load(&self.snapshot);
+        let gpus = parts.gpus(&self.settings);
+        gpu_memory::collect(&gpus, out);
+        mig::collect(&gpus, out);
+        if self.settings.process_series {
+            processes::collect(&gpus, parts.now, out);
+        }
+        workloads::collect(&gpus, out);
+        kubernetes::collect(&parts, &self.settings, out);
+        telemetry::collect(&gpus, out);
+        driver::collect(&parts.driver, &gpus, out);
+        let vitals = &self.snapshot.vitals;
+        let nvml_up = parts.driver.up;
+        exporter::collect(&Itself { settings: &self.settings, vitals, faults: &self.faults, nvml_up }, &gpus, out);
     }
 }

@@ -933,8 +933,8 @@ fn telemetry_is_split_by_its_own_label() {
         ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
         ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
     ] {
-        let found: Vec<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();
-        assert_eq!(found, expected, "{name}");
+        let found: BTreeSet<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();
+        assert_eq!(found, BTreeSet::from_iter(expected), "{name}");
     }
     let active: BTreeSet<_> =
         scrape.of("gpu_throttle_active").filter(|s| s.value == "1").map(|s| s.labels["reason"].as_str()).collect();

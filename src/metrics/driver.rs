@@ -36,7 +36,7 @@ pub(super) static SECTION: Section = Section {
 
 pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition) {
     let simulated = driver.simulated.then_some("true");
-    out.add(&UP, gpus.iter().map(|gpu| (gpu.labels.clone(), f64::from(gpu.up))));
+    out.add(&UP, gpus.iter().map(|gpu| (&gpu.labels, f64::from(gpu.up))));
     out.add(
         &GPU_INFO,
         gpus.iter().map(|view| {

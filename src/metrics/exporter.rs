@@ -8,13 +8,6 @@ use super::view::GpuView;
 use crate::faults::Faults;
 use crate::snapshot::{DURATION_BUCKETS, GpuProcesses, Lane, Other, Vitals};
 
-static BUILD_INFO: Family = Family::gauge(
-    "vram_exporter_build_info",
-    Unit::Info,
-    When::Scrape,
-    &["version"],
-    "Always 1; the label is the exporter's version.",
-);
 static NVML_UP: Family =
     Family::gauge("vram_exporter_nvml_up", Unit::Number, When::Scrape, &[], "1 while NVML is open, else 0.");
 static SAMPLE_AGE: Family = Family::gauge(
@@ -80,19 +73,10 @@ static HOST_PIDS: Family = Family::gauge(
     &[],
     "1 where the exporter is in the machine's pid namespace, 0 where it has another: then the driver hides all processes outside of it, and their memory is unattributed. Absent where it cannot be told.",
 );
-static SCRAPES: Family = Family::counter(
-    "vram_exporter_scrapes_total",
-    Unit::Number,
-    When::Scrape,
-    &[],
-    "Scrapes that were answered, this one included.",
-);
-
 pub(super) static SECTION: Section = Section {
     title: "The exporter itself",
     intro: "`lane` is `memory`, `process` or `telemetry`.",
     families: &[
-        &BUILD_INFO,
         &NVML_UP,
         &SAMPLE_AGE,
         &LANE_DURATION,
@@ -103,7 +87,6 @@ pub(super) static SECTION: Section = Section {
         &WORKLOADS_DROPPED,
         &OUT_OF_SIGHT,
         &HOST_PIDS,
-        &SCRAPES,
     ],
 };
 
@@ -113,14 +96,11 @@ pub(super) struct Itself<'a> {
     pub(super) vitals: &'a Vitals,
     pub(super) faults: &'a Faults,
     pub(super) nvml_up: bool,
-    pub(super) scrapes: u64,
 }
 
 pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition) {
-    out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
     out.add_one(&NVML_UP, f64::from(itself.nvml_up));
     out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
-    out.add_one(&SCRAPES, itself.scrapes as f64);
     out.add(
         &FAULTS,
         itself.faults.counts().map(|(source, reason, count)| {
@@ -141,7 +121,7 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
     );
     let left_out = |other: Option<Other>| other.map_or(0.0, |other| other.entries as f64);
     let mut of_processes = |family, read: &dyn Fn(&GpuProcesses) -> f64| {
-        out.add(family, gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), read(gpu.processes?)))));
+        out.add(family, gpus.iter().filter_map(|gpu| Some((&gpu.labels, read(gpu.processes?)))));
     };
     if itself.settings.process_series {
         of_processes(&DROPPED, &|part| left_out(part.other));

@@ -1,23 +1,38 @@
-//! The families of one scrape while they are built.
+//! The text of one scrape while it is written.
 //!
-//! Invariant: each family is added at most once, in the type that the table gives it, and holds finite values only.
+//! Invariants: each family is added at most once, in the type that the table gives it, with HELP and TYPE before its
+//! series and none of them without a series; all values are finite.
 
-use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType};
+use std::borrow::Borrow;
+use std::io::Write as _;
 
-use super::family::{Family, Kind};
+use super::family::Family;
 use super::label::Labels;
 
-/// What the collector hands to the registry.
-#[derive(Default)]
-pub(super) struct Exposition(Vec<MetricFamily>);
+/// Families and their series in the text format, in the order in which they were added.
+#[derive(Debug, Default)]
+pub(super) struct Exposition {
+    text: Vec<u8>,
+}
 
 impl Exposition {
+    /// An empty one, with room for so many bytes.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { text: Vec::with_capacity(bytes) }
+    }
+
     /// Adds a gauge or a counter with its series; nothing where there is no series.
-    pub(super) fn add(&mut self, family: &Family, series: impl IntoIterator<Item = (Labels, f64)>) {
+    pub(super) fn add<L: Borrow<Labels>>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
         // A value that is no number is not known, and so it is absent.
-        let series = series.into_iter().filter(|(_, value)| value.is_finite());
-        let metrics = series.map(|(labels, value)| metric(family.kind, labels, value)).collect();
-        self.push(family, metrics);
+        let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
+        if series.peek().is_none() {
+            return;
+        }
+        self.head(family);
+        for (labels, value) in series {
+            self.series(family.name, "", labels.borrow());
+            self.value(value);
+        }
     }
 
     /// Adds the one series of a family without labels.
@@ -32,59 +47,137 @@ impl Exposition {
         bounds: &[f64],
         series: impl IntoIterator<Item = (Labels, &'a [u64], f64)>,
     ) {
-        let metrics = series.into_iter().map(|(labels, counts, sum)| {
-            let mut histogram = Histogram::default();
-            let mut below = 0;
-            let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {
-                below += count;
-                let mut bucket = Bucket::default();
-                bucket.set_upper_bound(bound);
-                bucket.set_cumulative_count(below);
-                bucket
-            });
-            histogram.set_bucket(buckets.collect());
-            histogram.set_sample_count(counts.iter().sum());
-            histogram.set_sample_sum(sum);
-            let mut metric = Metric::from_label(labels.into_pairs());
-            metric.set_histogram(histogram);
-            metric
-        });
-        let metrics = metrics.collect();
-        self.push(family, metrics);
-    }
-
-    pub(super) fn into_families(self) -> Vec<MetricFamily> {
-        self.0
-    }
-
-    fn push(&mut self, family: &Family, metrics: Vec<Metric>) {
-        if metrics.is_empty() {
+        let mut series = series.into_iter().peekable();
+        if series.peek().is_none() {
             return;
         }
-        debug_assert!(self.0.iter().all(|f| f.name() != family.name), "{} is added twice", family.name);
-        let mut built = MetricFamily::default();
-        built.set_name(family.name.to_owned());
-        built.set_help(family.help());
-        built.set_field_type(match family.kind {
-            Kind::Gauge => MetricType::GAUGE,
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Histogram => MetricType::HISTOGRAM,
-        });
-        built.set_metric(metrics);
-        self.0.push(built);
+        self.head(family);
+        for (labels, counts, sum) in series {
+            let mut below = 0;
+            for (&bound, count) in bounds.iter().zip(counts) {
+                below += count;
+                let bounded = labels.with_room(1).and("le", &bound.to_string());
+                self.series(family.name, "_bucket", &bounded);
+                self.whole(below);
+            }
+            let all = counts.iter().sum();
+            self.series(family.name, "_bucket", &labels.with_room(1).and("le", "+Inf"));
+            self.whole(all);
+            self.series(family.name, "_sum", &labels);
+            self.value(sum);
+            self.series(family.name, "_count", &labels);
+            self.whole(all);
+        }
+    }
+
+    pub(super) fn into_text(self) -> Vec<u8> {
+        self.text
+    }
+
+    fn head(&mut self, family: &Family) {
+        debug_assert!(!self.holds(family.name), "{} is added twice", family.name);
+        let kind = family.kind.word();
+        for piece in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {
+            self.text.extend_from_slice(piece.as_bytes());
+        }
+        for piece in ["# TYPE ", family.name, " ", kind, "\n"] {
+            self.text.extend_from_slice(piece.as_bytes());
+        }
+    }
+
+    /// A line as far as its value.
+    fn series(&mut self, name: &str, suffix: &str, labels: &Labels) {
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(suffix.as_bytes());
+        let labels = labels.as_str();
+        if !labels.is_empty() {
+            self.text.push(b'{');
+            self.text.extend_from_slice(labels.as_bytes());
+            self.text.push(b'}');
+        }
+        self.text.push(b' ');
+    }
+
+    fn value(&mut self, value: f64) {
+        // Up to here every whole number is itself; nearly all values are whole.
+        const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+        if value.trunc() == value && (0.0..EXACT).contains(&value) && value.is_sign_positive() {
+            return self.whole(value as u64);
+        }
+        writeln!(self.text, "{value}").expect("a vector takes all that is written");
+    }
+
+    fn whole(&mut self, value: u64) {
+        self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.text.push(b'\n');
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        let head = format!("# TYPE {name} ");
+        self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))
     }
 }
 
-fn metric(kind: Kind, labels: Labels, value: f64) -> Metric {
-    let mut metric = Metric::from_label(labels.into_pairs());
-    if kind == Kind::Counter {
-        let mut counter = Counter::default();
-        counter.set_value(value);
-        metric.set_counter(counter);
-    } else {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value);
-        metric.set_gauge(gauge);
+#[cfg(test)]
+mod tests {
+    use super::super::family::{Unit, When};
+    use super::*;
+
+    static GAUGE: Family = Family::gauge("g", Unit::Number, When::Scrape, &["a"], "A gauge.");
+    static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, When::Scrape, &["a"], "Times.");
+
+    fn text(write: impl FnOnce(&mut Exposition)) -> String {
+        let mut out = Exposition::default();
+        write(&mut out);
+        String::from_utf8(out.into_text()).unwrap()
     }
-    metric
+
+    #[test]
+    fn a_value_is_written_as_it_is() {
+        let values = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (150_754_820_096.0, "150754820096"),
+            (9_007_199_254_740_991.0, "9007199254740991"),
+            (9_007_199_254_740_992.0, "9007199254740992"),
+            (1e21, "1000000000000000000000"),
+            (-5.0, "-5"),
+            (0.000_005, "0.000005"),
+            (1_700_000_000.25, "1700000000.25"),
+            (0.1, "0.1"),
+        ];
+        for (value, written) in values {
+            let line = text(|out| out.add_one(&GAUGE, value)).lines().last().unwrap().to_owned();
+            assert_eq!(line, format!("g {written}"));
+            assert_eq!(written.parse::<f64>().unwrap().to_bits(), value.to_bits());
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_absent_and_a_family_without_series_too() {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(text(|out| out.add_one(&GAUGE, value)), "");
+        }
+        assert_eq!(text(|out| out.add(&GAUGE, Vec::<(Labels, f64)>::new())), "");
+        let a = |value| Labels::default().and("a", value);
+        let some = text(|out| out.add(&GAUGE, [(a("1"), f64::NAN), (a("2"), 3.0)]));
+        assert_eq!(some, "# HELP g A gauge. Current at the scrape.\n# TYPE g gauge\ng{a=\"2\"} 3\n");
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_the_last_is_without_bound() {
+        let series = [(Labels::default().and("a", "b"), &[1, 2, 4][..], 0.75)];
+        let lines = text(|out| out.add_histogram(&HISTOGRAM, &[0.5, 1.0], series));
+        let lines: Vec<_> = lines.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "h_seconds_bucket{a=\"b\",le=\"0.5\"} 1",
+                "h_seconds_bucket{a=\"b\",le=\"1\"} 3",
+                "h_seconds_bucket{a=\"b\",le=\"+Inf\"} 7",
+                "h_seconds_sum{a=\"b\"} 0.75",
+                "h_seconds_count{a=\"b\"} 7",
+            ]
+        );
+    }
 }

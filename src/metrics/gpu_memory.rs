@@ -130,10 +130,10 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     let measured: Vec<_> =
         gpus.iter().filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (gpu, m, f)))).collect();
     for (family, read) in &FIGURES {
-        out.add(family, measured.iter().filter_map(|(gpu, _, f)| Some((gpu.labels.clone(), read(f)? as f64))));
+        out.add(family, measured.iter().filter_map(|(gpu, _, f)| Some((&gpu.labels, read(f)? as f64))));
     }
     for (family, read) in &CHURN {
-        out.add(family, measured.iter().filter_map(|(gpu, m, _)| Some((gpu.labels.clone(), read(m)? as f64))));
+        out.add(family, measured.iter().filter_map(|(gpu, m, _)| Some((&gpu.labels, read(m)? as f64))));
     }
     out.add(
         &PRESSURE,
@@ -144,11 +144,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
                 .map(|(ratio, seconds)| (gpu.labels.with_room(1).and("ratio", &ratio.to_string()), seconds))
         }),
     );
-    out.add(
-        &UNATTRIBUTED,
-        gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), gpu.processes?.unattributed? as f64))),
-    );
+    out.add(&UNATTRIBUTED, gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.processes?.unattributed? as f64))));
     for (family, read) in &BAR1 {
-        out.add(family, gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), read(gpu.slow?)? as f64))));
+        out.add(family, gpus.iter().filter_map(|gpu| Some((&gpu.labels, read(gpu.slow?)? as f64))));
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Expos
 
 /// Each set of labels once, the values of equal ones put together.
 fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) -> Vec<(Labels, f64)> {
-    series.sort_by(|(a, _), (b, _)| a.registry_order(b));
+    series.sort_by(|(a, _), (b, _)| a.cmp(b));
     series.dedup_by(|(later, value), (first, sum)| {
         let same = later == first;
         if same {

@@ -1,26 +1,31 @@
-//! Labels of one series.
+//! Labels of one series, as they stand in the text.
 //!
-//! Invariant: a value is never empty, holds at most [`LONGEST`] characters and no NUL, whatever a process chose as its
-//! name. Quotes, backslashes and line ends are escaped by the encoder.
-
-use std::cmp::Ordering;
-
-use prometheus::proto::LabelPair;
+//! Invariants: a value is never empty, holds at most [`LONGEST`] characters and no NUL, whatever a process chose as its
+//! name. Quotes, backslashes and line ends are escaped, so labels are the same if and only if their text is.
 
 use crate::snapshot::PodContainer;
 
 /// The most characters that a label value keeps.
 pub(super) const LONGEST: usize = 128;
 
-/// The label pairs of a series, in the order in which they are written.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Labels(Vec<LabelPair>);
+/// Bytes that a label takes, name and all, as a rule.
+const USUAL: usize = 32;
+
+/// The labels of a series in the order in which they are written, without the braces: `gpu="0",uuid="GPU-…"`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Labels {
+    text: String,
+    /// Where the last label begins, with the comma before it.
+    last: usize,
+}
 
 impl Labels {
     /// This and one more label; none more where the value is empty.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
-            self.push(name, clean(value));
+            self.begin(name);
+            escape(kept(value), &mut self.text);
+            self.text.push('"');
         }
         self
     }
@@ -42,86 +47,115 @@ impl Labels {
     }
 
     /// This and a number as one more label.
-    pub(super) fn and_number(mut self, name: &str, value: u32) -> Self {
-        self.push(name, value.to_string());
+    pub(super) fn and_number(mut self, name: &str, value: impl itoa::Integer) -> Self {
+        self.begin(name);
+        self.text.push_str(itoa::Buffer::new().format(value));
+        self.text.push('"');
         self
     }
 
     /// A copy with room for `more` labels, so that adding them does not move the first ones again.
     pub(super) fn with_room(&self, more: usize) -> Self {
-        let mut pairs = Vec::with_capacity(self.0.len() + more);
-        pairs.extend_from_slice(&self.0);
-        Self(pairs)
+        Self { text: with_room(&self.text, more), last: self.last }
     }
 
-    /// The first `count` labels are the same.
-    pub(super) fn share(&self, other: &Self, count: usize) -> bool {
-        self.0.get(..count).is_some_and(|mine| other.0.get(..count) == Some(mine))
+    /// A copy of all labels but the last, with room for `more`. What [`Self::but_last`] says of the copy is nothing.
+    pub(super) fn cut_with_room(&self, more: usize) -> Self {
+        Self { text: with_room(self.but_last(), more), last: 0 }
     }
 
-    /// How many labels there are.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// All labels but the last, as text.
+    pub(super) fn but_last(&self) -> &str {
+        &self.text[..self.last]
     }
 
-    /// The order in which the registry sorts series (number of labels, then values), made total by the names.
-    /// Series that are handed over in this order cost it one comparison each.
-    pub(super) fn registry_order(&self, other: &Self) -> Ordering {
-        let by_values = || self.0.iter().map(LabelPair::value).cmp(other.0.iter().map(LabelPair::value));
-        let by_names = || self.0.iter().map(LabelPair::name).cmp(other.0.iter().map(LabelPair::name));
-        self.len().cmp(&other.len()).then_with(by_values).then_with(by_names)
+    /// All labels, as text.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
     }
 
-    pub(super) fn into_pairs(self) -> Vec<LabelPair> {
-        self.0
-    }
-
-    fn push(&mut self, name: &str, value: String) {
-        let mut pair = LabelPair::default();
-        pair.set_name(name.to_owned());
-        pair.set_value(value);
-        self.0.push(pair);
+    fn begin(&mut self, name: &str) {
+        self.last = self.text.len();
+        if self.last > 0 {
+            self.text.push(',');
+        }
+        self.text.push_str(name);
+        self.text.push_str("=\"");
     }
 }
 
-/// The value cut to [`LONGEST`] characters. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text
-/// and would refuse the whole scrape.
-fn clean(value: &str) -> String {
-    let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(end, _)| end);
-    let kept = &value[..end];
-    if kept.contains('\0') { kept.replace('\0', "\u{FFFD}") } else { kept.to_owned() }
+fn with_room(text: &str, more: usize) -> String {
+    let mut copy = String::with_capacity(text.len() + more * USUAL);
+    copy.push_str(text);
+    copy
+}
+
+/// The value's first [`LONGEST`] characters.
+fn kept(value: &str) -> &str {
+    // No character is shorter than a byte.
+    if value.len() <= LONGEST {
+        return value;
+    }
+    value.char_indices().nth(LONGEST).map_or(value, |(end, _)| &value[..end])
+}
+
+/// Writes a value as the format asks for it. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and
+/// would refuse the whole scrape.
+fn escape(value: &str, text: &mut String) {
+    let mut rest = value;
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | 0)) {
+        text.push_str(&rest[..at]);
+        text.push_str(match rest.as_bytes()[at] {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            _ => "\u{FFFD}",
+        });
+        rest = &rest[at + 1..];
+    }
+    text.push_str(rest);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn written(value: &str) -> String {
+        let labels = Labels::default().and("a", value);
+        labels.as_str().strip_prefix("a=\"").unwrap().strip_suffix('"').unwrap().to_owned()
+    }
+
     #[test]
     fn an_empty_or_unknown_value_is_left_out() {
         let labels = Labels::default().and("a", "").and_known("b", None).and_known("c", Some("")).and_number("d", 0);
-        assert_eq!(labels, Labels::default().and("d", "0"));
-        assert_eq!(labels.len(), 1);
+        assert_eq!(labels.as_str(), "d=\"0\"");
+        assert_eq!(Labels::default().and("a", "").as_str(), "");
     }
 
     #[test]
     fn a_value_is_cut_at_a_character_and_not_within() {
         let long = "é".repeat(5_000);
-        assert_eq!(clean(&long), "é".repeat(LONGEST));
-        assert_eq!(clean("short"), "short");
-        assert_eq!(clean(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
+        assert_eq!(written(&long), "é".repeat(LONGEST));
+        assert_eq!(written("short"), "short");
+        assert_eq!(written(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
+        assert_eq!(written(&"x".repeat(LONGEST + 1)), "x".repeat(LONGEST));
     }
 
     #[test]
-    fn nul_is_replaced_and_nothing_else() {
-        assert_eq!(clean("a\0b\"\\\n\r\u{1b}"), "a\u{FFFD}b\"\\\n\r\u{1b}");
+    fn what_would_end_the_value_is_escaped_and_nul_is_replaced_and_nothing_else() {
+        assert_eq!(written("a\0b\"\\\n\r\u{1b}é"), "a\u{FFFD}b\\\"\\\\\\n\r\u{1b}é");
+        assert_eq!(written("\""), "\\\"");
+        // Escaping does not make a value shorter than it may be.
+        assert_eq!(written(&"\n".repeat(LONGEST)), "\\n".repeat(LONGEST));
     }
 
     #[test]
-    fn the_order_counts_labels_first() {
-        let few = Labels::default().and("pid", "9");
-        let many = Labels::default().and("mig_uuid", "1").and("pid", "9");
-        assert_eq!(few.registry_order(&many), Ordering::Less);
-        assert_eq!(many.registry_order(&many.clone()), Ordering::Equal);
-        assert_ne!(few.registry_order(&Labels::default().and("gpu", "9")), Ordering::Equal);
+    fn the_last_label_can_be_left_out() {
+        let labels = Labels::default().and_number("gpu", 1).and("pid", "2").and("type", "x,y");
+        assert_eq!(labels.but_last(), "gpu=\"1\",pid=\"2\"");
+        assert_eq!(labels.cut_with_room(1).and("user", "u").as_str(), "gpu=\"1\",pid=\"2\",user=\"u\"");
+        assert_eq!(Labels::default().and("type", "x").but_last(), "");
+        let equal = Labels::default().and("gpu", "1").and_number("pid", 2).and("type", "x,y");
+        assert_eq!(labels, equal.with_room(3));
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
         .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?)))
         .collect();
     for (family, read) in &FIGURES {
-        out.add(family, devices.iter().filter_map(|(labels, f)| Some((labels.clone(), read(f)? as f64))));
+        out.add(family, devices.iter().filter_map(|(labels, f)| Some((labels, read(f)? as f64))));
     }
     let unattributed = gpus.iter().flat_map(|gpu| {
         let known = gpu.processes.map_or(&[][..], |part| &part.mig_unattributed);

@@ -94,7 +94,6 @@ pub(super) static SECTION: Section = Section {
 
 /// A process and the labels of its series.
 struct Entry<'a> {
-    base: &'a Labels,
     labels: Labels,
     process: &'a Process,
 }
@@ -112,34 +111,30 @@ static READINGS: [Reading; 5] = [
 
 pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, out: &mut Exposition) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
-    let used = entries.iter().filter_map(|e| Some((e.labels.clone(), living(e.process)?.used? as f64)));
-    let other = gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64)));
-    out.add(&USED, used.chain(other));
+    let others: Vec<_> = gpus.iter().filter_map(other).collect();
+    let used = entries.iter().filter_map(|entry| Some((&entry.labels, living(entry.process)?.used? as f64)));
+    out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels, *used))));
     for (family, read) in &READINGS {
-        out.add(family, entries.iter().filter_map(|e| Some((e.labels.clone(), read(e.process, now)?))));
+        out.add(family, entries.iter().filter_map(|entry| Some((&entry.labels, read(entry.process, now)?))));
     }
-    out.add(&INFO, info(&entries));
+    out.add(&INFO, described(&entries).map(|entry| (describe(entry), 1.0)));
+}
+
+/// The sum of what the GPU's processes beyond the limit use.
+fn other(gpu: &GpuView<'_>) -> Option<(Labels, f64)> {
+    Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64))
 }
 
 fn living(process: &Process) -> Option<&Process> {
     process.alive.then_some(process)
 }
 
-/// The GPU's processes in the registry's order, each set of labels once.
-fn entries<'a>(gpu: &'a GpuView<'_>) -> Vec<Entry<'a>> {
+/// The GPU's processes by their labels, each set of labels once.
+fn entries<'a>(gpu: &GpuView<'a>) -> Vec<Entry<'a>> {
     let processes = gpu.processes.map_or(&[][..], |part| &part.processes);
-    let mut entries: Vec<_> = processes
-        .iter()
-        .map(|process| {
-            let labels = identity(&gpu.labels, process).and("type", process.kind.label());
-            Entry { base: &gpu.labels, labels, process }
-        })
-        .collect();
-    entries.sort_by(|a, b| {
-        a.labels.registry_order(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)))
-    });
+    let entry = |process| Entry { labels: labels(&gpu.labels, process), process };
+    let mut entries: Vec<_> = processes.iter().map(entry).collect();
+    entries.sort_by(|a, b| a.labels.cmp(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process))));
     entries.dedup_by(|later, first| later.labels == first.labels);
     entries
 }
@@ -149,39 +144,27 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-fn identity(base: &Labels, process: &Process) -> Labels {
+/// `type` is the last one.
+fn labels(base: &Labels, process: &Process) -> Labels {
     let workload = process.owner.workload.as_deref();
     base.with_room(8)
         .and_known("mig_uuid", process.mig.as_ref().map(|mig| mig.uuid.as_str()))
         .and_number("pid", process.pid)
         .and_known("process", process.owner.name.as_deref())
         .and_pod(workload.and_then(|workload| workload.pod.as_deref()))
+        .and("type", process.kind.label())
 }
 
-/// One series for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
-fn info(entries: &[Entry<'_>]) -> Vec<(Labels, f64)> {
-    let mut known: Vec<&Entry<'_>> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        // `type` is the last label and the order is total: entries that differ in it alone are neighbours.
-        match known.last_mut() {
-            Some(last) if same_process(last, entry) => {
-                if preference(entry.process) < preference(last.process) {
-                    *last = entry;
-                }
-            }
-            _ => known.push(entry),
-        }
-    }
-    known.into_iter().map(|entry| (describe(entry), 1.0)).collect()
-}
-
-fn same_process(a: &Entry<'_>, b: &Entry<'_>) -> bool {
-    a.labels.len() == b.labels.len() && a.labels.share(&b.labels, a.labels.len() - 1)
+/// One entry for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
+fn described<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
+    // Entries that differ in the last label alone are neighbours.
+    let alike = entries.chunk_by(|a, b| a.labels.but_last() == b.labels.but_last());
+    alike.filter_map(|alike| alike.iter().min_by_key(|entry| preference(entry.process)))
 }
 
 fn describe(entry: &Entry<'_>) -> Labels {
     let owner = &entry.process.owner;
-    let labels = identity(entry.base, entry.process).and_known("user", owner.user.as_deref());
+    let labels = entry.labels.cut_with_room(10).and_known("user", owner.user.as_deref());
     let labels = match owner.uid {
         Some(uid) => labels.and_number("uid", uid),
         None => labels,

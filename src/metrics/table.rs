@@ -4,10 +4,10 @@
 //! here alone.
 
 use super::family::{Family, Section};
-use super::{driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads};
+use super::{driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, program, telemetry, workloads};
 
 /// The table.
-pub static SECTIONS: [&Section; 9] = [
+pub static SECTIONS: [&Section; 10] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -16,6 +16,7 @@ pub static SECTIONS: [&Section; 9] = [
     &telemetry::SECTION,
     &driver::SECTION,
     &exporter::SECTION,
+    &program::SECTION,
     &own_process::SECTION,
 ];
 

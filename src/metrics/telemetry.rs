@@ -199,14 +199,14 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     out.add(&THROTTLE, throttle);
     let xid = gpus.iter().flat_map(|gpu| {
         let errors = gpu.xid_errors.into_iter().flatten();
-        errors.map(|(xid, count)| (gpu.labels.with_room(1).and("xid", &xid.to_string()), *count as f64))
+        errors.map(|(xid, count)| (gpu.labels.with_room(1).and_number("xid", *xid), *count as f64))
     });
     out.add(&XID, xid);
 }
 
 fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition) {
     for (family, read) in readings {
-        out.add(family, gpus.iter().filter_map(|(labels, part)| Some(((*labels).clone(), read(part)?))));
+        out.add(family, gpus.iter().filter_map(|(labels, part)| Some((*labels, read(part)?))));
     }
 }
 

@@ -67,21 +67,23 @@ fn living(processes: u64) -> Option<f64> {
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
+    let others = gpus.iter().filter_map(|gpu| {
+        let other = gpu.processes?.other_workloads.as_ref()?;
+        Some((gpu.labels.with_room(1).and("workload", "other"), other))
+    });
+    let others: Vec<_> = others.collect();
     for (family, read, read_other) in &READINGS {
-        let other = gpus.iter().filter_map(|gpu| {
-            let value = read_other(gpu.processes?.other_workloads.as_ref()?)?;
-            Some((gpu.labels.with_room(1).and("workload", "other"), value))
-        });
-        out.add(family, entries.iter().filter_map(|(labels, w)| Some((labels.clone(), read(w)?))).chain(other));
+        let other = others.iter().filter_map(|(labels, other)| Some((labels, read_other(other)?)));
+        out.add(family, entries.iter().filter_map(|(labels, w)| Some((labels, read(w)?))).chain(other));
     }
 }
 
-/// The GPU's workloads in the registry's order, each set of labels once.
+/// The GPU's workloads by their labels, each set of labels once.
 fn entries<'a>(gpu: &GpuView<'a>) -> Vec<(Labels, &'a WorkloadUse)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
     let mut entries: Vec<_> = workloads.iter().map(|workload| (labels(&gpu.labels, workload), workload)).collect();
     let preference = |w: &WorkloadUse| Reverse((w.processes > 0, w.peak));
-    entries.sort_by(|(a, x), (b, y)| a.registry_order(b).then_with(|| preference(x).cmp(&preference(y))));
+    entries.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| preference(x).cmp(&preference(y))));
     entries.dedup_by(|(later, _), (first, _)| later == first);
     entries
 }
