@@ -23,16 +23,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::{JoinError, JoinHandle};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
 use crate::faults::{Faults, Reason, Source};
-use crate::metrics::{self, Metrics, Parts};
+use crate::metrics::{self, Metrics, Parts, Scrape};
 use crate::snapshot::Snapshot;
 
 /// How long a lane may be silent, unless said otherwise.
@@ -41,6 +45,9 @@ pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const HEALTH: &str = "/healthz";
 /// Whether there is something to scrape.
 const READINESS: &str = "/readyz";
+
+/// Pieces of a long scrape that may wait for the client.
+const PIECES: usize = 8;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
@@ -126,12 +133,35 @@ fn literal(path: &str) -> String {
 
 async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
     match state.metrics.scrape() {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Ok(scrape) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text_of(scrape)).into_response(),
         Err(error) => {
             state.faults.report(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
+}
+
+/// The text of a scrape. A long one leaves while it is written: it never stands in memory as a whole, and a client that is slow,
+/// or gone, stops the writing.
+fn text_of(scrape: Scrape) -> Body {
+    if !scrape.is_long() {
+        return scrape.whole().into();
+    }
+    let (send, pieces) = mpsc::channel(PIECES);
+    let writing = tokio::task::spawn_blocking(move || scrape.in_pieces(|piece| send.blocking_send(piece).is_ok()));
+    // The compression asks once more after the end.
+    Body::from_stream(stream::unfold((pieces, Some(writing)), next_piece).fuse())
+}
+
+/// Pieces as they come, and an error where the writing ended before the text: a scrape that breaks off must not pass for whole.
+async fn next_piece(
+    (mut pieces, mut writing): (Receiver<Vec<u8>>, Option<JoinHandle<()>>),
+) -> Option<(Result<Vec<u8>, JoinError>, (Receiver<Vec<u8>>, Option<JoinHandle<()>>))> {
+    if let Some(piece) = pieces.recv().await {
+        return Some((Ok(piece), (pieces, writing)));
+    }
+    let died = writing.take()?.await.err()?;
+    Some((Err(died), (pieces, writing)))
 }
 
 async fn healthz(State(state): State<Arc<HttpState>>) -> Response {

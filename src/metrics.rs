@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::Registry;
 
 use self::exporter::Itself;
 use self::exposition::Exposition;
@@ -45,7 +45,10 @@ pub use view::{GpuView, Parts};
 /// The content type of [`Metrics::encode`]'s bytes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the collector has to know of the configuration.
+/// Bytes: a text that is longer is sent while it is written.
+const LONG: usize = 256 * 1024;
+
+/// What the metrics have to know of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The length of the peak window.
@@ -77,6 +80,34 @@ pub enum Error {
     Encode(#[source] prometheus::Error),
 }
 
+/// A scrape that was begun: whatever it costs from here on is writing text.
+#[derive(Debug)]
+pub struct Scrape {
+    metrics: Arc<Metrics>,
+    program: Vec<u8>,
+}
+
+impl Scrape {
+    /// Whether the text will be so long that it is better sent while it is written, going by the last one.
+    pub fn is_long(&self) -> bool {
+        self.metrics.last_length.load(Ordering::Relaxed) > LONG
+    }
+
+    /// The whole text.
+    pub fn whole(self) -> Vec<u8> {
+        self.metrics.whole(&self.program)
+    }
+
+    /// Writes the text and hands it over piece by piece, until `take` says that nobody wants more.
+    pub fn in_pieces(self, mut take: impl FnMut(Vec<u8>) -> bool) {
+        let mut out = Exposition::in_pieces(&mut take);
+        self.metrics.write(&mut out);
+        let (last, length) = out.end(&self.program);
+        self.metrics.last_length.store(length, Ordering::Relaxed);
+        take(last);
+    }
+}
+
 /// The metrics of the machine, and of the exporter.
 #[derive(Debug)]
 pub struct Metrics {
@@ -97,13 +128,13 @@ impl Metrics {
         Ok(Self { snapshot, faults, settings, program, last_length: AtomicUsize::new(0) })
     }
 
-    /// Counts one scrape, then writes all metrics as text ([`CONTENT_TYPE`]).
+    /// Counts one scrape, and begins it.
     ///
     /// # Errors
-    /// When a family of the registry cannot be written.
-    pub fn scrape(&self) -> Result<Vec<u8>, Error> {
+    /// When a family of the registry cannot be written. What was begun ends well.
+    pub fn scrape(self: &Arc<Self>) -> Result<Scrape, Error> {
         self.program.scrapes.inc();
-        self.encode()
+        Ok(Scrape { program: self.program.text()?, metrics: self.clone() })
     }
 
     /// All metrics as text ([`CONTENT_TYPE`]), without counting a scrape.
@@ -111,14 +142,18 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be written.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
+        let program = self.program.text()?;
+        Ok(self.whole(&program))
+    }
+
+    fn whole(&self, program: &[u8]) -> Vec<u8> {
         // Two scrapes are about as long as one another: room for the last one and some more saves moving the text.
         let room = self.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::with_capacity(room + room / 16);
+        let mut out = Exposition::whole(room + room / 16);
         self.write(&mut out);
-        let mut text = out.into_text();
-        TextEncoder::new().encode(&self.registry().gather(), &mut text).map_err(Error::Encode)?;
-        self.last_length.store(text.len(), Ordering::Relaxed);
-        Ok(text)
+        let (text, length) = out.end(program);
+        self.last_length.store(length, Ordering::Relaxed);
+        text
     }
 
     /// The registry of what the exporter says of itself as a program. What else is registered there follows the metrics.
@@ -132,7 +167,7 @@ impl Metrics {
     }
 
     /// Writes everything that the snapshot holds, in the order of the table.
-    fn write(&self, out: &mut Exposition) {
+    fn write(&self, out: &mut Exposition<'_>) {
         let parts = Parts::load(&self.snapshot);
         let gpus = parts.gpus(&self.settings);
         gpu_memory::collect(&gpus, out);

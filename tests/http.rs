@@ -4,7 +4,7 @@
 mod web;
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,6 +66,46 @@ fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
         }
     });
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "83");
+}
+
+/// 4000 processes: more text than is kept whole.
+fn crowded() -> Served {
+    let server = Served::start();
+    server.show(GpuState::Up, "NVIDIA H200", (0..4_000).map(|pid| process(pid, "train.py", 1 << 20)).collect());
+    server
+}
+
+#[test]
+fn a_long_scrape_leaves_while_it_is_written_and_comes_whole() {
+    let server = crowded();
+    let first = server.get("/metrics");
+    assert_eq!((first.header("transfer-encoding"), first.status), ("", 200), "nobody knew how long it would be");
+    for headers in ["", "Accept-Encoding: gzip\r\n"] {
+        let long = server.ask("GET", "/metrics", headers);
+        assert_eq!((long.header("transfer-encoding"), long.status), ("chunked", 200));
+        assert_eq!(long.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+        let text = if headers.is_empty() { long.text().to_owned() } else { gunzip(&long.body) };
+        assert!(text.len() > 512 << 10);
+        let series = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+        };
+        assert_eq!(series(&text), series(first.text()));
+    }
+    assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "5");
+}
+
+#[test]
+fn who_leaves_in_the_middle_of_a_long_scrape_is_no_fault_and_holds_nobody_up() {
+    let server = crowded();
+    server.get("/metrics");
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+    }
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "62");
+    assert_eq!(server.faults.counts().map(|(_, _, count)| count).sum::<u64>(), 0);
 }
 
 #[test]

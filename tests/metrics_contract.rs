@@ -984,7 +984,7 @@ fn the_own_process_is_this_one() {
 
 #[test]
 fn a_scrape_changes_nothing_but_its_own_count() {
-    let metrics = everything().metrics();
+    let metrics = Arc::new(everything().metrics());
     let read = |text: Vec<u8>| {
         let scrape = Scrape::parse(&String::from_utf8(text).unwrap());
         let moves = |name: &str| {
@@ -994,8 +994,8 @@ fn a_scrape_changes_nothing_but_its_own_count() {
         let still: Vec<_> = still.map(|s| (s.name.clone(), s.labels.clone(), s.value.clone())).collect();
         (scrape.value("vram_exporter_scrapes_total", &[]).to_owned(), still)
     };
-    let first = read(metrics.scrape().unwrap());
-    let second = read(metrics.scrape().unwrap());
+    let first = read(metrics.scrape().unwrap().whole());
+    let second = read(metrics.scrape().unwrap().whole());
     let third = read(metrics.encode().unwrap());
     assert_eq!((first.0.as_str(), second.0.as_str(), third.0.as_str()), ("1", "2", "2"));
     assert!(first.1.len() > 200);

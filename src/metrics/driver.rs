@@ -34,7 +34,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&UP, &GPU_INFO, &DRIVER_INFO],
 };
 
-pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let simulated = driver.simulated.then_some("true");
     out.add(&UP, gpus.iter().map(|gpu| (&gpu.labels, f64::from(gpu.up))));
     out.add(

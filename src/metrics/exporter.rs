@@ -98,7 +98,7 @@ pub(super) struct Itself<'a> {
     pub(super) nvml_up: bool,
 }
 
-pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add_one(&NVML_UP, f64::from(itself.nvml_up));
     out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
     out.add(
@@ -130,7 +130,7 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
     of_processes(&OUT_OF_SIGHT, &|part| part.out_of_sight as f64);
 }
 
-fn lanes(vitals: &Vitals, out: &mut Exposition) {
+fn lanes(vitals: &Vitals, out: &mut Exposition<'_>) {
     let named = |lane: Lane| Labels::default().and("lane", lane.label());
     out.add(&MISSED_TICKS, Lane::ALL.map(|lane| (named(lane), vitals.missed(lane) as f64)));
     let durations = Lane::ALL.map(|lane| (lane, vitals.durations(lane)));

@@ -9,16 +9,32 @@ use std::io::Write as _;
 use super::family::Family;
 use super::label::Labels;
 
+/// A piece of the text is sent off as soon as it has so many bytes. Pieces of this size are cut from memory that was used
+/// before; a long text in one piece is fetched from the system page by page, each time.
+pub(super) const PIECE: usize = 64 * 1024;
+/// A piece ends with a line; nearly every line has room in this.
+const LINE: usize = 4 * 1024;
+
+/// Takes a piece; `false` where nobody wants more.
+pub(super) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
+
 /// Families and their series in the text format, in the order in which they were added.
-#[derive(Debug, Default)]
-pub(super) struct Exposition {
+pub(super) struct Exposition<'t> {
     text: Vec<u8>,
+    sent: usize,
+    take: Option<&'t mut Take<'t>>,
+    wanted: bool,
 }
 
-impl Exposition {
-    /// An empty one, with room for so many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Self {
-        Self { text: Vec::with_capacity(bytes) }
+impl<'t> Exposition<'t> {
+    /// One that is kept whole, with room for so many bytes.
+    pub(super) fn whole(bytes: usize) -> Self {
+        Self { text: Vec::with_capacity(bytes), sent: 0, take: None, wanted: true }
+    }
+
+    /// One that is sent off piece by piece.
+    pub(super) fn in_pieces(take: &'t mut Take<'t>) -> Self {
+        Self { text: Vec::with_capacity(PIECE + LINE), sent: 0, take: Some(take), wanted: true }
     }
 
     /// Adds a gauge or a counter with its series; nothing where there is no series.
@@ -58,20 +74,38 @@ impl Exposition {
                 below += count;
                 let bounded = labels.with_room(1).and("le", &bound.to_string());
                 self.series(family.name, "_bucket", &bounded);
-                self.whole(below);
+                self.number(below);
             }
             let all = counts.iter().sum();
             self.series(family.name, "_bucket", &labels.with_room(1).and("le", "+Inf"));
-            self.whole(all);
+            self.number(all);
             self.series(family.name, "_sum", &labels);
             self.value(sum);
             self.series(family.name, "_count", &labels);
-            self.whole(all);
+            self.number(all);
         }
     }
 
-    pub(super) fn into_text(self) -> Vec<u8> {
-        self.text
+    /// Adds text that was written elsewhere, and ends: the text or its last piece, and the length of all of it.
+    pub(super) fn end(mut self, rest: &[u8]) -> (Vec<u8>, usize) {
+        self.text.extend_from_slice(rest);
+        let length = self.sent + self.text.len();
+        (self.text, length)
+    }
+
+    /// At the end of a line: sends off what makes a piece. What nobody wants is thrown away.
+    fn line_ends(&mut self) {
+        if self.text.len() < PIECE {
+            return;
+        }
+        let Some(take) = &mut self.take else { return };
+        self.sent += self.text.len();
+        if self.wanted {
+            let piece = std::mem::replace(&mut self.text, Vec::with_capacity(PIECE + LINE));
+            self.wanted = take(piece);
+        } else {
+            self.text.clear();
+        }
     }
 
     fn head(&mut self, family: &Family) {
@@ -102,16 +136,19 @@ impl Exposition {
         // Up to here every whole number is itself; nearly all values are whole.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
         if value.trunc() == value && (0.0..EXACT).contains(&value) && value.is_sign_positive() {
-            return self.whole(value as u64);
+            return self.number(value as u64);
         }
         writeln!(self.text, "{value}").expect("a vector takes all that is written");
+        self.line_ends();
     }
 
-    fn whole(&mut self, value: u64) {
+    fn number(&mut self, value: u64) {
         self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
         self.text.push(b'\n');
+        self.line_ends();
     }
 
+    /// Whether the family is in the text, as far as it was not sent off.
     fn holds(&self, name: &str) -> bool {
         let head = format!("# TYPE {name} ");
         self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))
@@ -126,10 +163,44 @@ mod tests {
     static GAUGE: Family = Family::gauge("g", Unit::Number, When::Scrape, &["a"], "A gauge.");
     static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, When::Scrape, &["a"], "Times.");
 
-    fn text(write: impl FnOnce(&mut Exposition)) -> String {
-        let mut out = Exposition::default();
+    fn text(write: impl FnOnce(&mut Exposition<'_>)) -> String {
+        let mut out = Exposition::whole(0);
         write(&mut out);
-        String::from_utf8(out.into_text()).unwrap()
+        String::from_utf8(out.end(b"").0).unwrap()
+    }
+
+    fn many(out: &mut Exposition<'_>) {
+        out.add(&GAUGE, (0..5_000).map(|n| (Labels::default().and("a", &"x".repeat(n % 120)).and_number("b", n), 1.0)));
+    }
+
+    #[test]
+    fn pieces_are_the_whole_and_end_with_a_line() {
+        let mut pieces = Vec::new();
+        let mut take = |piece: Vec<u8>| {
+            pieces.push(piece);
+            true
+        };
+        let mut out = Exposition::in_pieces(&mut take);
+        many(&mut out);
+        let (last, length) = out.end(b"# end\n");
+        assert!(pieces.len() > 3 && pieces.iter().all(|piece| piece.len() >= PIECE && piece.ends_with(b"\n")));
+        let joined = [pieces.concat(), last].concat();
+        assert_eq!(joined.len(), length);
+        assert_eq!(String::from_utf8(joined).unwrap(), text(many) + "# end\n");
+    }
+
+    #[test]
+    fn what_nobody_wants_is_not_sent_and_not_kept() {
+        let mut sent = 0;
+        let mut take = |_: Vec<u8>| {
+            sent += 1;
+            sent < 2
+        };
+        let mut out = Exposition::in_pieces(&mut take);
+        many(&mut out);
+        let (last, length) = out.end(b"");
+        assert!(last.len() < PIECE && length == text(many).len());
+        assert_eq!(sent, 2);
     }
 
     #[test]

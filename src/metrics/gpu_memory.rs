@@ -125,7 +125,7 @@ static FIGURES: [Reading<MemoryFigures>; 6] = [
 static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.grown)), (&SHRUNK, |m| Some(m.shrunk))];
 static BAR1: [Reading<Slow>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     // A part that shares the system's memory has no figures, and then nothing that was folded from them either.
     let measured: Vec<_> =
         gpus.iter().filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (gpu, m, f)))).collect();

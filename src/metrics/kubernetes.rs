@@ -52,7 +52,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
 
-pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Exposition) {
+pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Exposition<'_>) {
     let number = |up: Option<bool>| up.map(f64::from);
     out.add(&POD_RESOURCES_UP, number(parts.allocations.up).map(|up| (Labels::default(), up)));
     out.add(&API_UP, number(parts.pods.up).map(|up| (Labels::default(), up)));

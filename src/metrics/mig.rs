@@ -79,7 +79,7 @@ static FIGURES: [Reading; 6] = [
     (&PEAK, |m| Some(m.peak)),
 ];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let devices: Vec<_> = gpus
         .iter()
         .flat_map(|gpu| gpu.mig().filter(|mig| is_first(gpu, &mig.device)).map(move |mig| (gpu, mig)))

@@ -109,7 +109,7 @@ static READINGS: [Reading; 5] = [
     (&IDLE, |p, now| Some(now.saturating_duration_since(living(p)?.last_active?).as_secs_f64())),
 ];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, out: &mut Exposition) {
+pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, out: &mut Exposition<'_>) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
     let used = entries.iter().filter_map(|entry| Some((&entry.labels, living(entry.process)?.used? as f64)));

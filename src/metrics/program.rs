@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use prometheus::core::Desc;
 use prometheus::proto::{Counter, Gauge, Metric, MetricFamily, MetricType};
-use prometheus::{IntCounter, IntGauge, Opts, Registry};
+use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use super::Error;
 use super::family::{Family, Kind, Section, Unit, When};
 use super::own_process::OwnProcess;
 
@@ -30,6 +31,9 @@ pub(super) static SECTION: Section = Section {
     families: &[&BUILD_INFO, &SCRAPES],
 };
 
+/// Bytes that the text takes, and some more.
+const ROOM: usize = 4 * 1024;
+
 /// The registry and what is counted in it.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -50,6 +54,13 @@ impl Program {
         registry.register(Box::new(scrapes.clone()))?;
         registry.register(Box::new(OwnProcess::new()?))?;
         Ok(Self { registry, scrapes })
+    }
+
+    /// What the registry holds, as text.
+    pub(super) fn text(&self) -> Result<Vec<u8>, Error> {
+        let mut text = Vec::with_capacity(ROOM);
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(Error::Encode)?;
+        Ok(text)
     }
 }
 

@@ -178,7 +178,7 @@ static SLOW_SPLIT: [Split<Slow>; 1] = [(
     [("multiple_single_bit", |s| s.retired_single_bit), ("double_bit", |s| s.retired_double_bit)],
 )];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let quick: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.quick?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
     plain(&QUICK, &quick, out);
@@ -204,13 +204,13 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
     out.add(&XID, xid);
 }
 
-fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition) {
+fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
     for (family, read) in readings {
         out.add(family, gpus.iter().filter_map(|(labels, part)| Some((*labels, read(part)?))));
     }
 }
 
-fn split<T>(readings: &[Split<T>], gpus: &[(&Labels, &T)], out: &mut Exposition) {
+fn split<T>(readings: &[Split<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
     for (family, name, values) in readings {
         let series = gpus.iter().flat_map(|(labels, part)| {
             values

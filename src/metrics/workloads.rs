@@ -65,7 +65,7 @@ fn living(processes: u64) -> Option<f64> {
     (processes > 0).then_some(processes as f64)
 }
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition) {
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
     let others = gpus.iter().filter_map(|gpu| {
         let other = gpu.processes?.other_workloads.as_ref()?;
