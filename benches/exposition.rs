@@ -1,6 +1,7 @@
 //! What it costs to write a scrape, over machines of several sizes; beside it, in the same run, copying as many bytes.
 //!
-//! `cargo bench --bench exposition`. It needs no driver: the readings are made up.
+//! `cargo bench --bench exposition`. It needs no driver: the readings are made up. With `-- GPUS EACH ROUNDS` one machine
+//! only, for a profiler.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,7 +85,7 @@ fn processes(gpu: &Arc<Gpu>, count: u32) -> GpuProcesses {
 fn metrics(gpus: u32, each: u32) -> Metrics {
     let snapshot = Snapshot::new();
     let gpus: Vec<_> = (0..gpus).map(gpu).collect();
-    let read = gpus.iter().map(|gpu| processes(gpu, each)).collect();
+    let read = gpus.iter().map(|gpu| Arc::new(processes(gpu, each))).collect();
     snapshot.memory.store(Arc::new(MemoryPart { gpus: gpus.iter().map(memory).collect() }));
     snapshot.processes.store(Arc::new(ProcessPart { gpus: read }));
     snapshot.driver.store(Arc::new(Driver { up: true, gpus, ..Driver::default() }));
@@ -117,12 +118,17 @@ fn main() {
         "{:>12} {:>10} {:>12} {:>10} {:>12} {:>8}",
         "GPUs x each", "bytes", "write", "per series", "copy", "ratio"
     );
-    for (gpus, each) in SIZES {
+    let asked: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
+    let (sizes, rounds) = match asked[..] {
+        [gpus, each, rounds] => (vec![(gpus, each)], rounds as usize),
+        _ => (SIZES.to_vec(), ROUNDS),
+    };
+    for (gpus, each) in sizes {
         let metrics = metrics(gpus, each);
         let text = metrics.encode().unwrap();
         let series = text.split(|&byte| byte == b'\n').filter(|line| line.first().is_some_and(|&b| b != b'#')).count();
         let (mut written, mut copied) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             written.push(timed(|| black_box(metrics.encode().unwrap())).0);
             copied.push(timed(|| black_box(text.clone())).0);
         }

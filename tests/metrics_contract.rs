@@ -157,7 +157,7 @@ impl Machine {
         let snapshot = Snapshot::new();
         snapshot.driver.store(Arc::new(self.driver));
         snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
-        snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes }));
+        snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
         snapshot.pods.store(Arc::new(self.pods));
         snapshot.allocations.store(Arc::new(self.allocations));

@@ -57,7 +57,7 @@ pub(super) struct ProcessLane {
 struct Book {
     attribution: Attribution,
     gpus: HashMap<String, GpuBook>,
-    part: Vec<GpuProcesses>,
+    part: Vec<Arc<GpuProcesses>>,
 }
 
 /// What is remembered of one GPU, under its key.
@@ -129,7 +129,7 @@ impl Duty for ProcessLane {
     /// Nothing is known of the GPUs' processes yet.
     fn resume(&self, session: &Session) {
         let mut book = self.book();
-        book.part = session.driver.gpus().cloned().map(unread).collect();
+        book.part = session.driver.gpus().cloned().map(unread).map(Arc::new).collect();
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
@@ -262,9 +262,9 @@ impl ProcessLane {
         roster.fold((&listing.entries, &listing.earlier), &identities, gpu, listing.at);
         let members: Vec<Member<'_>> = roster.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
-        let shown = &mut part[position];
+        // Made anew, since what was published may still be read; the other GPUs' stay as they are.
+        let mut shown = unread(part[position].gpu.clone());
         shown.unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
-        shown.mig_unattributed.clear();
         for (device, used) in gpu.mig.iter().zip(listing.slices) {
             // The compute instances of a GPU instance share its memory, which is told once.
             let told = shown.mig_unattributed.iter().any(|(first, _)| first.gpu_instance == device.gpu_instance);
@@ -273,7 +273,7 @@ impl ProcessLane {
             }
         }
         shown.at = Some(listing.at);
-        known.show(shown, listing.at);
+        known.show(&mut shown, listing.at);
         if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
             let error = OutOfSight {
                 processes: shown.out_of_sight,
@@ -281,6 +281,7 @@ impl ProcessLane {
             };
             self.faults.report(Source::Attribution, Reason::OutOfSight, Some(gpu.index), &error);
         }
+        part[position] = Arc::new(shown);
         Taken::Folded
     }
 
@@ -294,7 +295,11 @@ impl ProcessLane {
             None => known.roster.work_unknown(),
         }
         if let Some(shown) = part.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
-            known.show(shown, work.asked_at.0);
+            let GpuProcesses { at, unattributed, .. } = **shown;
+            let mig_unattributed = shown.mig_unattributed.clone();
+            let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(shown.gpu.clone()) };
+            known.show(&mut next, work.asked_at.0);
+            *shown = Arc::new(next);
         }
         self.publish(&book);
     }

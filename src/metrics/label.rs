@@ -78,6 +78,8 @@ impl Labels {
         self.last = self.text.len();
         if self.last > 0 {
             self.text.push(',');
+        } else {
+            self.text.reserve(2 * USUAL);
         }
         self.text.push_str(name);
         self.text.push_str("=\"");
@@ -102,8 +104,13 @@ fn kept(value: &str) -> &str {
 /// Writes a value as the format asks for it. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and
 /// would refuse the whole scrape.
 fn escape(value: &str, text: &mut String) {
+    let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'\n' | 0);
+    // Hardly any value holds one. Without a way out in the middle, the look takes many bytes at a time.
+    if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        return text.push_str(value);
+    }
     let mut rest = value;
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | 0)) {
+    while let Some(at) = rest.bytes().position(is_special) {
         text.push_str(&rest[..at]);
         text.push_str(match rest.as_bytes()[at] {
             b'"' => "\\\"",

@@ -84,7 +84,7 @@ impl Parts {
     fn view<'a>(&'a self, gpu: &'a Gpu, settings: &Settings) -> GpuView<'a> {
         let same = |other: &Gpu| other.index == gpu.index && other.uuid == gpu.uuid;
         let memory = self.memory.gpus.iter().find(|m| same(&m.gpu));
-        let processes = self.processes.gpus.iter().find(|p| same(&p.gpu));
+        let processes = self.processes.gpus.iter().find(|p| same(&p.gpu)).map(|p| &**p);
         let telemetry = self.telemetry.gpus.iter().find(|t| same(&t.gpu));
 
         let age = |at: Option<Instant>| at.map(|at| self.now.saturating_duration_since(at));

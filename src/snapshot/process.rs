@@ -8,8 +8,8 @@ use super::{Gpu, MigDevice, Owner, Workload};
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
 pub struct ProcessPart {
-    /// One entry for each GPU.
-    pub gpus: Vec<GpuProcesses>,
+    /// One entry for each GPU. What is published again because another GPU's processes changed is the same one.
+    pub gpus: Vec<Arc<GpuProcesses>>,
 }
 
 /// The processes of one GPU.

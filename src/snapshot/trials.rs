@@ -77,7 +77,7 @@ impl<'a> Names<'a> {
 pub(crate) fn publish(names: &mut Names<'_>, snapshot: &Snapshot) {
     let gpus: Vec<_> = (0..1 + names.below(3, 0)).map(|index| gpu(names, index as u32)).collect();
     let memory = gpus.iter().map(|gpu| memory(names, gpu)).collect();
-    let processes = gpus.iter().map(|gpu| processes(names, gpu)).collect();
+    let processes = gpus.iter().map(|gpu| Arc::new(processes(names, gpu))).collect();
     let telemetry = gpus.iter().map(|gpu| GpuTelemetry::unread(gpu.clone())).collect();
     snapshot.allocations.store(Arc::new(allocations(names)));
     let containers = (0..names.below(3, 1)).map(|_| (names.name(), pod(names))).collect();

@@ -114,7 +114,7 @@ impl Served {
         let at = Some(Instant::now());
         let list = GpuProcesses { gpu: gpu.clone(), at, processes, ..GpuProcesses::default() };
         self.snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
-        self.snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![list] }));
+        self.snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(list)] }));
         self.snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));
     }
 }
