@@ -1,0 +1,69 @@
+//! A file, served by the exporter's own web server: what HTTP alone costs, the measure beside a scrape of the same size.
+//!
+//! `static_file FILE` listens on a free port of 127.0.0.1, prints the address, and answers `/metrics` with the file's bytes
+//! until its standard input ends. Server, limits, compression and threads are the exporter's; nothing is gathered or written.
+//! Started by `tests/bench/bench.py`; under `cargo bench` it has no file and ends at once.
+
+#![allow(clippy::print_stdout, reason = "the address is what it has to say")]
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::header;
+use axum::routing::get;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
+use vram_exporter::faults::Faults;
+use vram_exporter::http::{Limits, Listener, Server};
+use vram_exporter::metrics::CONTENT_TYPE;
+use vram_exporter::web_config::Guard;
+
+/// As many as the exporter's.
+const WEB_THREADS: usize = 2;
+
+/// The exporter's defaults.
+const LIMITS: Limits = Limits {
+    max_requests: 40,
+    max_connections: 512,
+    read_timeout: Duration::from_secs(10),
+    write_timeout: Duration::from_secs(30),
+    idle_timeout: Duration::from_secs(300),
+};
+
+fn main() -> Result<()> {
+    // Cargo adds a flag of its own.
+    let Some(file) = std::env::args_os().skip(1).find(|argument| argument != "--bench") else {
+        println!("static_file: no file to serve");
+        return Ok(());
+    };
+    let text = std::fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WEB_THREADS).enable_all().build()?;
+    runtime.block_on(serve(Bytes::from(text)))
+}
+
+async fn serve(text: Bytes) -> Result<()> {
+    let faults = Arc::new(Faults::default());
+    let guard = Arc::new(Guard::open(None, faults.clone())?);
+    let listener = Listener::bind(&"127.0.0.1:0".parse().map_err(anyhow::Error::msg)?).await?;
+    println!("{}", listener.name());
+    Server::new(router(text), guard, LIMITS, faults).serve(listener, input_ended()).await;
+    Ok(())
+}
+
+/// Compressed as the exporter's pages are.
+fn router(text: Bytes) -> Router {
+    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
+    let page = async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.clone());
+    Router::new().route("/metrics", get(page)).layer(compression)
+}
+
+/// Whoever started it has gone.
+async fn input_ended() {
+    // An input that cannot be read has ended too.
+    let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
+}
