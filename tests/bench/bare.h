@@ -1,0 +1,19 @@
+/* What the files of the bare program know of each other. */
+#ifndef BENCH_BARE_H
+#define BENCH_BARE_H
+
+#include "nvml.h"
+
+/* The exporter's calls in its rhythm: memory at `hz` on one thread, processes and telemetry on another. The exit status. */
+int same(double hz, double seconds);
+
+/* Registers for Xid events. To be called once, by the thread that calls the others. */
+void telemetry_start(void);
+
+/* One round of what is cheap, of all GPUs. */
+void telemetry_quick(void);
+
+/* One round of what is dear, of all GPUs. */
+void telemetry_slow(void);
+
+#endif

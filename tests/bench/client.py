@@ -1,0 +1,155 @@
+"""A scraper that takes the time: over a new connection each time, or over one that is kept."""
+
+import gzip
+import socket
+import time
+from dataclasses import dataclass
+
+PIECE = 1 << 18
+TIMEOUT = 30.0
+
+
+class NotKept(Exception):
+    """The server closes its connections."""
+
+
+class BadAnswer(Exception):
+    pass
+
+
+@dataclass
+class Answer:
+    milliseconds: float
+    # Bytes of the body as sent, chunk marks left out.
+    sent: int
+    compressed: bool
+    text: str
+
+
+def connect(address):
+    """`address`: a port of 127.0.0.1, or the path of a socket file."""
+    if isinstance(address, int):
+        connection = socket.create_connection(("127.0.0.1", address), timeout=TIMEOUT)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def request(compressed, close):
+    lines = [b"GET /metrics HTTP/1.1", b"Host: localhost"]
+    lines += [b"Accept-Encoding: gzip"] if compressed else []
+    lines += [b"Connection: close"] if close else []
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def parse_head(data):
+    """(status, headers, where the body begins) of an answer; None while its head is not whole."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    first, *rest = bytes(data[:end]).decode("latin-1").split("\r\n")
+    pairs = (line.partition(":") for line in rest)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers[""] = first.split()[0]
+    return int(first.split()[1]), headers, end + 4
+
+
+def unchunk(data):
+    """The bytes of a chunked body; None while it is not whole."""
+    pieces, at = [], 0
+    while True:
+        line = data.find(b"\r\n", at)
+        if line < 0:
+            return None
+        size = int(bytes(data[at:line]).split(b";")[0], 16)
+        at = line + 2
+        if len(data) < at + size + 2:
+            return None
+        if size == 0:
+            return b"".join(pieces)
+        pieces.append(bytes(data[at : at + size]))
+        at += size + 2
+
+
+def whole(data, ended):
+    """(status, headers, body) of an answer; None while it is not whole. `ended`: no more bytes come."""
+    head = parse_head(data)
+    if head is None:
+        return None
+    status, headers, at = head
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        # Looked into only when it can be whole: that keeps the reading of a long answer linear.
+        body = unchunk(data[at:]) if data.endswith(b"0\r\n\r\n") else None
+    elif "content-length" in headers:
+        body = data[at:] if len(data) - at >= int(headers["content-length"]) else None
+    else:
+        body = data[at:] if ended else None
+    return None if body is None else (status, headers, bytes(body))
+
+
+def keeps(headers):
+    asked = headers.get("connection", "").lower()
+    return asked == "keep-alive" if headers[""] == "HTTP/1.0" else asked != "close"
+
+
+def receive(connection, until_end):
+    """Reads one answer. The moment of its last byte, and its parts."""
+    data = bytearray()
+    while True:
+        piece = connection.recv(PIECE)
+        at = time.perf_counter_ns()
+        data += piece
+        if not piece or not until_end:
+            parts = whole(data, ended=not piece)
+            if parts is not None:
+                return at, parts
+        if not piece:
+            raise BadAnswer(f"the answer ended after {len(data)} bytes")
+
+
+def answer(begun, at, parts):
+    status, headers, body = parts
+    if status != 200:
+        raise BadAnswer(f"/metrics answered {status}")
+    compressed = headers.get("content-encoding", "") == "gzip"
+    text = gzip.decompress(body) if compressed else body
+    return Answer((at - begun) / 1e6, len(body), compressed, text.decode())
+
+
+def get(address, compressed=False):
+    """One scrape over a new connection, from the connect to the last byte."""
+    begun = time.perf_counter_ns()
+    with connect(address) as connection:
+        connection.sendall(request(compressed, close=True))
+        return answer(begun, *receive(connection, until_end=True))
+
+
+class Kept:
+    """One connection for all scrapes; a scrape is timed from its first byte out to its last byte in."""
+
+    def __init__(self, address):
+        self.connection = connect(address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def get(self, compressed=False):
+        begun = time.perf_counter_ns()
+        try:
+            self.connection.sendall(request(compressed, close=False))
+            at, parts = receive(self.connection, until_end=False)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise NotKept from error
+        if not keeps(parts[1]):
+            raise NotKept
+        return answer(begun, at, parts)

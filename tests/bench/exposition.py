@@ -1,0 +1,41 @@
+"""What the harness reads out of an exposition in Prometheus' text format, anybody's."""
+
+import re
+
+SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
+UNITS = (("bytes", 1), ("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30))
+# The memory of the machine itself, of a process on it, and sums that only grow are no memory of a GPU.
+OTHERS = re.compile(r"host|system|swap|cgroup|node_|disk|resident|virtual|_total$|grown|shrunk|_pss|_uss|_rss")
+
+
+def samples(text):
+    """(name, labels, value) of each line."""
+    for line in text.splitlines():
+        if line and line[0] != "#" and (found := SAMPLE.match(line)):
+            yield found.group(1), found.group(2) or "", float(found.group(3))
+
+
+def count(text):
+    """Number of series."""
+    return sum(1 for line in text.splitlines() if line and line[0] != "#")
+
+
+def shown(text, family):
+    """Number of series of one family; `family` is the whole name."""
+    return sum(1 for line in text.splitlines() if line.startswith((family + "{", family + " ")))
+
+
+def unit(name):
+    """Bytes of a 1 in this family; None where its name gives none."""
+    words = name.lower().split("_")
+    return next((size for word, size in UNITS if word in words), None)
+
+
+def gpu_memory(text):
+    """Bytes by series, of every family that shows memory of GPUs or of what runs on them."""
+    found = {}
+    for name, labels, value in samples(text):
+        low = name.lower()
+        if ("memory" in low or "vram" in low) and not OTHERS.search(low) and (size := unit(name)):
+            found[name + labels] = value * size
+    return found

@@ -1,0 +1,185 @@
+"""One run of one subject: start, cost, spikes, scrapes. Every figure as it was taken, nothing judged."""
+
+import contextlib
+import gc
+import threading
+import time
+
+import client
+import exposition
+import proc
+import spikes
+from figures import percentile
+
+KINDS = {
+    "new": (False, False),
+    "new, gzip": (False, True),
+    "kept": (True, False),
+    "kept, gzip": (True, True),
+}
+# A subject that shows nothing after so long is broken.
+READY_WITHIN = 90.0
+POLL = 0.0002
+
+
+def first_data(running, gpus):
+    """Milliseconds from the start of the program to the end of the first scrape that tells the memory of every GPU."""
+    deadline = running.begun + READY_WITHIN
+    told = "nothing"
+    while time.perf_counter() < deadline:
+        running.alive()
+        try:
+            text = client.get(running.address).text
+            at = time.perf_counter()
+            shown = exposition.shown(text, running.subject.used)
+            if shown >= gpus:
+                return 1000 * (at - running.begun)
+            told = f"{shown} of {gpus} GPUs"
+        except (OSError, client.BadAnswer) as error:
+            told = str(error)
+        time.sleep(POLL)
+    raise RuntimeError(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {told}")
+
+
+def as_prometheus(running):
+    """A scrape with gzip over a kept connection, where the server keeps it."""
+    state = {"kept": None}
+
+    def scrape():
+        try:
+            state["kept"] = state["kept"] or client.Kept(running.address)
+            return state["kept"].get(compressed=True)
+        except client.NotKept:
+            state["kept"].connection.close()
+            state["kept"] = None
+            return client.get(running.address, compressed=True)
+
+    return scrape
+
+
+def each_second(seconds, work):
+    """Calls `work` once in each second, and returns when they are over."""
+    begun = time.monotonic()
+    for second in range(round(seconds)):
+        time.sleep(max(0.0, begun + second - time.monotonic()))
+        work()
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
+
+
+def cpu_share(running, seconds, scrape):
+    """Share of one core over so many seconds with one scrape in each, or with none."""
+    clock = proc.Clock(running.pid)
+    each_second(seconds, lambda: (scrape() if scrape else None, clock.look()))
+    return clock.share(running.subject.children)
+
+
+def memory(running, children):
+    """KiB. The kernel keeps no mark of what a process and its children held at once; the highest is the subject's own with
+    the most that its children were seen to hold."""
+    shown = proc.memory(running.pid)
+    most = children.most if children else 0
+    return shown | {"children": most, "highest": shown["highest"] + most}
+
+
+def spikes_seen(running, machine, count, every):
+    """For each spike the series that showed it, or None, with one scrape a second."""
+    calm, scrapes = exposition.gpu_memory(client.get(running.address).text), []
+    ordered = threading.Thread(target=machine.spike, args=(count, every))
+    ordered.start()
+    over = None
+    while over is None or time.monotonic() < over + spikes.TAIL:
+        begun = time.monotonic()
+        scrapes.append(exposition.gpu_memory(client.get(running.address).text))
+        if over is None and not ordered.is_alive():
+            over = time.monotonic()
+        time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
+    ordered.join()
+    if not calm:
+        raise RuntimeError(f"{running.subject.name} shows no figure of memory that is known here")
+    return spikes.caught(calm, scrapes, spikes.heights(count))
+
+
+def scrape_times(addresses, kinds, seconds, block=25):
+    """Milliseconds of scrapes by name of the address and kind, in blocks that take turns. `seconds` for each. A kind that a
+    server does not do is None."""
+    taken = {name: {kind: [] for kind in kinds} for name in addresses}
+    spent = {(name, kind): 0.0 for name in addresses for kind in kinds}
+    gc.collect()
+    gc.disable()
+    try:
+        while spent and min(spent.values()) < seconds:
+            for name, kind in [pair for pair, already in spent.items() if already < seconds]:
+                begun = time.monotonic()
+                try:
+                    taken[name][kind] += times(addresses[name], *KINDS[kind], block, begun + seconds)
+                    spent[name, kind] += time.monotonic() - begun
+                except client.NotKept:
+                    taken[name][kind] = None
+                    del spent[name, kind]
+    finally:
+        gc.enable()
+    return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}
+
+
+def times(address, kept, compressed, count, until):
+    if not kept:
+        get, close = (lambda: client.get(address, compressed)), None
+    else:
+        connection = client.Kept(address)
+        get, close = (lambda: connection.get(compressed)), connection.connection.close
+    try:
+        found = [get().milliseconds]
+        while len(found) < count and time.monotonic() < until:
+            found.append(get().milliseconds)
+        return found
+    finally:
+        if close:
+            close()
+
+
+def summary(values):
+    if not values:
+        return None
+    return {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99), "count": len(values), "longest": max(values)}
+
+
+def sizes(running):
+    """Series, and bytes of the body as sent, plain and with gzip where the server does that."""
+    plain, packed = client.get(running.address), client.get(running.address, compressed=True)
+    told = {"series": exposition.count(plain.text), "bytes": plain.sent}
+    return told | {"gzip bytes": packed.sent if packed.compressed else None}
+
+
+def start_only(subject, machine, out):
+    """Milliseconds to the first data, and nothing more."""
+    with subject.start(machine, out) as running:
+        return first_data(running, machine.gpus)
+
+
+def run(subject, machine, plan, out, beside=None, unscraped=False):
+    """One run. `beside`: makes a server of the given text, scraped in turn with the subject; a context with an address.
+    `unscraped`: its cost without a scrape is measured too."""
+    found = {"subject": subject.name, "at": time.time()}
+    with subject.start(machine, out) as running:
+        found["start_ms"] = first_data(running, machine.gpus)
+        with proc.Children(running.pid) if subject.children else contextlib.nullcontext() as children:
+            time.sleep(plan.settle)
+            found["cpu"] = cpu_share(running, plan.window, as_prometheus(running))
+            if unscraped:
+                found["cpu_unscraped"] = cpu_share(running, plan.window, None)
+            found["memory_steady"] = memory(running, children)
+            if plan.spikes:
+                found["spikes"] = spikes_seen(running, machine, plan.spikes, plan.spike_every)
+        if plan.scrape_seconds:
+            found |= {"sizes": sizes(running)} | scrapes(running, plan, beside)
+            found["memory_after_scrapes"] = proc.memory(running.pid)
+        running.alive()
+    return found
+
+
+def scrapes(running, plan, beside):
+    if not beside:
+        return {"scrape": scrape_times({"it": running.address}, KINDS, plan.scrape_seconds)["it"]}
+    with beside(client.get(running.address).text) as server:
+        taken = scrape_times({"it": running.address, "static": server.address}, KINDS, plan.scrape_seconds)
+        return {"scrape": taken["it"], "static": taken["static"]}

@@ -1,0 +1,100 @@
+/* NVML's C interface as far as the bare programs need it. Layouts and numbers follow NVIDIA's nvml.h 13. */
+#ifndef BENCH_NVML_H
+#define BENCH_NVML_H
+
+#include <stdint.h>
+
+#define NVML_OK 0
+#define NVML_NOT_SUPPORTED 3
+#define NVML_NOT_FOUND 6
+#define NVML_INSUFFICIENT_SIZE 7
+#define NVML_TIMEOUT 10
+
+#define FIELD_MEMORY_TEMPERATURE 82
+#define EVENT_XID 8ull
+#define MAX_GPUS 64
+
+typedef void *device;
+typedef unsigned long long ull;
+
+typedef struct {
+    unsigned int version;
+    ull total, reserved, free, used;
+} memory_v2;
+
+typedef struct {
+    unsigned int pid;
+    ull used;
+    unsigned int gpu_instance, compute_instance;
+} process;
+
+typedef struct {
+    unsigned int pid;
+    ull timestamp;
+    unsigned int sm, memory, encoder, decoder;
+} work_sample;
+
+typedef struct {
+    unsigned int field, scope;
+    long long timestamp, latency_us;
+    unsigned int value_type, code;
+    ull value;
+} field_value;
+
+typedef struct {
+    device gpu;
+    ull type, data;
+    unsigned int gpu_instance, compute_instance;
+} event;
+
+/* The calls, by name. */
+#define NVML_CALLS(call)                                                                                               \
+    call(int, nvmlInit_v2, (void))                                                                                     \
+    call(int, nvmlDeviceGetCount_v2, (unsigned int *))                                                                 \
+    call(int, nvmlDeviceGetHandleByIndex_v2, (unsigned int, device *))                                                 \
+    call(int, nvmlDeviceGetMemoryInfo_v2, (device, memory_v2 *))                                                       \
+    call(int, nvmlDeviceGetComputeRunningProcesses_v3, (device, unsigned int *, process *))                            \
+    call(int, nvmlDeviceGetGraphicsRunningProcesses_v3, (device, unsigned int *, process *))                           \
+    call(int, nvmlDeviceGetMPSComputeRunningProcesses_v3, (device, unsigned int *, process *))                         \
+    call(int, nvmlDeviceGetAccountingMode, (device, unsigned int *))                                                   \
+    call(int, nvmlDeviceGetUtilizationRates, (device, unsigned int *))                                                 \
+    call(int, nvmlDeviceGetEncoderUtilization, (device, unsigned int *, unsigned int *))                               \
+    call(int, nvmlDeviceGetDecoderUtilization, (device, unsigned int *, unsigned int *))                               \
+    call(int, nvmlDeviceGetTemperature, (device, int, unsigned int *))                                                 \
+    call(int, nvmlDeviceGetFieldValues, (device, int, field_value *))                                                  \
+    call(int, nvmlDeviceGetPowerUsage, (device, unsigned int *))                                                       \
+    call(int, nvmlDeviceGetEnforcedPowerLimit, (device, unsigned int *))                                               \
+    call(int, nvmlDeviceGetClockInfo, (device, int, unsigned int *))                                                   \
+    call(int, nvmlDeviceGetCurrentClocksThrottleReasons, (device, ull *))                                              \
+    call(int, nvmlDeviceGetTotalEccErrors, (device, int, int, ull *))                                                  \
+    call(int, nvmlDeviceGetRemappedRows, (device, unsigned int *, unsigned int *, unsigned int *, unsigned int *))     \
+    call(int, nvmlDeviceGetProcessUtilization, (device, work_sample *, unsigned int *, ull))                           \
+    call(int, nvmlEventSetCreate, (void **))                                                                           \
+    call(int, nvmlDeviceGetSupportedEventTypes, (device, ull *))                                                       \
+    call(int, nvmlDeviceRegisterEvents, (device, ull, void *))                                                         \
+    call(int, nvmlEventSetWait_v2, (void *, event *, unsigned int))                                                    \
+    call(int, nvmlDeviceGetMigMode, (device, unsigned int *, unsigned int *))                                          \
+    call(int, nvmlDeviceGetBAR1MemoryInfo, (device, ull *))                                                            \
+    call(int, nvmlDeviceGetPcieReplayCounter, (device, unsigned int *))                                                \
+    call(int, nvmlDeviceGetRetiredPages, (device, int, unsigned int *, ull *))
+
+#define NVML_DECLARE(result, name, arguments) extern result(*name) arguments;
+NVML_CALLS(NVML_DECLARE)
+
+/* The GPUs of the machine, after open_nvml. */
+extern unsigned int gpus;
+extern device gpu[MAX_GPUS];
+
+/* Loads the library and initialises it; ends the program where that fails or a call is missing. */
+void open_nvml(const char *path);
+
+/* Gets a handle of every GPU; ends the program where that fails. */
+void find_gpus(void);
+
+/* Memory of a GPU; the call's code. */
+int read_memory(unsigned int index, memory_v2 *memory);
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t now_ns(void);
+
+#endif

@@ -1,0 +1,113 @@
+"""What the kernel says of a process: CPU time in seconds, memory in KiB."""
+
+import glob
+import os
+import threading
+import time
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+MEMORY = {"VmRSS": "rss", "VmHWM": "highest", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem"}
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def memory_fields(status):
+    """Of /proc/PID/status: KiB by name; a line that the kernel does not have is absent."""
+    lines = (line.partition(":") for line in status.splitlines())
+    return {MEMORY[name]: int(rest.split()[0]) for name, _, rest in lines if name in MEMORY}
+
+
+def stat_seconds(stat):
+    """Of /proc/PID/stat: CPU seconds of the process, ended threads included, and of children that it has waited for. The
+    name may hold blanks and brackets; what follows the last bracket is counted from."""
+    columns = stat.rpartition(")")[2].split()
+    own, children = (sum(map(int, columns[first : first + 2])) * TICK for first in (11, 13))
+    return own, children
+
+
+def thread_seconds(pid):
+    """CPU seconds of each thread by the scheduler's nanoseconds; empty where the kernel does not show them."""
+    found = {}
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        try:
+            found[path.split("/")[4]] = int(read(path).split()[0]) / 1e9
+        except (OSError, IndexError):
+            continue  # that thread ended meanwhile
+    return found if any(found.values()) else {}
+
+
+class Clock:
+    """The CPU time of a process from now on.
+
+    The scheduler's nanoseconds go with a thread that ends; what it had at the last look is kept. The clock ticks of
+    /proc/PID/stat contain ended threads but step by 10 ms, so they only decide where threads ended and they say more.
+    """
+
+    def __init__(self, pid):
+        self.pid, self.first = pid, thread_seconds(pid)
+        self.last = dict(self.first)
+        self.ticks, self.children = stat_seconds(read(f"/proc/{pid}/stat"))
+        self.begun = time.monotonic()
+
+    def look(self):
+        """To be called now and then, at least at the end."""
+        now = thread_seconds(self.pid)
+        self.last |= now
+        ended = any(thread not in now for thread in self.last)
+        ticks, children = stat_seconds(read(f"/proc/{self.pid}/stat"))
+        return spent(self.first, self.last, ended, ticks - self.ticks), children - self.children
+
+    def share(self, with_children):
+        """Share of one core since the beginning."""
+        own, children = self.look()
+        return (own + (children if with_children else 0)) / (time.monotonic() - self.begun)
+
+
+def spent(first, last, ended, ticks):
+    """Seconds between two sets of threads' seconds."""
+    if not last:
+        return ticks
+    counted = sum(seconds - first.get(thread, 0) for thread, seconds in last.items())
+    return max(counted, ticks - TICK) if ended else counted
+
+
+def memory(pid):
+    return memory_fields(read(f"/proc/{pid}/status"))
+
+
+class Children:
+    """Watches the children of a process, some of which live for milliseconds: the most that they held at once, in KiB."""
+
+    def __init__(self, pid, every=0.002):
+        self.pid, self.every, self.most = pid, every, 0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def watch(self):
+        while not self.over.wait(self.every):
+            self.most = max(self.most, sum(self.held(child) for child in self.alive()))
+
+    def alive(self):
+        for path in glob.glob(f"/proc/{self.pid}/task/*/children"):
+            try:
+                yield from read(path).split()
+            except OSError:
+                continue
+
+    @staticmethod
+    def held(child):
+        try:
+            return memory(child).get("rss", 0)
+        except OSError:
+            return 0

@@ -1,0 +1,71 @@
+"""The simulated machine as the simulator's scenario: GPUs with equal processes, a few of which move.
+
+Sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands out."""
+
+MODEL = "H200"
+MIB_EACH = 60
+# One in so many processes changes its memory, by at most MOVE_MIB, every MOVE_MS.
+ONE_IN = 16
+MOVE_MIB = 16
+MOVE_MS = 700
+
+
+def runs(pids):
+    """(first, count) of pids that follow one another."""
+    found = []
+    for pid in sorted(pids):
+        if found and pid == sum(found[-1]):
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((pid, 1))
+    return found
+
+
+def processes(gpu, pids, memory, utilization):
+    for first, count in runs(pids):
+        yield f"""
+[[process]]
+gpu = {gpu}
+pid = {first}
+count = {count}
+command = ["/usr/bin/python3", "serve.py", "--gpu={gpu}"]
+user = "serve"
+context = "{MIB_EACH}MiB"
+memory = {memory}
+utilization = {utilization}
+"""
+
+
+def text(gpus, pids, moving=True):
+    """`pids` are dealt out evenly to the GPUs. `moving`: whether anything changes."""
+    parts = [f'seed = 1\n\n[[gpu]]\nmodel = "{MODEL}"\ncount = {gpus}\n']
+    each = len(pids) // gpus
+    for gpu in range(gpus):
+        mine = sorted(pids)[gpu * each : (gpu + 1) * each]
+        restless = max(1, each // ONE_IN) if moving and mine else 0
+        noise = f'[{{ kind = "noise", low = "{MIB_EACH - MOVE_MIB}MiB", high = "{MIB_EACH}MiB", every = "{MOVE_MS}ms" }}]'
+        parts += processes(gpu, mine[restless:], f'"{MIB_EACH}MiB"', "0.01")
+        parts += processes(gpu, mine[:restless], noise, "0.02")
+    return "".join(parts)
+
+
+def spiking(pid, moments, hold_ms):
+    """A process on GPU 0 that holds nothing but a spike at each moment: (milliseconds of scenario time, MiB)."""
+    phases, at = [], moments[0][0]
+    for (begin, mib), after in zip(moments, [*(begin for begin, _ in moments[1:]), moments[-1][0] + 10 * hold_ms]):
+        phases.append(f'{{ kind = "constant", value = "{mib}MiB", for = "{hold_ms}ms" }}')
+        phases.append(f'{{ kind = "constant", value = "0MiB", for = "{after - begin - hold_ms}ms" }}')
+        at = after
+    phases.append('{ kind = "constant", value = "0MiB" }')
+    # It is there a second before, so that its coming is no part of the first spike.
+    phases.insert(0, '{ kind = "constant", value = "0MiB", for = "1000ms" }')
+    assert at > moments[-1][0]
+    return f"""
+[[process]]
+gpu = 0
+pid = {pid}
+start = "{moments[0][0] - 1000}ms"
+command = ["/usr/bin/python3", "spikes.py"]
+context = "{MIB_EACH}MiB"
+memory = [{", ".join(phases)}]
+"""

@@ -1,0 +1,143 @@
+"""Who is measured: how each is found, started, and told by its figures. One that is missing is told, and is a failure only
+where continuous integration installed it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from machine import end_process
+
+REQUIRED = ("nvitop", "all-smi")
+OURS, NVITOP, ALL_SMI, NVIDIA_GPU_EXPORTER = "ours", "nvitop", "all-smi", "nvidia_gpu_exporter"
+PEERS = (NVITOP, ALL_SMI, NVIDIA_GPU_EXPORTER)
+
+
+class Missing(Exception):
+    """Why a subject cannot be measured here."""
+
+
+@dataclass
+class Subject:
+    name: str
+    command: list
+    # The family that tells the memory in use of each GPU.
+    used: str
+    version: str
+    environment: dict = field(default_factory=dict)
+    # It lets a child do its work: what the child takes is the subject's.
+    children: bool = False
+    # Listens at `{address}`, a socket file and no port.
+    socket_file: bool = False
+
+    def start(self, machine, out):
+        return Running(self, machine, out)
+
+
+class Running:
+    """A subject at work: its process and where it is asked. Ended by its pid."""
+
+    def __init__(self, subject, machine, out):
+        self.subject = subject
+        self.address = str(Path(out).resolve() / f"{subject.name}.sock") if subject.socket_file else free_port()
+        environment = {**os.environ, **machine.environment(), **subject.environment}
+        command = [part.replace("{address}", str(self.address)) for part in subject.command]
+        command = [part.replace("{library}", str(machine.library)) for part in command]
+        with open(Path(out) / f"{subject.name}.log", "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        # Popen returns when the program was loaded in the child's place.
+        self.begun = time.perf_counter()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def alive(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.subject.name} ended with status {self.process.returncode}; see its log")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        end_process(self.process)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def program(given, name):
+    """The path given, or what stands in PATH."""
+    found = given or shutil.which(name)
+    if not found:
+        raise Missing(f"{name} is not in PATH")
+    if not os.access(found, os.X_OK):
+        raise Missing(f"{found} is no program")
+    return found
+
+
+def version_of(command, environment=None):
+    told = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60)
+    if told.returncode:
+        raise Missing(f"{command[0]} does not tell its version: {(told.stderr or told.stdout).strip()[-200:]}")
+    return next(iter((told.stdout or told.stderr).strip().splitlines()), "unknown")
+
+
+def ours(options, flags=()):
+    command = [str(options.exporter), "--web.listen-address=127.0.0.1:{address}", "--nvml.library={library}", *flags]
+    return Subject(OURS, command, "gpu_memory_used_bytes", version_of([str(options.exporter), "--version"]))
+
+
+def nvitop(options):
+    """A program, or a folder with its Python packages."""
+    environment = {}
+    if options.nvitop and os.path.isdir(options.nvitop):
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [options.nvitop, os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", "nvitop_exporter"]
+    else:
+        command = [program(options.nvitop, "nvitop-exporter")]
+    version = version_of([*command, "--version"], environment)
+    command += ["--bind-address", "127.0.0.1", "--port", "{address}", "--interval", "1"]
+    return Subject(NVITOP, command, "gpu_memory_used_MiB", version, environment)
+
+
+def all_smi(options):
+    found = program(options.all_smi, "all-smi")
+    # It listens on all interfaces or at a socket file; the file is nobody else's, and the faster way.
+    command = [found, "api", "--port", "0", "--socket", "{address}", "--processes", "--interval", "1"]
+    return Subject(ALL_SMI, command, "all_smi_gpu_memory_used_bytes", version_of([found, "--version"]), socket_file=True)
+
+
+def nvidia_gpu_exporter(options):
+    if options.simulator:
+        raise Missing("it reads nvidia-smi, of which there is none on the simulator")
+    found = program(options.nvidia_gpu_exporter, "nvidia_gpu_exporter")
+    command = [found, "--web.listen-address=127.0.0.1:{address}"]
+    # Built with a later Go it needs the older form of routes.
+    environment = {"GODEBUG": "httpmuxgo121=0"}
+    version = version_of([found, "--version"], environment)
+    return Subject(NVIDIA_GPU_EXPORTER, command, "nvidia_smi_memory_used_bytes", version, environment, children=True)
+
+
+KINDS = {OURS: ours, NVITOP: nvitop, ALL_SMI: all_smi, NVIDIA_GPU_EXPORTER: nvidia_gpu_exporter}
+
+
+def find(names, options):
+    """The subjects that are there; those that are not are told, and why, by name. Ends the program where one must be there."""
+    found, missing = [], {}
+    for name in names:
+        try:
+            found.append(KINDS[name](options))
+        except Missing as reason:
+            if name == OURS or name in REQUIRED and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
+                sys.exit(f"FAILED: {name}: {reason}")
+            missing[name] = str(reason)
+            print(f"SKIPPED: {name}: {reason}", flush=True)
+    return found, missing

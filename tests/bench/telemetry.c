@@ -1,0 +1,122 @@
+/* The telemetry calls, as the exporter makes them: each alone, and one that a GPU does not give is not asked again. */
+#define _GNU_SOURCE
+#include "bare.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* While a GPU does nothing its processes' work is asked for at every fifth round only (src/lanes/telemetry.rs). */
+#define IDLE_STRIDE 5
+#define SAMPLES 4096
+
+enum { GRAPHICS_CLOCK, SM_CLOCK, MEMORY_CLOCK, VIDEO_CLOCK };
+
+static unsigned int rates[2];
+
+static int utilization(device d) { return nvmlDeviceGetUtilizationRates(d, rates); }
+static int encoder(device d) { unsigned a, b; return nvmlDeviceGetEncoderUtilization(d, &a, &b); }
+static int decoder(device d) { unsigned a, b; return nvmlDeviceGetDecoderUtilization(d, &a, &b); }
+static int temperature(device d) { unsigned a; return nvmlDeviceGetTemperature(d, 0, &a); }
+static int memory_temperature(device d) {
+    field_value value = {.field = FIELD_MEMORY_TEMPERATURE};
+    int code = nvmlDeviceGetFieldValues(d, 1, &value);
+    return code ? code : (int)value.code;
+}
+static int power(device d) { unsigned a; return nvmlDeviceGetPowerUsage(d, &a); }
+static int power_limit(device d) { unsigned a; return nvmlDeviceGetEnforcedPowerLimit(d, &a); }
+static int graphics_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, GRAPHICS_CLOCK, &a); }
+static int sm_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, SM_CLOCK, &a); }
+static int memory_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, MEMORY_CLOCK, &a); }
+static int video_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, VIDEO_CLOCK, &a); }
+static int throttle(device d) { ull a; return nvmlDeviceGetCurrentClocksThrottleReasons(d, &a); }
+static int ecc_corrected(device d) { ull a; return nvmlDeviceGetTotalEccErrors(d, 0, 0, &a); }
+static int ecc_uncorrected(device d) { ull a; return nvmlDeviceGetTotalEccErrors(d, 1, 0, &a); }
+static int remapped(device d) { unsigned a, b, c, e; return nvmlDeviceGetRemappedRows(d, &a, &b, &c, &e); }
+
+static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); }
+static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
+static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
+
+/* Asks how many, then for them, as nvml-wrapper does. */
+static int retired(device d, int cause) {
+    unsigned count = 0;
+    int code = nvmlDeviceGetRetiredPages(d, cause, &count, NULL);
+    if (code != NVML_INSUFFICIENT_SIZE || count == 0)
+        return code;
+    ull *addresses = calloc(count, sizeof *addresses);
+    code = addresses ? nvmlDeviceGetRetiredPages(d, cause, &count, addresses) : NVML_OK;
+    free(addresses);
+    return code;
+}
+static int retired_single(device d) { return retired(d, 0); }
+static int retired_double(device d) { return retired(d, 1); }
+
+typedef int (*reading)(device);
+static const reading QUICK[] = {utilization, encoder, decoder, temperature, memory_temperature, power, power_limit,
+    graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected, remapped};
+static const reading SLOW[] = {mig_mode, bar1, replays, retired_single, retired_double};
+#define QUICKS (sizeof QUICK / sizeof *QUICK)
+#define SLOWS (sizeof SLOW / sizeof *SLOW)
+
+static char no_quick[MAX_GPUS][QUICKS], no_slow[MAX_GPUS][SLOWS];
+static ull work_until[MAX_GPUS];
+static void *events;
+
+static ull unix_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (ull)now.tv_sec * 1000000u + (ull)now.tv_nsec / 1000u;
+}
+
+void telemetry_start(void) {
+    for (unsigned int index = 0; index < gpus; index++)
+        work_until[index] = unix_us();
+    if (!nvmlEventSetCreate || nvmlEventSetCreate(&events)) {
+        events = NULL;
+        return;
+    }
+    for (unsigned int index = 0; index < gpus; index++) {
+        ull types = 0;
+        if (!nvmlDeviceGetSupportedEventTypes(gpu[index], &types) && types & EVENT_XID)
+            nvmlDeviceRegisterEvents(gpu[index], EVENT_XID, events);
+    }
+}
+
+/* What processes did: how many samples, then the samples. */
+static void work(unsigned int index) {
+    static work_sample samples[SAMPLES];
+    unsigned int count = 0;
+    int code = nvmlDeviceGetProcessUtilization(gpu[index], NULL, &count, work_until[index]);
+    if (code != NVML_INSUFFICIENT_SIZE || count == 0 || count > SAMPLES)
+        return;
+    if (nvmlDeviceGetProcessUtilization(gpu[index], samples, &count, work_until[index]))
+        return;
+    for (unsigned int row = 0; row < count; row++)
+        if (samples[row].timestamp > work_until[index])
+            work_until[index] = samples[row].timestamp;
+}
+
+void telemetry_quick(void) {
+    static unsigned int round;
+    round++;
+    for (unsigned int index = 0; index < gpus; index++) {
+        rates[0] = 1; /* what is not known may be busy */
+        for (size_t each = 0; each < QUICKS; each++)
+            if (!no_quick[index][each])
+                no_quick[index][each] = QUICK[each](gpu[index]) == NVML_NOT_SUPPORTED;
+        if (rates[0] || round % IDLE_STRIDE == 1)
+            work(index);
+    }
+    event seen;
+    while (events && nvmlEventSetWait_v2(events, &seen, 0) == NVML_OK)
+        ;
+}
+
+void telemetry_slow(void) {
+    unsigned int count;
+    nvmlDeviceGetCount_v2(&count);
+    for (unsigned int index = 0; index < gpus; index++)
+        for (size_t each = 0; each < SLOWS; each++)
+            if (!no_slow[index][each])
+                no_slow[index][each] = SLOW[each](gpu[index]) == NVML_NOT_SUPPORTED;
+}
