@@ -9,6 +9,7 @@ and DIR/results.md with the medians, their ratios and what became of the goals. 
 figure that could not be taken ends the program with 1."""
 
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import calls
+import growth
 import limit
 import machine
 import measure
@@ -25,7 +27,7 @@ import subjects
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PARTS = ("peers", "calls")
+PARTS = ("peers", "calls", "growth")
 BARE, STATIC = "bare", "static"
 SUBJECTS = (subjects.OURS, *subjects.PEERS, BARE, STATIC)
 
@@ -80,13 +82,16 @@ def compare(found, there, options, plan, failures):
 
 
 def static_program(options):
-    """Where the static file's server is: named, beside the exporter, or the newest that cargo built."""
+    """Where the static file's server is: named, beside the exporter, or the newest that cargo built; None where it is not."""
     if STATIC not in options.subjects:
         return None
     beside = options.exporter.resolve().parent
-    built = [path for path in (beside / "deps").glob("static_file-*") if not path.suffix]
-    tried = [options.static, beside / "static_file", *sorted(built, key=lambda path: -path.stat().st_mtime)]
-    return next((path for path in tried if path and path.is_file()), None)
+    for place in filter(None, [options.static, beside / "static_file", beside / "deps"]):
+        built = place.glob("static_file-*") if place.is_dir() else [place]
+        programs = [path for path in built if path.is_file() and not path.suffix]
+        if programs:
+            return max(programs, key=lambda path: path.stat().st_mtime)
+    return None
 
 
 def names(text, allowed):
@@ -106,20 +111,23 @@ def parse():
     parser.add_argument("--gpus", type=int, default=8, help="simulated ones")
     parser.add_argument("--processes", type=int, help="on each simulated GPU (64), or on the real GPU 0 (16)")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--settle", type=float, default=2.0, help="seconds between the first figures and the measuring")
+    parser.add_argument("--settle", type=float, default=1.5, help="seconds between the first figures and the measuring")
     parser.add_argument("--window", type=float, default=6.0, help="seconds over which the CPU time is counted")
     parser.add_argument("--spikes", type=int, default=4, help="in each run")
-    parser.add_argument("--scrape-seconds", type=float, default=0.8, help="seconds for each kind of scrape")
+    parser.add_argument("--scrape-seconds", type=float, default=0.7, help="seconds for each kind of scrape")
     parser.add_argument("--starts", type=int, default=3, help="in each run, of the exporter and of the bare program")
-    parser.add_argument("--only", type=lambda text: names(text, PARTS), default=list(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="of each point")
+    parser.add_argument("--only", type=lambda text: names(text, PARTS), default=["peers", "calls"], help=", ".join(PARTS))
     parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=list(SUBJECTS), help=", ".join(SUBJECTS))
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--all-smi", metavar="PATH")
     parser.add_argument("--nvidia-gpu-exporter", metavar="PATH")
-    parser.add_argument("--static", type=Path, metavar="PATH", help="built by: cargo build --release --bench static_file")
+    parser.add_argument("--static", type=Path, metavar="PATH", help="the program, or the folder into which cargo built it")
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("--quick", action="store_true", help="small and short; what is measured is judged by nobody")
     options = parser.parse_args()
+    if "growth" in options.only and not options.simulator:
+        parser.error("growth is studied on the simulator only")
     if options.quick:
         options.gpus = min(options.gpus, 2)
     options.processes = options.processes or (16 if options.quick or not options.simulator else 64)
@@ -127,10 +135,14 @@ def parse():
     return options
 
 
-def make_machine(options):
-    if options.simulator:
-        return machine.SimulatedMachine(options.out, options.bare, options.simulator, options.gpus, options.processes)
-    return machine.RealMachine(options.nvml, options.processes)
+@contextlib.contextmanager
+def the_machine(options):
+    if not options.simulator:
+        with machine.RealMachine(options.nvml, options.processes) as there:
+            yield there
+        return
+    with machine.Sleepers(options.bare, options.gpus * options.processes + 1) as sleepers:
+        yield machine.SimulatedMachine(options.out, options.simulator, options.gpus, options.processes, sleepers)
 
 
 def main():
@@ -139,16 +151,18 @@ def main():
     options.bare = machine.build_bare(options.out, options.cc)
     found, missing = subjects.find([name for name in options.subjects if name in subjects.KINDS], options)
     if STATIC in options.subjects and not options.static:
-        missing[STATIC] = "cargo build --release --bench static_file"
-        print("SKIPPED: the static file: it is not built", flush=True)
+        missing[STATIC] = "it is not built (cargo build --release --bench static_file)"
+        subjects.tell_missing(STATIC, missing[STATIC], must=subjects.all_must())
     found = {subject.name: subject for subject in found}
     results, failures, begun = {"missing": missing}, [], time.monotonic()
-    with make_machine(options) as there:
+    with the_machine(options) as there:
         results["about"] = report.about(options, there, found)
         if "peers" in options.only:
             results["runs"] = compare(found, there, options, plan(options), failures)
         if "calls" in options.only:
             results["calls"] = calls.of_all(found, there, options, failures)
+    if "growth" in options.only:
+        results["growth"] = growth.study(options, plan(options), failures)
     results |= {"seconds": round(time.monotonic() - begun), "failures": failures, "quick": options.quick}
     report.write(options.out, results)
     print("\n".join(f"FAILED: {line}" for line in failures) or f"every figure was taken; see {options.out}/results.md")

@@ -99,17 +99,16 @@ def keeps(headers):
     return asked == "keep-alive" if headers[""] == "HTTP/1.0" else asked != "close"
 
 
-def receive(connection, until_end):
+def receive(connection):
     """Reads one answer. The moment of its last byte, and its parts."""
     data = bytearray()
     while True:
         piece = connection.recv(PIECE)
         at = time.perf_counter_ns()
         data += piece
-        if not piece or not until_end:
-            parts = whole(data, ended=not piece)
-            if parts is not None:
-                return at, parts
+        parts = whole(data, ended=not piece)
+        if parts is not None:
+            return at, parts
         if not piece:
             raise BadAnswer(f"the answer ended after {len(data)} bytes")
 
@@ -128,7 +127,7 @@ def get(address, compressed=False):
     begun = time.perf_counter_ns()
     with connect(address) as connection:
         connection.sendall(request(compressed, close=True))
-        return answer(begun, *receive(connection, until_end=True))
+        return answer(begun, *receive(connection))
 
 
 class Kept:
@@ -147,7 +146,7 @@ class Kept:
         begun = time.perf_counter_ns()
         try:
             self.connection.sendall(request(compressed, close=False))
-            at, parts = receive(self.connection, until_end=False)
+            at, parts = receive(self.connection)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise NotKept from error
         if not keeps(parts[1]):

@@ -3,6 +3,7 @@
 import re
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
+PID = re.compile(r'[{,]pid="(\d+)"')
 UNITS = (("bytes", 1), ("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30))
 # The memory of the machine itself, of a process on it, and sums that only grow are no memory of a GPU.
 OTHERS = re.compile(r"host|system|swap|cgroup|node_|disk|resident|virtual|_total$|grown|shrunk|_pss|_uss|_rss")
@@ -23,6 +24,11 @@ def count(text):
 def shown(text, family):
     """Number of series of one family; `family` is the whole name."""
     return sum(1 for line in text.splitlines() if line.startswith((family + "{", family + " ")))
+
+
+def pids(text):
+    """Number of processes that are shown by their pid."""
+    return len(set(PID.findall(text)))
 
 
 def unit(name):

@@ -51,3 +51,22 @@ def line(points):
     base = mean - each * middle
     off = max((abs(cost - base - each * number) / abs(cost) for number, cost in points if cost), default=0.0)
     return base, each, off
+
+
+def plane(points):
+    """(cost at 0, cost of one more of the first, of the second), by least squares of (first, second, cost); None where the
+    points do not lie apart in both."""
+    rows = [(1.0, float(first), float(second)) for first, second, _ in points]
+    costs = [cost for *_, cost in points]
+    normal = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]
+    right = [sum(row[i] * cost for row, cost in zip(rows, costs)) for i in range(3)]
+    whole, most = determinant(normal), normal[0][0] * normal[1][1] * normal[2][2]
+    if whole <= 1e-9 * most:
+        return None
+    replaced = [[[right[i] if j == k else normal[i][j] for j in range(3)] for i in range(3)] for k in range(3)]
+    return tuple(determinant(each) / whole for each in replaced)
+
+
+def determinant(of):
+    (a, b, c), (d, e, f), (g, h, i) = of
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)

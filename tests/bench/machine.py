@@ -40,14 +40,18 @@ class Sleepers:
             raise RuntimeError(f"{count} sleeping processes could not be started")
         self.pids = json.loads(line)["pids"]
 
-    def end(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         end_process(self.process)
 
 
 class SimulatedMachine:
     simulated = True
 
-    def __init__(self, out, bare, simulator, gpus, processes, moving=True):
+    def __init__(self, out, simulator, gpus, processes, sleepers):
+        """`sleepers`: one more than there are processes, for the spikes; they are the caller's to end."""
         self.gpus, self.processes, self.library = gpus, processes, Path(simulator).resolve()
         self.folder = out / "machine"
         (self.folder / "lib").mkdir(parents=True, exist_ok=True)
@@ -59,16 +63,9 @@ class SimulatedMachine:
         smi.write_text(NVIDIA_SMI)
         smi.chmod(0o755)
         self.scenario, self.control = self.folder / "scenario.toml", self.folder / "control.toml"
-        # One more, for the spikes.
-        self.sleepers = Sleepers(bare, gpus * processes + 1)
-        self.scenario.write_text(scenario.text(gpus, self.sleepers.pids[:-1], moving))
+        self.spiker, *others = sleepers.pids[: gpus * processes + 1]
+        self.scenario.write_text(scenario.text(gpus, others))
         self.epoch = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.sleepers.end()
 
     def environment(self):
         """For a program that is started now. Its machine is at the beginning."""
@@ -88,7 +85,7 @@ class SimulatedMachine:
         begin = time.time() - self.epoch + 1.5
         moments = [(round(1000 * (begin + number * every)), mib) for number, mib in enumerate(spikes.heights(count))]
         new = self.control.with_suffix(".new")
-        new.write_text(scenario.spiking(self.sleepers.pids[-1], moments, spikes.HOLD_MS))
+        new.write_text(scenario.spiking(self.spiker, moments, spikes.HOLD_MS))
         new.replace(self.control)
         time.sleep(max(0.0, self.epoch + moments[-1][0] / 1000 - time.time()))
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import gc
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import client
 import exposition
@@ -83,17 +83,17 @@ def memory(running, children):
 
 def spikes_seen(running, machine, count, every):
     """For each spike the series that showed it, or None, with one scrape a second."""
-    calm, scrapes = exposition.gpu_memory(client.get(running.address).text), []
-    ordered = threading.Thread(target=machine.spike, args=(count, every))
-    ordered.start()
-    over = None
-    while over is None or time.monotonic() < over + spikes.TAIL:
-        begun = time.monotonic()
-        scrapes.append(exposition.gpu_memory(client.get(running.address).text))
-        if over is None and not ordered.is_alive():
-            over = time.monotonic()
-        time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
-    ordered.join()
+    calm, scrapes, over = exposition.gpu_memory(client.get(running.address).text), [], None
+    with ThreadPoolExecutor(1) as orders:
+        ordered = orders.submit(machine.spike, count, every)
+        while over is None or time.monotonic() < over + spikes.TAIL:
+            begun = time.monotonic()
+            scrapes.append(exposition.gpu_memory(client.get(running.address).text))
+            if over is None and ordered.done():
+                # Spikes that did not come end the run here.
+                ordered.result()
+                over = time.monotonic()
+            time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
     if not calm:
         raise RuntimeError(f"{running.subject.name} shows no figure of memory that is known here")
     return spikes.caught(calm, scrapes, spikes.heights(count))
@@ -144,9 +144,9 @@ def summary(values):
 
 
 def sizes(running):
-    """Series, and bytes of the body as sent, plain and with gzip where the server does that."""
+    """Series, processes, and bytes of the body as sent, plain and with gzip where the server does that."""
     plain, packed = client.get(running.address), client.get(running.address, compressed=True)
-    told = {"series": exposition.count(plain.text), "bytes": plain.sent}
+    told = {"series": exposition.count(plain.text), "processes": exposition.pids(plain.text), "bytes": plain.sent}
     return told | {"gzip bytes": packed.sent if packed.compressed else None}
 
 

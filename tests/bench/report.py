@@ -23,6 +23,7 @@ PLACES = {
     "children": (("memory_steady", "children"), MIB),
     "after init": (("init", "rss"), MIB),
     "series": (("sizes", "series"), 1),
+    "processes": (("sizes", "processes"), 1),
     "bytes": (("sizes", "bytes"), 1),
     "gzip bytes": (("sizes", "gzip bytes"), 1),
 }
@@ -39,12 +40,13 @@ ROWS = {
     "after init": "resident after nvmlInit alone, MiB",
     **{name: f"scrape, {name}, ms" for name in TIMES},
     "series": "series",
+    "processes": "processes shown",
     "bytes": "bytes",
     "gzip bytes": "bytes with gzip",
     "start": "start to first data, ms",
 }
 # A ratio of these says nothing.
-NO_RATIO = {"series", "bytes", "gzip bytes", "children", "shmem", "file", "after init"}
+NO_RATIO = {"series", "processes", "bytes", "gzip bytes", "children", "shmem", "file", "after init"}
 
 
 def at(run, place):

@@ -36,35 +36,38 @@ utilization = {utilization}
 """
 
 
-def text(gpus, pids, moving=True):
-    """`pids` are dealt out evenly to the GPUs. `moving`: whether anything changes."""
+def text(gpus, pids):
+    """`pids` are dealt out evenly to the GPUs."""
     parts = [f'seed = 1\n\n[[gpu]]\nmodel = "{MODEL}"\ncount = {gpus}\n']
     each = len(pids) // gpus
     for gpu in range(gpus):
         mine = sorted(pids)[gpu * each : (gpu + 1) * each]
-        restless = max(1, each // ONE_IN) if moving and mine else 0
+        restless = max(1, each // ONE_IN) if mine else 0
         noise = f'[{{ kind = "noise", low = "{MIB_EACH - MOVE_MIB}MiB", high = "{MIB_EACH}MiB", every = "{MOVE_MS}ms" }}]'
         parts += processes(gpu, mine[restless:], f'"{MIB_EACH}MiB"', "0.01")
         parts += processes(gpu, mine[:restless], noise, "0.02")
     return "".join(parts)
 
 
+def constant(mib, milliseconds):
+    return f'{{ kind = "constant", value = "{mib}MiB", for = "{milliseconds}ms" }}'
+
+
 def spiking(pid, moments, hold_ms):
     """A process on GPU 0 that holds nothing but a spike at each moment: (milliseconds of scenario time, MiB)."""
-    phases, at = [], moments[0][0]
-    for (begin, mib), after in zip(moments, [*(begin for begin, _ in moments[1:]), moments[-1][0] + 10 * hold_ms]):
-        phases.append(f'{{ kind = "constant", value = "{mib}MiB", for = "{hold_ms}ms" }}')
-        phases.append(f'{{ kind = "constant", value = "0MiB", for = "{after - begin - hold_ms}ms" }}')
-        at = after
-    phases.append('{ kind = "constant", value = "0MiB" }')
     # It is there a second before, so that its coming is no part of the first spike.
-    phases.insert(0, '{ kind = "constant", value = "0MiB", for = "1000ms" }')
-    assert at > moments[-1][0]
+    start = moments[0][0] - 1000
+    phases, over = [], start
+    for begin, mib in moments:
+        phases.append(constant(0, begin - over))
+        phases.append(constant(mib, hold_ms))
+        over = begin + hold_ms
+    phases.append('{ kind = "constant", value = "0MiB" }')
     return f"""
 [[process]]
 gpu = 0
 pid = {pid}
-start = "{moments[0][0] - 1000}ms"
+start = "{start}ms"
 command = ["/usr/bin/python3", "spikes.py"]
 context = "{MIB_EACH}MiB"
 memory = [{", ".join(phases)}]

@@ -8,7 +8,7 @@ FIRST_MIB = 2048
 STEP = 1.2
 SEEN = 0.9
 # How long after the last spike a subject that refreshes once a second may still show it.
-TAIL = 2.5
+TAIL = 2.0
 
 
 def heights(count):

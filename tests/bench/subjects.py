@@ -1,5 +1,5 @@
-"""Who is measured: how each is found, started, and told by its figures. One that is missing is told, and is a failure only
-where continuous integration installed it."""
+"""Who is measured: how each is found and started, and which of its families tells a GPU's memory. One that is missing is told, and is
+a failure only where continuous integration installs it."""
 
 import os
 import shutil
@@ -129,15 +129,25 @@ def nvidia_gpu_exporter(options):
 KINDS = {OURS: ours, NVITOP: nvitop, ALL_SMI: all_smi, NVIDIA_GPU_EXPORTER: nvidia_gpu_exporter}
 
 
+def all_must():
+    """Whether all that continuous integration installs has to be there."""
+    return os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1"
+
+
+def tell_missing(name, reason, must):
+    """Says what is left out and why; ends the program where it must be there."""
+    if must:
+        sys.exit(f"FAILED: {name}: {reason}")
+    print(f"SKIPPED: {name}: {reason}", flush=True)
+
+
 def find(names, options):
-    """The subjects that are there; those that are not are told, and why, by name. Ends the program where one must be there."""
+    """The subjects that are there, and why the others are not, by name."""
     found, missing = [], {}
     for name in names:
         try:
             found.append(KINDS[name](options))
         except Missing as reason:
-            if name == OURS or name in REQUIRED and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
-                sys.exit(f"FAILED: {name}: {reason}")
+            tell_missing(name, reason, must=name == OURS or name in REQUIRED and all_must())
             missing[name] = str(reason)
-            print(f"SKIPPED: {name}: {reason}", flush=True)
     return found, missing

@@ -1,0 +1,168 @@
+"""How the exporter's cost grows with GPUs, with processes and with the rate, on the simulator: three lines through one point, and the
+far corner.
+
+The simulator lives in the measured process, so the bare loop is measured at each point too: what it takes there is the simulator's."""
+
+import random
+import traceback
+from dataclasses import dataclass
+
+import client
+import exposition
+import goals
+import limit
+import machine
+import measure
+import proc
+import subjects
+from figures import Figure, line, plane
+
+GPUS, PROCESSES, RATES = (1, 2, 4, 8, 16), (0, 16, 64, 256, 512), (1, 10, 100, 1000)
+CENTRE = (8, 64, 100)
+CORNER = (16, 512, 100)
+# More than any point has.
+NO_LIMIT = 65536
+DEFAULT_LIMIT = 256
+CORNER_P99_MS = 10
+# What the corner may cost beyond the plane through the lines.
+BEYOND_LINEAR = 1.2
+FIGURES = {
+    "cpu": "CPU, %",
+    "memory": "memory, MiB",
+    "p50": "scrape p50, ms",
+    "p99": "scrape p99, ms",
+    "gzip p50": "gzip p50, ms",
+    "gzip p99": "gzip p99, ms",
+    "bytes": "bytes",
+    "bare cpu": "bare CPU, %",
+    "bare memory": "bare memory, MiB",
+}
+COLUMNS = ("GPUs", "processes a GPU", "Hz", "limit", "series", *FIGURES.values())
+
+
+@dataclass(frozen=True)
+class Point:
+    gpus: int
+    processes: int
+    hz: int
+    limit: int = NO_LIMIT
+
+
+def points(quick):
+    if quick:
+        return [Point(1, 0, 100), Point(1, 16, 100), Point(2, 16, 100), Point(2, 16, 10)]
+    gpus, processes, hz = CENTRE
+    found = [Point(number, processes, hz) for number in GPUS]
+    found += [Point(gpus, number, hz) for number in PROCESSES]
+    found += [Point(gpus, processes, number) for number in RATES]
+    return list(dict.fromkeys([*found, Point(*CORNER), Point(*CORNER, DEFAULT_LIMIT)]))
+
+
+def measured(point, options, plan, sleepers):
+    """The figures at one point."""
+    there = machine.SimulatedMachine(options.out, options.simulator, point.gpus, point.processes, sleepers)
+    # Where there is no process the rate would fall to the idle one.
+    flags = [f"--memory.rate={point.hz}", f"--memory.idle-rate={point.hz}", f"--process.series-limit={point.limit}"]
+    with subjects.ours(options, flags).start(there, options.out) as running:
+        measure.first_data(running, point.gpus)
+        text = settled(running, point, plan)
+        cpu = measure.cpu_share(running, plan.window, None)
+        found = {"cpu": 100 * cpu, "memory": proc.memory(running.pid)["rss"] / 1024, "series": exposition.count(text)}
+        taken = measure.scrape_times({"it": running.address}, ("new", "new, gzip"), 2 * plan.scrape_seconds)["it"]
+        found |= {"bytes": measure.sizes(running)["bytes"], "p50": taken["new"]["p50"], "p99": taken["new"]["p99"]}
+        found |= {"gzip p50": taken["new, gzip"]["p50"], "gzip p99": taken["new, gzip"]["p99"], "scrapes": taken["new"]["count"]}
+    bare = limit.same(options.bare, there, plan, point.hz)
+    return found | {"bare cpu": 100 * bare["cpu"], "bare memory": bare["memory_steady"]["rss"] / 1024}
+
+
+def settled(running, point, plan):
+    """A scrape that shows every process which is to be shown."""
+    wanted = min(point.processes, point.limit) * point.gpus
+    for _ in range(20):
+        measure.each_second(plan.settle, lambda: None)
+        text = client.get(running.address).text
+        shown = sum(1 for name, labels, _ in exposition.samples(text) if name == "gpu_process_memory_used_bytes")
+        if shown >= wanted:
+            return text
+    raise RuntimeError(f"{point} shows {shown} processes, not {wanted}")
+
+
+def study(options, plan, failures):
+    """Every point, `--growth-runs` times in another order each."""
+    wanted = points(options.quick)
+    taken = {point: [] for point in wanted}
+    most = max(point.gpus * point.processes for point in wanted)
+    with machine.Sleepers(options.bare, most + 1) as sleepers:
+        for number in range(1 if options.quick else options.growth_runs):
+            for point in random.Random(number).sample(wanted, len(wanted)):
+                try:
+                    taken[point].append(measured(point, options, plan, sleepers))
+                    print(f"   {point}", flush=True)
+                except Exception as error:
+                    traceback.print_exc()
+                    failures.append(f"growth, {point}: {type(error).__name__}: {error}")
+    medians = {point: medians_of(runs) for point, runs in taken.items() if runs}
+    told = [{**vars(point), "runs": runs} for point, runs in taken.items()]
+    judged = [] if options.quick else [vars(goal) for goal in judge(medians)]
+    return {"points": told, "lines": lines(medians), "goals": judged}
+
+
+def medians_of(runs):
+    return {name: Figure.of([run[name] for run in runs]).median for name in runs[0]}
+
+
+def along(medians, gpus=None, processes=None, hz=None):
+    """The points of a line through the centre: (what varies, figures); what is None varies."""
+    unlimited = [(point, of) for point, of in medians.items() if point.limit == NO_LIMIT]
+    fixed = {key: value for key, value in (("gpus", gpus), ("processes", processes), ("hz", hz)) if value is not None}
+    free = next(key for key in ("gpus", "processes", "hz") if key not in fixed)
+    return sorted(
+        ((getattr(point, free), of) for point, of in unlimited if all(getattr(point, key) == value for key, value in fixed.items())),
+        key=lambda pair: pair[0],
+    )
+
+
+def costs(medians):
+    """(what varies, figure, the line's (base, each, largest deviation)) for each line and figure."""
+    gpus, processes, hz = CENTRE
+    ways = {
+        f"GPU with {processes} processes": along(medians, processes=processes, hz=hz),
+        f"process on each of {gpus} GPUs": along(medians, gpus=gpus, hz=hz),
+        "Hz": along(medians, gpus=gpus, processes=processes),
+    }
+    for way, line_points in ways.items():
+        for name, title in FIGURES.items():
+            fitted = line([(number, of[name]) for number, of in line_points])
+            if fitted and (way != "Hz" or "cpu" in name):
+                yield way, title, fitted
+
+
+def judge(medians):
+    corner = medians.get(Point(*CORNER))
+    rest = {point: of for point, of in medians.items() if point.limit == NO_LIMIT and point.hz == CENTRE[2] and of is not corner}
+    what = f"{CORNER[0]} GPUs with {CORNER[1]} processes each"
+    for name in ("cpu", "memory", "p50", "bytes"):
+        fitted = plane([(point.gpus, point.gpus * point.processes, of[name]) for point, of in rest.items()])
+        goal = f"at most {BEYOND_LINEAR} times what the smaller ones foretell"
+        if corner is None or fitted is None:
+            yield goals.Goal(f"growth: {FIGURES[name]} of {what}", goal, "not measured", None)
+            continue
+        base, each_gpu, each_process = fitted
+        foretold = base + CORNER[0] * each_gpu + CORNER[0] * CORNER[1] * each_process
+        figure = f"{corner[name]:.4g} beside {foretold:.4g}: {corner[name] / foretold:.2f} times"
+        yield goals.Goal(f"growth: {FIGURES[name]} of {what}", goal, figure, corner[name] <= BEYOND_LINEAR * foretold)
+    p99 = corner and Figure.of([corner["p99"]])
+    yield goals.at_most(f"growth: scrape p99 of {what}", f"under {CORNER_P99_MS} ms", p99, CORNER_P99_MS, "ms")
+
+
+def lines(medians):
+    told = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    for point, of in sorted(medians.items(), key=lambda pair: tuple(vars(pair[0]).values())):
+        limited = "default" if point.limit == DEFAULT_LIMIT else "none"
+        cells = [point.gpus, point.processes, point.hz, limited, round(of["series"])]
+        cells += [f"{of[name]:.0f}" if name == "bytes" else f"{of[name]:.3g}" for name in FIGURES]
+        told.append("| " + " | ".join(map(str, cells)) + " |")
+    told += ["", "| one more | of | costs | at none | farthest from the line |", "|---|---|---|---|---|"]
+    for way, title, (base, each, off) in costs(medians):
+        told.append(f"| {way} | {title} | {each:.3g} | {base:.3g} | {off:.0%} |")
+    return told
