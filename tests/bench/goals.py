@@ -52,7 +52,7 @@ def spikes(ours, what="spikes of 20 ms caught"):
     return Goal(what, "all", f"{seen} of {made}", seen == made)
 
 
-def judge(table, simulated, binary_bytes, growth=None):
+def judge(table, simulated, binary_bytes):
     """`table`: Figure by name by subject, as report.table makes it."""
     ours, bare, static = (table.get(name, {}) for name in ("ours", "bare", "static"))
     peers = {name: of for name, of in table.items() if name not in ("ours", "bare", "static")}
@@ -81,8 +81,6 @@ def judge(table, simulated, binary_bytes, growth=None):
         yield Goal("workload disturbed", "not to be told from none", "measured by tests/gpu/verify.py --only pace", None)
     size = binary_bytes / 2**20
     yield Goal("the program's file", f"at most {BINARY_MIB} MiB", f"{size:.2f} MiB", size <= BINARY_MIB)
-    if growth:
-        yield from growth
 
 
 def memory(ours, bare, peers, simulated):

@@ -50,7 +50,7 @@ class Point:
 
 def points(quick):
     if quick:
-        return [Point(1, 0, 100), Point(1, 16, 100), Point(2, 16, 100), Point(2, 16, 10)]
+        return [Point(1, 0, 100), Point(1, 16, 100), Point(2, 16, 10)]
     gpus, processes, hz = CENTRE
     found = [Point(number, processes, hz) for number in GPUS]
     found += [Point(gpus, number, hz) for number in PROCESSES]
@@ -123,7 +123,8 @@ def along(medians, gpus=None, processes=None, hz=None):
 
 
 def costs(medians):
-    """(what varies, figure, the line's (base, each, largest deviation)) for each line and figure."""
+    """(what varies, figure, the line's (base, each, largest deviation), the cost of one more between neighbours) for each line
+    and figure."""
     gpus, processes, hz = CENTRE
     ways = {
         f"GPU with {processes} processes": along(medians, processes=processes, hz=hz),
@@ -132,9 +133,15 @@ def costs(medians):
     }
     for way, line_points in ways.items():
         for name, title in FIGURES.items():
-            fitted = line([(number, of[name]) for number, of in line_points])
+            costs_at = [(number, of[name]) for number, of in line_points]
+            fitted = line(costs_at)
             if fitted and (way != "Hz" or "cpu" in name):
-                yield way, title, fitted
+                yield way, title, fitted, steps(costs_at)
+
+
+def steps(costs_at):
+    """What one more costs between each two neighbours of (number, cost)."""
+    return [(cost - before) / (number - least) for (least, before), (number, cost) in zip(costs_at, costs_at[1:])]
 
 
 def judge(medians):
@@ -162,7 +169,7 @@ def lines(medians):
         cells = [point.gpus, point.processes, point.hz, limited, round(of["series"])]
         cells += [f"{of[name]:.0f}" if name == "bytes" else f"{of[name]:.3g}" for name in FIGURES]
         told.append("| " + " | ".join(map(str, cells)) + " |")
-    told += ["", "| one more | of | costs | at none | farthest from the line |", "|---|---|---|---|---|"]
-    for way, title, (base, each, off) in costs(medians):
-        told.append(f"| {way} | {title} | {each:.3g} | {base:.3g} | {off:.0%} |")
+    told += ["", "| one more | of | costs | at none | farthest from the line | between neighbours |", "|---|---|---|---|---|---|"]
+    for way, title, (base, each, off), between in costs(medians):
+        told.append(f"| {way} | {title} | {each:.3g} | {base:.3g} | {off:.0%} | {', '.join(f'{step:.3g}' for step in between)} |")
     return told

@@ -264,6 +264,9 @@ class Growth(unittest.TestCase):
         found = growth.along(self.medians(), gpus=gpus, hz=hz)
         self.assertEqual([number for number, _ in found], list(growth.PROCESSES))
 
+    def test_the_cost_between_neighbours_shows_where_it_bends(self):
+        self.assertEqual(growth.steps([(1, 10), (2, 12), (4, 16), (8, 40)]), [2, 2, 6])
+
     def test_what_is_linear_is_and_what_is_not_is_not(self):
         of = lambda corner: [goal.met for goal in growth.judge(self.medians(corner))][:4]
         self.assertEqual(of(1.0), [True] * 4)
@@ -290,8 +293,10 @@ class Reports(unittest.TestCase):
         self.assertIn("| spikes of 20 ms caught | 3 of 6 | 1 of 2 |  |", text)
 
     def test_what_could_not_be_taken_is_told(self):
-        results = {"missing": {"all-smi": "not in PATH"}, "failures": ["ours, run 1: gone"], "about": {"driver": "x"}}
+        results = {"missing": {"all-smi": "not in PATH"}, "growth": {"lines": [], "goals": [vars(goals.Goal("a", "b", "c", False))]}, "failures": ["ours, run 1: gone"], "about": {"driver": "x"}, "quick": False}
+        results["goals"] = report.judged(results)
         text = report.markdown(results)
+        self.assertIn("| a | b | c | **missed** |", text)
         self.assertIn("all-smi was not measured: not in PATH.", text)
         self.assertIn("FAILED: ours, run 1: gone", text)
 
