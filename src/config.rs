@@ -172,7 +172,7 @@ pub enum ApiServer {
 /// The log on standard error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log {
-    /// `log.level`: error, warn, info, debug, trace, or tracing-subscriber's directives.
+    /// `log.level`: error, warn, info, debug, trace or off, or levels by target.
     pub level: String,
     /// `log.format`
     pub format: LogFormat,

@@ -1,7 +1,7 @@
 //! The log: on standard error, as key=value lines or JSON objects.
 
 use anyhow::{Context, Result};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -13,9 +13,7 @@ const QUIET: &str = "kube_client=off,kube_runtime=off";
 
 /// Starts the log. A second start in one process (a test) leaves the first in place.
 pub(super) fn start(log: &Log) -> Result<()> {
-    // What is named later wins over the same target named before.
-    let filter = EnvFilter::try_new(format!("{QUIET},{}", log.level));
-    let filter = filter.with_context(|| format!("log.level {:?} is no level", log.level))?;
+    let filter = filter(&log.level).with_context(|| format!("log.level {:?} is no level", log.level))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = match log.format {
         LogFormat::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(std::io::stderr)).try_init(),
@@ -25,4 +23,34 @@ pub(super) fn start(log: &Log) -> Result<()> {
     };
     let _ = started;
     Ok(())
+}
+
+/// What is let through.
+fn filter(level: &str) -> Result<Targets, ParseError> {
+    // What is named later wins over the same target named before.
+    let parts: Vec<&str> = QUIET.split(',').chain(level.split(',')).map(str::trim).collect();
+    parts.join(",").parse()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn the_most_exact_target_decides_and_what_is_not_named_has_the_bare_level() {
+        let filter = filter("warn, vram_exporter=debug,vram_exporter::lanes=off").unwrap();
+        assert!(filter.would_enable("vram_exporter::app", &Level::DEBUG));
+        assert!(!filter.would_enable("vram_exporter::lanes::memory", &Level::ERROR));
+        assert!(filter.would_enable("hyper", &Level::WARN) && !filter.would_enable("hyper", &Level::INFO));
+        assert!(super::filter("vram_exporter=loud").is_err());
+    }
+
+    #[test]
+    fn the_kubernetes_client_is_quiet_until_it_is_named() {
+        assert!(!filter("trace").unwrap().would_enable("kube_client::client", &Level::ERROR));
+        assert!(filter("info,kube_client=debug").unwrap().would_enable("kube_client::client", &Level::DEBUG));
+    }
 }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use axum::http::Uri;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// What `kubernetes.api-server` is inside a pod that has a service account.
 pub(super) const IN_CLUSTER: &str = "in-cluster";
@@ -30,10 +30,18 @@ pub(super) fn check_url_path(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `text` is a level, or levels by target. A bare target is refused: a mistyped level would pass as one.
+/// Whether `text` is a level, or levels by target. A bare target is refused: a mistyped level would pass as one; so are
+/// spans and fields, which the exporter has none of.
 pub(super) fn check_log_filter(text: &str) -> Result<(), String> {
-    let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part.trim()));
-    if text.split(',').all(|part| part.contains('=') || is_level(part)) && EnvFilter::builder().parse(text).is_ok() {
+    let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
+    let fits = |part: &str| match part.split_once('=') {
+        Some((target, level)) => {
+            let plain = !target.is_empty() && !target.contains(['[', ']', '{', '}', '"']);
+            plain && !level.is_empty() && level.parse::<LevelFilter>().is_ok()
+        }
+        None => is_level(part),
+    };
+    if text.split(',').map(str::trim).all(fits) {
         return Ok(());
     }
     Err(format!("must be a level ({}) or levels by target, such as \"info,vram_exporter=debug\"", LEVELS.join(", ")))
@@ -91,10 +99,23 @@ mod tests {
 
     #[test]
     fn log_filters_are_levels_or_levels_by_target() {
-        for good in ["info", "WARN", "off", "warn,vram_exporter=debug", "vram_exporter::lanes=trace"] {
+        for good in ["info", "WARN", "off", "warn,vram_exporter=debug", "vram_exporter::lanes=trace", "warn, hyper=5"] {
             assert_eq!(check_log_filter(good), Ok(()), "{good}");
         }
-        for bad in ["", "inof", "vram_exporter", "info,", "vram_exporter=loud", "info,,warn", "="] {
+        for bad in [
+            "",
+            "inof",
+            "vram_exporter",
+            "info,",
+            "vram_exporter=loud",
+            "vram_exporter=",
+            "info,,warn",
+            "=",
+            "=info",
+            "a=b=info",
+            "[span]=debug",
+            "hyper[{id}]=debug",
+        ] {
             assert!(check_log_filter(bad).is_err(), "{bad:?}");
         }
     }
