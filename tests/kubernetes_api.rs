@@ -524,6 +524,18 @@ async fn only_the_named_authority_is_trusted() {
     watch.shows(&[ONE]).await;
     assert!(server.asked().iter().all(|asked| asked.token.as_deref() == Some("first")));
 
+    // Whoever is no longer named is no longer trusted, and the other way round, while the watch goes on.
+    watched(&server).await;
+    let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
+    theirs.write(&ca);
+    server.cut();
+    eventually("a refusal", || (watch.faults(Reason::Connection) > before).then_some(())).await;
+    assert_eq!(watch.names().len(), 1, "what was known stays");
+    ours.write(&ca);
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!(server.lists().len(), lists, "the watch went on");
+
     let unnamed = Watch::at(server.url(), None, None, Duration::from_secs(20));
     unnamed.fails(Reason::Connection).await;
     assert!(unnamed.names().is_empty(), "without a file the system's authorities are trusted, not everybody");

@@ -5,11 +5,13 @@
 //! all pods are listed anew. What is read, kept and waited for is bounded.
 
 mod bounded;
+mod caller;
 mod connection;
 mod error;
 mod gate;
 mod names;
 mod pause;
+mod place;
 mod pod;
 mod reading;
 #[cfg(any(test, fuzzing))]
