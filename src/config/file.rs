@@ -11,7 +11,7 @@ use ::config::{FileFormat, Format, Map, Value, ValueKind};
 use super::keys::{Key, SECTIONS};
 use super::layers::Layer;
 use super::problem::{Problem, nearest_key, preview};
-use super::yaml::check_shape;
+use super::yaml;
 
 /// The largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -30,20 +30,17 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
 }
 
 fn tables(path: &Path, origin: &String) -> Result<Map<String, Value>, String> {
-    let format = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("toml") => FileFormat::Toml,
-        Some("yaml" | "yml") => FileFormat::Yaml,
+    let parse = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => toml,
+        Some("yaml" | "yml") => |_: &String, text: &str| yaml::parse(text),
         _ => return Err("the name of a configuration file must end in .toml, .yaml or .yml".to_owned()),
     };
     let text = text(path)?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    if format == FileFormat::Yaml {
-        check_shape(text)?;
-        if text.lines().all(|line| line.trim().is_empty() || line == "---" || line.trim_start().starts_with('#')) {
-            return Ok(Map::new());
-        }
-    }
-    format.parse(Some(origin), text).map_err(|error| one_line(&error.to_string()))
+    parse(origin, text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|why| one_line(&why))
+}
+
+fn toml(origin: &String, text: &str) -> Result<Map<String, Value>, String> {
+    FileFormat::Toml.parse(Some(origin), text).map_err(|error| format!("cannot be parsed: {error}"))
 }
 
 fn text(path: &Path) -> Result<String, String> {
@@ -65,8 +62,7 @@ fn text(path: &Path) -> Result<String, String> {
 fn one_line(message: &str) -> String {
     let drawn = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !drawn(l) && !l.is_empty()).collect();
-    let line: String = lines.join(": ").chars().filter(|c| !c.is_control()).take(300).collect();
-    format!("cannot be parsed: {line}")
+    lines.join(": ").chars().filter(|c| !c.is_control()).take(320).collect()
 }
 
 struct Reading<'a> {

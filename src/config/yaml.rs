@@ -1,14 +1,33 @@
-//! What a YAML configuration may not hold, looked for before the parser sees it: the parser copies what an alias names
-//! and calls itself for every level, so that a small file could take all memory or the whole stack.
-//! The look is coarse: it may refuse an odd file that is harmless, never let a harmful one pass.
+//! A configuration in YAML, read as version 1.2 has it: `yes` is a text.
+//!
+//! What it may not hold is looked for before the parser sees it: a parser copies what an alias names and calls itself for
+//! every level, so that a small file could take all memory or the whole stack. The look is coarse: it may refuse an odd file
+//! that is harmless, never let a harmful one pass.
+
+use ::config::{Map, Value};
+use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 /// A configuration needs a bracket for each section and each address at most.
 const MAX_BRACKETS: usize = 256;
 /// Columns of indentation, or of markers such as `- - -`: each can be a level. The keys lie two levels deep.
 const MAX_INDENT: usize = 128;
 
+/// Reads a file's text; one without any key gives an empty table.
+///
+/// # Errors
+/// What is wrong, with its line. It may take several lines.
+pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
+    check_shape(text)?;
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    let read: Result<Option<_>, _> = serde_saphyr::from_str_with_options(text, options);
+    read.map(Option::unwrap_or_default).map_err(|error| {
+        let line = error.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
+        format!("cannot be parsed: {line}{}", UserMessageFormatter.format_message(&error))
+    })
+}
+
 /// Refuses anchors, aliases and whatever could nest deeply.
-pub(super) fn check_shape(text: &str) -> Result<(), String> {
+fn check_shape(text: &str) -> Result<(), String> {
     // Closing brackets are not counted, since in a quoted text they close nothing.
     let mut brackets = 0_usize;
     // A lone carriage return ends a line of YAML too.
@@ -40,8 +59,38 @@ fn without_comment(line: &str) -> &str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use ::config::ValueKind;
+
     use super::*;
+
+    #[test]
+    fn plain_values_have_the_types_of_version_1_2() {
+        let text = "a: yes\nb: true\nc: 5\nd: 5.0\ne: \"5\"\nf: ~\ng: 5s\nh: :9836\ni: -1\n";
+        let read = parse(text).unwrap();
+        let text = |text: &str| ValueKind::from(text);
+        for (key, value) in [
+            ("a", text("yes")),
+            ("b", true.into()),
+            ("c", 5_i64.into()),
+            ("d", 5.0.into()),
+            ("e", text("5")),
+            ("f", ValueKind::Nil),
+            ("g", text("5s")),
+            ("h", text(":9836")),
+            ("i", (-1_i64).into()),
+        ] {
+            assert_eq!(read[key].kind, value, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let why = parse("memory:\n  rate: 1\n  rate: 2\n").unwrap_err();
+        assert!(why.contains("line 3") && why.contains("rate"), "{why}");
+        assert_eq!(parse("").unwrap().len() + parse("---\n# nothing\n").unwrap().len(), 0);
+    }
 
     #[test]
     fn plain_files_pass_and_traps_do_not() {
