@@ -23,6 +23,7 @@ mod publish;
 mod schedule;
 mod session;
 mod settings;
+mod steps;
 mod supervisor;
 mod telemetry;
 mod watch;
@@ -30,4 +31,6 @@ mod worker;
 
 pub use orders::Grip;
 pub use settings::Settings;
+#[doc(hidden)]
+pub use steps::Steps;
 pub use supervisor::Lanes;

@@ -73,6 +73,24 @@ pub(super) struct MemoryLane {
 
 type Fold = Arc<Mutex<GpuFold>>;
 
+/// What one thread of the lane keeps from tick to tick.
+#[derive(Debug)]
+pub(super) struct Shift {
+    folds: Vec<Fold>,
+    /// When memory moved last.
+    calm_since: Instant,
+    published: Option<Instant>,
+    /// Whether nobody can be on any GPU.
+    empty: bool,
+}
+
+impl Shift {
+    /// Whether memory has stood still for long and nobody can be on any GPU.
+    fn is_calm(&self) -> bool {
+        self.empty && self.calm_since.elapsed() > CALM
+    }
+}
+
 impl MemoryLane {
     pub(super) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
         Self { settings, snapshot, faults, link, folds: Mutex::default(), publisher: Mutex::default() }
@@ -88,39 +106,53 @@ impl Duty for MemoryLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let folds: Vec<Fold> = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
-        let mut calm_since = Instant::now();
-        let mut published = None;
-        let mut empty = false;
-        let mut ticker = Ticker::starting(self.settings.period, calm_since);
+        let mut shift = self.begin(session);
+        let mut ticker = Ticker::starting(self.settings.period, shift.calm_since);
         while !session.ending() {
-            let calm = empty && calm_since.elapsed() > CALM;
-            let Some(began) = self.wait(session, &mut ticker, calm) else { break };
-            let (mut moved, mut changed) = (0, false);
-            for (position, fold) in folds.iter().enumerate() {
-                match self.sample(session, watch, position, fold, began)? {
-                    Sampled::Same => {}
-                    Sampled::Changed => changed = true,
-                    Sampled::Moved => moved |= Bell::bit(position),
-                }
-            }
-            if moved != 0 {
-                calm_since = began;
-                self.link.moved.ring(moved);
-            }
-            if changed || moved != 0 || published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
-                published = Some(began);
-                self.publish(&folds);
-                session.set_lost(folds.iter().any(|fold| lock(fold).lost));
-                empty = folds.iter().all(is_empty);
-            }
-            self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+            let Some(began) = self.wait(session, &mut ticker, shift.is_calm()) else { break };
+            self.tick(session, watch, &mut shift, began)?;
         }
         Ok(())
     }
 }
 
 impl MemoryLane {
+    /// A thread begins its work on a session.
+    pub(super) fn begin(&self, session: &Session) -> Shift {
+        let folds = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
+        Shift { folds, calm_since: Instant::now(), published: None, empty: false }
+    }
+
+    /// One tick, which began at a time: reads every GPU, wakes who waits for moves, and publishes what is new.
+    pub(super) fn tick(
+        &self,
+        session: &Session,
+        watch: &Watch,
+        shift: &mut Shift,
+        began: Instant,
+    ) -> Result<(), Superseded> {
+        let (mut moved, mut changed) = (0, false);
+        for (position, fold) in shift.folds.iter().enumerate() {
+            match self.sample(session, watch, position, fold, began)? {
+                Sampled::Same => {}
+                Sampled::Changed => changed = true,
+                Sampled::Moved => moved |= Bell::bit(position),
+            }
+        }
+        if moved != 0 {
+            shift.calm_since = began;
+            self.link.moved.ring(moved);
+        }
+        if changed || moved != 0 || shift.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
+            shift.published = Some(began);
+            self.publish(&shift.folds);
+            session.set_lost(shift.folds.iter().any(|fold| lock(fold).lost));
+            shift.empty = shift.folds.iter().all(is_empty);
+        }
+        self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+        Ok(())
+    }
+
     /// Waits for the next tick and says when it came; `None` at the end of the session.
     fn wait(&self, session: &Session, ticker: &mut Ticker, calm: bool) -> Option<Instant> {
         let mut now = Instant::now();

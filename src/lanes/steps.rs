@@ -1,0 +1,103 @@
+//! The lanes' work by hand: the code that their threads run, on the caller's thread and when the caller says so, for who
+//! counts what a step costs.
+//!
+//! Invariant: no part of the exporter uses it, and a step is what a thread of the lane does, no more and no less.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::memory::{Link, MemoryLane, Shift};
+use super::process::ProcessLane;
+use super::session::Session;
+use super::settings::Settings;
+use super::watch::Watch;
+use super::worker::Duty;
+use crate::attribution::Attribution;
+use crate::faults::Faults;
+use crate::nvml::{Library, OpenError};
+use crate::snapshot::Snapshot;
+
+/// How often it is looked whether the process lane has done enough.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The lanes on an open driver, without threads and without a supervisor: a call that hangs hangs the caller.
+#[derive(Debug)]
+pub struct Steps {
+    library: Library,
+    snapshot: Arc<Snapshot>,
+    memory: MemoryLane,
+    process: ProcessLane,
+    session: Session,
+    shift: Shift,
+    watch: Watch,
+    /// Without it the session would be taken for one that nobody looks after.
+    _keeper: Arc<()>,
+}
+
+impl Steps {
+    /// Opens the driver. Nothing is read yet.
+    ///
+    /// # Errors
+    /// When the driver cannot be opened.
+    pub fn open(
+        settings: Settings,
+        attribution: Attribution,
+        snapshot: Arc<Snapshot>,
+        faults: Arc<Faults>,
+    ) -> Result<Self, OpenError> {
+        let Settings { library, memory, process, .. } = settings;
+        let link = Arc::new(Link::default());
+        let memory = MemoryLane::new(memory, snapshot.clone(), faults.clone(), link.clone());
+        let process = ProcessLane::new(process, attribution, snapshot.clone(), faults, link);
+        Self::begin(library, snapshot, memory, process)
+    }
+
+    /// Closes the driver and opens it anew; what the lanes remember stays.
+    ///
+    /// # Errors
+    /// When the driver cannot be opened.
+    pub fn reopen(self) -> Result<Self, OpenError> {
+        let Self { library, snapshot, memory, process, session, .. } = self;
+        drop(session);
+        Self::begin(library, snapshot, memory, process)
+    }
+
+    fn begin(
+        library: Library,
+        snapshot: Arc<Snapshot>,
+        memory: MemoryLane,
+        process: ProcessLane,
+    ) -> Result<Self, OpenError> {
+        let mut driver = library.open()?;
+        let discovered = driver.discover(&[]);
+        discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
+        snapshot.driver.store(Arc::new(driver.describe()));
+        let keeper = Arc::new(());
+        let session = Session::new(driver, &keeper);
+        [&memory as &dyn Duty, &process].iter().for_each(|duty| duty.resume(&session));
+        let shift = memory.begin(&session);
+        Ok(Self { library, snapshot, memory, process, session, shift, watch: Watch::new(), _keeper: keeper })
+    }
+
+    /// One tick of the memory lane, as if it had begun at this time.
+    pub fn tick(&mut self, began: Instant) {
+        let Self { memory, session, watch, shift, .. } = self;
+        memory.tick(session, watch, shift, began).expect("nobody gives up a thread that has no supervisor");
+    }
+
+    /// Lets the process lane work at its own rhythm on this thread until the snapshot is as wanted. That ends the
+    /// session: the next time needs [`Steps::reopen`] before it.
+    pub fn follow(&mut self, wanted: impl Fn(&Snapshot) -> bool + Sync) {
+        let Self { process, session, watch, snapshot, .. } = &*self;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !wanted(snapshot) {
+                    thread::sleep(LOOK);
+                }
+                session.end("enough was done");
+            });
+            process.run(session, watch).expect("nobody gives up a thread that has no supervisor");
+        });
+    }
+}
