@@ -50,7 +50,7 @@ struct Run {
 impl GpuFold {
     pub(super) fn new(gpu: Arc<Gpu>, window: Duration) -> Self {
         Self {
-            peaks: Peaks::new(window),
+            peaks: Peaks::with_room(window),
             mig: Vec::new(),
             run: None,
             window,
@@ -161,7 +161,7 @@ impl GpuFold {
         let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
         let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
         let index = known.unwrap_or_else(|| {
-            self.mig.push((shown.device.uuid.clone(), Peaks::new(self.window)));
+            self.mig.push((shown.device.uuid.clone(), Peaks::with_room(self.window)));
             self.mig.len() - 1
         });
         let peaks = &mut self.mig[index].1;

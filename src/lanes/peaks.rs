@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// peak stays beyond its window (one slot).
 const SLOTS: u64 = 100;
 
+/// So many slots are held at the most: those of a window, and at each end one that lies in it by a part.
+const MOST_SLOTS: usize = SLOTS as usize + 2;
+
 /// The highest value within the last window, and ever.
 ///
 /// A value stays for at least one window and at most one hundredth of a window longer, whatever the sampling rate.
@@ -28,6 +31,11 @@ impl Peaks {
     pub(super) fn new(window: Duration) -> Self {
         let window = nanos(window);
         Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
+    }
+
+    /// Nothing seen yet, and room for all that a window can hold, so that seeing never allocates.
+    pub(super) fn with_room(window: Duration) -> Self {
+        Self { slots: VecDeque::with_capacity(MOST_SLOTS), ..Self::new(window) }
     }
 
     /// Sees a value. `now` never goes back.
@@ -232,10 +240,14 @@ mod tests {
     #[test]
     fn memory_is_bounded_even_when_every_value_is_lower_than_the_last() {
         let start = Instant::now();
-        let mut peaks = Peaks::new(WINDOW);
+        let (mut peaks, mut roomy) = (Peaks::new(WINDOW), Peaks::with_room(WINDOW));
+        let room = roomy.slots.capacity();
         for tick in 0..200_000 {
             peaks.see(1_000_000 - tick, at(start, tick));
+            roomy.see(1_000_000 - tick, at(start, tick));
+            assert!(roomy.slots.len() <= MOST_SLOTS, "{}", roomy.slots.len());
         }
-        assert!(peaks.slots.len() <= SLOTS as usize + 2, "{}", peaks.slots.len());
+        assert_eq!(peaks.slots, roomy.slots);
+        assert_eq!(roomy.slots.capacity(), room);
     }
 }
