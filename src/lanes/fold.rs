@@ -41,8 +41,8 @@ struct Run {
     reading: MemoryReading,
     /// `used` as a share of what can be allocated.
     ratio: f64,
-    /// Up to when the run is folded.
-    folded: Instant,
+    /// Up to when the run is folded; `None` before the first time.
+    folded: Option<Instant>,
     /// When its latest sample was taken.
     latest: Instant,
 }
@@ -90,7 +90,7 @@ impl GpuFold {
         self.settle();
         let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
         let ratio = reading.used as f64 / usable as f64;
-        let before = self.run.replace(Run { reading, ratio, folded: at, latest: at });
+        let before = self.run.replace(Run { reading, ratio, folded: None, latest: at });
         if let Some(before) = before {
             self.shown.grown += reading.used.saturating_sub(before.reading.used);
             self.shown.shrunk += before.reading.used.saturating_sub(reading.used);
@@ -109,16 +109,18 @@ impl GpuFold {
 
     /// Folds the present run of equal samples up to its latest one. To be called before anything is published.
     pub(super) fn settle(&mut self) {
-        let Some(run) = &mut self.run else { return };
+        let Some(run) = self.run.as_mut().filter(|run| run.folded != Some(run.latest)) else { return };
         let Run { reading, ratio, folded, latest } = *run;
-        run.folded = latest;
+        run.folded = Some(latest);
         let MemoryReading { total, reserved, used, free } = reading;
         self.peaks.see(used, latest);
         let window_peak = self.peaks.within_window(latest).unwrap_or(used);
         self.shown.figures =
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
         self.shown.at = Some(latest);
-        self.press(ratio, latest.saturating_duration_since(folded));
+        if let Some(folded) = folded {
+            self.press(ratio, latest.saturating_duration_since(folded));
+        }
     }
 
     /// Counts a time during which memory was at a ratio.
