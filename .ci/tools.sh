@@ -24,6 +24,7 @@ need make make
 need pkg-config pkg-config
 need python3 python3
 need protoc protobuf-compiler
+need valgrind valgrind
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 [ -e /usr/include/libdrm/drm.h ] || packages+=(libdrm-dev)
 [ -e /usr/include/google/protobuf/empty.proto ] || packages+=(libprotobuf-dev)

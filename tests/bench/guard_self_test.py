@@ -1,0 +1,72 @@
+"""Shows that the guard's checks can fail, on figures that are made up.
+
+    guard_self_test.py"""
+
+import sys
+
+import guard
+
+PART = "part: 1\n\ndesc: Trigger: {trigger}\nevents: Ir\nfn=(1)\n0 {total}\n\ntotals: {total}\n\n"
+
+
+def verdicts():
+    """What is found → what has to be told, one word of each line; 1000 is known."""
+    cases = {
+        "the same": (1000, None),
+        "a little more": (1099, None),
+        "a little less": (901, None),
+        "more": (1101, "growth"),
+        "much more": (5000, "1000 instructions became 5000 (+400.0%)"),
+        "less": (899, "the baseline is to be lowered"),
+    }
+    for name, (now, expected) in cases.items():
+        told = list(guard.problems({"tick": 1000}, {"tick": now}))
+        if expected is None and told or expected is not None and (len(told) != 1 or expected not in told[0]):
+            yield f"{name}: {told}"
+    for known, found in (({"tick": 1, "gone": 1}, {"tick": 1}), ({"tick": 1}, {"tick": 1, "new": 1})):
+        told = list(guard.problems(known, found))
+        if len(told) != 1 or "--update" not in told[0]:
+            yield f"{known} and {found}: {told}"
+    told = list(guard.problems({"one": 100, "other": 100}, {"one": 200, "other": 50}))
+    if len(told) != 2:
+        yield f"two that are wrong: {told}"
+
+
+def refused(counted, times):
+    try:
+        guard.per_step(counted, times)
+    except guard.Unusable:
+        return True
+    return False
+
+
+def counts():
+    """A step's instructions come from the difference of the parts; what is not steady, or not marked, is refused."""
+    figure = guard.per_step([9999, 1000 * 50 + 7, 2000 * 50 + 7], 1000)
+    if figure != 50:
+        yield f"50 instructions a step are {figure}"
+    for counted in ([], [1, 100], [1, 100, 200, 300], [1, 100, 100], [1, 200, 100], [1, 100_000, 250_000], [1, 100_000, 195_000]):
+        if not refused(counted, 100):
+            yield f"{counted} is taken for a figure"
+
+
+def files():
+    """Parts that a mark ended are read in their order, the last part is not."""
+    marked = f"--dump-before={guard.MARK}"
+    text = "".join(PART.format(trigger=marked, total=total) for total in (5, 100, 200))
+    text += PART.format(trigger="Program termination", total=77)
+    found = guard.parts("# callgrind format\n" + text)
+    if found != [5, 100, 200]:
+        yield f"the parts 5, 100, 200 are {found}"
+
+
+def main():
+    wrong = [*verdicts(), *counts(), *files()]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    print(f"the guard's checks: {len(wrong)} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
