@@ -130,8 +130,8 @@ def call_lines(counted, quick):
     # In a short window one round more or less is many of the calls.
     if "ours" in counted and "bare" in counted and not quick:
         apart = [f"{name} ({number(one)} and {number(other)})" for name, one, other in calls.differences(counted["ours"], counted["bare"])]
-        told = "; ".join(apart) or "in nothing"
-        lines += ["", f"The bare loop's calls differ from the exporter's by more than a tenth in: {told}."]
+        told = "; ".join(apart) or "none"
+        lines += ["", f"Calls of which the bare loop makes a tenth more or less than the exporter: {told}."]
     return lines
 
 
