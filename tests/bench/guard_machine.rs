@@ -87,7 +87,7 @@ impl Workplace {
             let is_listed =
                 |gpu: &GpuProcesses| !gpu.processes.is_empty() && !gpu.workloads.is_empty() && has_work(gpu);
             let is_read = |gpu: &GpuTelemetry| gpu.quick_at.is_some() && gpu.slow_at.is_some();
-            let (listed, read) = (processes.gpus.iter().all(is_listed), telemetry.gpus.iter().all(is_read));
+            let (listed, read) = (processes.gpus.iter().all(|gpu| is_listed(gpu)), telemetry.gpus.iter().all(is_read));
             !processes.gpus.is_empty() && !telemetry.gpus.is_empty() && listed && read
         };
         place.steps.follow(|snapshot| is_full(snapshot) || begin.elapsed() > PATIENCE);
