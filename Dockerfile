@@ -8,9 +8,9 @@ WORKDIR /src
 # The dependencies alone, built around empty crates: this layer stands until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
 COPY tests/nvml-sim/Cargo.toml tests/nvml-sim/Cargo.toml
-RUN mkdir -p src benches tests/nvml-sim/src \
+RUN mkdir -p src benches tests/bench tests/nvml-sim/src \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/attribution.rs benches/exposition.rs benches/static_file.rs benches/work.rs tests/nvml-sim/src/lib.rs \
+    && touch src/lib.rs benches/attribution.rs benches/exposition.rs benches/static_file.rs tests/bench/guard_work.rs tests/nvml-sim/src/lib.rs \
     && cargo build --release --locked
 
 COPY src src

@@ -2,7 +2,7 @@
 
     guard.py [--program FILE] [--runs 1] [--update]
 
-`benches/work.rs`, optimised, runs under valgrind's callgrind on a simulated machine, whose own instructions are left out.
+`guard_work.rs`, optimised, runs under valgrind's callgrind on a simulated machine, whose own instructions are left out.
 Instructions do not depend on how busy a machine is, so nothing is tried twice. Ends with 1 when a figure is more than a tenth
 above the one in guard.json, or more than a tenth below: then that one is to be lowered, or the next growth would hide under it.
 --update writes what is found into guard.json."""
@@ -43,7 +43,7 @@ class Unusable(Exception):
 
 def build():
     """The program, built by cargo."""
-    command = ["cargo", "build", "--release", "--locked", "--bench", "work", "--message-format=json-render-diagnostics"]
+    command = ["cargo", "build", "--release", "--locked", "--features", "work", "--bin", "work", "--message-format=json-render-diagnostics"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     for line in built.splitlines():
         message = json.loads(line)
@@ -105,7 +105,7 @@ def version(*command):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--program", help="benches/work.rs as it was built; without it, cargo builds it")
+    options.add_argument("--program", help="guard_work.rs as it was built; without it, cargo builds it")
     options.add_argument("--runs", type=int, default=1, help="more than one shows how far the figures repeat")
     options.add_argument("--update", action="store_true", help="write the figures into guard.json")
     options = options.parse_args()

@@ -1,4 +1,4 @@
-//! A simulated machine and the exporter's parts on it, driven step by step: what `benches/work.rs` counts instructions of and
+//! A simulated machine and the exporter's parts on it, driven step by step: what `guard_work.rs` counts instructions of and
 //! `tests/allocations.rs` allocations.
 //!
 //! Invariant: a step depends on no timer. The lane believes that its ticks are ten milliseconds apart, however long they take.

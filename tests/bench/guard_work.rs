@@ -1,8 +1,7 @@
 //! A memory tick and a golden scrape, over and over on a simulated machine, for who measures what one costs.
 //!
-//! `cargo bench --bench work` prints times. `work still|moving|scrape TIMES` is what `tests/bench/guard.py` runs under callgrind,
-//! which writes its counts down at each call of `getppid`: before anything is counted, after so many steps, and after twice
-//! as many more.
+//! `work` prints times. `work still|moving|scrape TIMES` is what `guard.py` runs under callgrind, which writes its counts down at
+//! each call of `getppid`: before anything is counted, after so many steps, and after twice as many more.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +9,7 @@
     reason = "a benchmark prints its figures and stops where it cannot go on"
 )]
 
-#[path = "../tests/bench/guard_machine.rs"]
+#[path = "guard_machine.rs"]
 mod machine;
 
 use std::hint::black_box;
@@ -56,9 +55,7 @@ fn print_times() {
         (0..WARM).for_each(|_| step());
         let begin = Instant::now();
         (0..times).for_each(|_| step());
-        println!(
-            "{name:<8} {:>10.3} us, the simulator included",
-            begin.elapsed().as_secs_f64() * 1e6 / f64::from(times)
-        );
+        let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(times);
+        println!("{name:<8} {each:>10.3} us, the simulator included");
     }
 }
