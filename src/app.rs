@@ -2,6 +2,7 @@
 
 mod cluster;
 mod descriptors;
+mod heap;
 mod logging;
 mod service;
 mod signals;
@@ -9,7 +10,6 @@ mod signals;
 use std::future::Future;
 use std::io::Write;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -28,8 +28,6 @@ use crate::nvml::Library;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 use crate::web_config::{self, Guard, WebConfigError};
 
-/// Threads of the web server. Scrapes are short; the lanes have threads of their own.
-const WEB_THREADS: usize = 2;
 /// How long `--once` waits for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
 /// How often `--once` lists processes at least: what it waits for is shown by a list thereafter.
@@ -120,6 +118,7 @@ pub fn check(config: &Config) -> Result<String, WebConfigError> {
 /// When an address cannot be listened on, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
     logging::start(&config.log)?;
+    heap::share();
     descriptors::take();
     let runtime = runtime()?;
     let served = runtime.block_on(run(config));
@@ -171,13 +170,14 @@ fn limits(web: &config::Web) -> Limits {
     }
 }
 
+/// One thread is enough: an answer takes a tenth of a millisecond, and whatever takes longer (a long scrape, a password, a file
+/// that hangs) has a thread of its own. A connection is answered on the thread that took it in, without waking another one.
 fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WEB_THREADS)
-        .thread_name("web")
+    tokio::runtime::Builder::new_current_thread()
+        .thread_name("aside")
         .enable_all()
         .build()
-        .context("the web server's threads could not be started")
+        .context("the web server could not be started")
 }
 
 /// Ends without its threads: one that hangs in a file or a name service would be waited for for ever.
@@ -191,32 +191,31 @@ fn leave(runtime: Runtime) {
 /// When the exposition cannot be built or written, or the demo has no simulator.
 pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
     logging::start(&config.log)?;
+    heap::share();
     let runtime = runtime()?;
-    let within = runtime.enter();
-    let exposition = read_once(config);
-    drop(within);
+    let exposition = runtime.block_on(read_once(config));
     leave(runtime);
     out.write_all(&exposition?).context("the exposition could not be written")
 }
 
-fn read_once(mut config: Config) -> Result<Vec<u8>> {
+async fn read_once(mut config: Config) -> Result<Vec<u8>> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
-    wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot));
+    wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
     let answered = Instant::now();
-    wait_until(ONCE, || has_read_all(&exporter.snapshot, answered));
+    wait_until(ONCE, || has_read_all(&exporter.snapshot, answered)).await;
     // A name service answers after its process was shown, and a uid without a name never.
-    wait_until(NAMES, || has_names(&exporter.snapshot));
+    wait_until(NAMES, || has_names(&exporter.snapshot)).await;
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
     exporter.lanes.stop();
     exposition
 }
 
-fn wait_until(limit: Duration, done: impl Fn() -> bool) {
+async fn wait_until(limit: Duration, done: impl Fn() -> bool) {
     let deadline = Instant::now() + limit;
     while !done() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(10));
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

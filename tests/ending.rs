@@ -138,9 +138,7 @@ fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
     });
     let answers = answers.into_inner().unwrap();
     for answer in &answers {
-        let length =
-            answer.head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        assert_eq!((answer.status, length), (200, Some(answer.body.len())), "{}", answer.head);
+        assert!(answer.status == 200 && answer.whole, "{}", answer.head);
         assert!(answer.body.len() > full / 2 && answer.body.ends_with('\n'));
     }
     assert!(exporter.terminate().success());

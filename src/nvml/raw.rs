@@ -1,4 +1,4 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is here.
+//! The calls that nvml-wrapper lacks, made through its symbol table. But for one setting of the C library, all unsafe code of the exporter is here.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 

@@ -206,7 +206,14 @@ impl Exporter {
         let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
         let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no end of the head"))?;
         let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+        let header =
+            |name: &str| head.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
+        let (body, whole) = match (header("transfer-encoding: "), header("content-length: ")) {
+            (Some(_), _) => join_chunks(body),
+            (None, Some(length)) => (body.to_owned(), length.parse() == Ok(body.len())),
+            (None, None) => (body.to_owned(), false),
+        };
+        Ok(Answer { status, head: head.to_owned(), body, whole })
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -232,6 +239,23 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
+    /// Whether the body came to the end that the server announced.
+    pub(crate) whole: bool,
+}
+
+/// A body that came in chunks, and whether the last one, which is empty, is there.
+fn join_chunks(mut rest: &str) -> (String, bool) {
+    let mut body = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap_or_else(|_| panic!("no length of a chunk: {length}"));
+        let Some(chunk) = after.get(..length) else { break };
+        if length == 0 {
+            return (body, true);
+        }
+        body.push_str(chunk);
+        rest = after[length..].strip_prefix("\r\n").unwrap_or("");
+    }
+    (body, false)
 }
 
 /// A parsed exposition. The parser is a test's own: strict where Prometheus is, and it refuses a series that comes
