@@ -10,7 +10,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY tests/nvml-sim/Cargo.toml tests/nvml-sim/Cargo.toml
 RUN mkdir -p src benches tests/bench tests/nvml-sim/src \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/attribution.rs benches/exposition.rs benches/static_file.rs tests/bench/guard_work.rs tests/nvml-sim/src/lib.rs \
+    && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/bench/static_file.rs tests/bench/guard_work.rs tests/nvml-sim/src/lib.rs \
     && cargo build --release --locked
 
 COPY src src

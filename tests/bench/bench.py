@@ -82,16 +82,11 @@ def compare(found, there, options, plan, failures):
 
 
 def static_program(options):
-    """Where the static file's server is: named, beside the exporter, or the newest that cargo built; None where it is not."""
+    """Where the static file's server is: named, or beside the exporter; None where it is not."""
     if STATIC not in options.subjects:
         return None
     beside = options.exporter.resolve().parent
-    for place in filter(None, [options.static, beside / "static_file", beside / "deps"]):
-        built = place.glob("static_file-*") if place.is_dir() else [place]
-        programs = [path for path in built if path.is_file() and not path.suffix]
-        if programs:
-            return max(programs, key=lambda path: path.stat().st_mtime)
-    return None
+    return next((place for place in (options.static, beside / "static_file") if place and place.is_file()), None)
 
 
 def names(text, allowed):
@@ -151,7 +146,7 @@ def main():
     options.bare = machine.build_bare(options.out, options.cc)
     found, missing = subjects.find([name for name in options.subjects if name in subjects.KINDS], options)
     if STATIC in options.subjects and not options.static:
-        missing[STATIC] = "it is not built (cargo build --release --bench static_file)"
+        missing[STATIC] = "it is not built (cargo build --release --features work --bin static_file)"
         subjects.tell_missing(STATIC, missing[STATIC], must=subjects.all_must())
     found = {subject.name: subject for subject in found}
     results, failures, begun = {"missing": missing}, [], time.monotonic()

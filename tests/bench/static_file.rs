@@ -1,12 +1,13 @@
 //! A file, served by the exporter's own web server: what HTTP alone costs, the measure beside a scrape of the same size.
 //!
 //! `static_file FILE` listens on a free port of 127.0.0.1, prints the address, and answers `/metrics` with the file's bytes
-//! until its standard input ends. Server, limits, compression and threads are the exporter's; nothing is gathered or written.
-//! Started by `tests/bench/bench.py`; under `cargo bench` it has no file and ends at once.
+//! until its standard input ends. Server, limits, compression and the one thread are the exporter's; nothing is gathered or written.
+//! Started by `tests/bench/bench.py`.
 
 #![allow(clippy::print_stdout, reason = "the address is what it has to say")]
 
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,6 @@ use vram_exporter::http::{Limits, Listener, Server};
 use vram_exporter::metrics::CONTENT_TYPE;
 use vram_exporter::web_config::Guard;
 
-/// As many as the exporter's.
-const WEB_THREADS: usize = 2;
-
 /// The exporter's defaults.
 const LIMITS: Limits = Limits {
     max_requests: 40,
@@ -36,13 +34,10 @@ const LIMITS: Limits = Limits {
 };
 
 fn main() -> Result<()> {
-    // Cargo adds a flag of its own.
-    let Some(file) = std::env::args_os().skip(1).find(|argument| argument != "--bench") else {
-        println!("static_file: no file to serve");
-        return Ok(());
-    };
+    let file = std::env::args_os().nth(1).context("static_file FILE: which file is to be served?")?;
+    let file = Path::new(&file);
     let text = std::fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WEB_THREADS).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(Bytes::from(text)))
 }
 
