@@ -25,10 +25,11 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderName, Method, StatusCode, Version, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::{JoinError, JoinHandle};
 use tower_http::CompressionLevel;
@@ -48,6 +49,9 @@ const READINESS: &str = "/readyz";
 
 /// Pieces of a long scrape that may wait for the client.
 const PIECES: usize = 8;
+/// Long scrapes that are written at once while they leave. Each has a thread, which its client holds for as long as it takes;
+/// further ones are written first and sent then.
+const WRITERS: usize = 4;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
@@ -84,13 +88,16 @@ pub struct HttpState {
     pub started: Instant,
     /// How long a lane may be silent before the exporter counts as not alive.
     pub alive_within: Duration,
+    /// Who writes long scrapes while they leave.
+    writers: Arc<Semaphore>,
 }
 
 impl HttpState {
     /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
     pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
         let telemetry_path = telemetry_path.to_owned();
-        Self { metrics, snapshot, faults, telemetry_path, started: Instant::now(), alive_within: ALIVE_WITHIN }
+        let (started, writers) = (Instant::now(), Arc::new(Semaphore::new(WRITERS)));
+        Self { metrics, snapshot, faults, telemetry_path, started, alive_within: ALIVE_WITHIN, writers }
     }
 
     /// Why the exporter is not alive, as `/healthz` tells it; `None` while it is.
@@ -131,9 +138,13 @@ fn literal(path: &str) -> String {
     path.replace('{', "{{").replace('}', "}}")
 }
 
-async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
+async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
+    let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    if method == Method::HEAD {
+        return (head, ()).into_response();
+    }
     match state.metrics.scrape() {
-        Ok(scrape) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text_of(scrape)).into_response(),
+        Ok(scrape) => (head, text_of(scrape, version, &state.writers)).into_response(),
         Err(error) => {
             state.faults.report(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
@@ -141,14 +152,17 @@ async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
     }
 }
 
-/// The text of a scrape. A long one leaves while it is written: it never stands in memory as a whole, and a client that is slow,
-/// or gone, stops the writing.
-fn text_of(scrape: Scrape) -> Body {
-    if !scrape.is_long() {
-        return scrape.whole().into();
-    }
+/// The text of a scrape. A long one leaves while it is written, if there is a writer for it: it never stands in memory as a
+/// whole, and a client that is slow, or gone, stops the writing. Not for HTTP/1.0, where an answer that is cut looks like one that ended.
+fn text_of(scrape: Scrape, version: Version, writers: &Arc<Semaphore>) -> Body {
+    let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| writers.clone().try_acquire_owned().ok());
+    let Some(writer) = writer.flatten() else { return scrape.whole().into() };
     let (send, pieces) = mpsc::channel(PIECES);
-    let writing = tokio::task::spawn_blocking(move || scrape.in_pieces(|piece| send.blocking_send(piece).is_ok()));
+    let writing = tokio::task::spawn_blocking(move || {
+        scrape.in_pieces(|piece| send.blocking_send(piece).is_ok());
+        // Not earlier: a client that is gone must not leave its writer to the next one's count.
+        drop(writer);
+    });
     // The compression asks once more after the end.
     Body::from_stream(stream::unfold((pieces, Some(writing)), next_piece).fuse())
 }

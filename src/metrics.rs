@@ -33,6 +33,7 @@ use prometheus::Registry;
 
 use self::exporter::Itself;
 use self::exposition::Exposition;
+use self::own_process::OwnProcess;
 use self::program::Program;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -102,7 +103,7 @@ impl Scrape {
     pub fn in_pieces(self, mut take: impl FnMut(Vec<u8>) -> bool) {
         let mut out = Exposition::in_pieces(&mut take);
         self.metrics.write(&mut out);
-        let (last, length) = out.end(&self.program);
+        let Some((last, length)) = out.end(&self.program) else { return };
         self.metrics.last_length.store(length, Ordering::Relaxed);
         take(last);
     }
@@ -114,6 +115,7 @@ pub struct Metrics {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     settings: Settings,
+    own_process: OwnProcess,
     program: Program,
     last_length: AtomicUsize,
 }
@@ -125,7 +127,14 @@ impl Metrics {
     /// When the registry refuses what the exporter says of itself.
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
         let program = Program::new().map_err(Error::Register)?;
-        Ok(Self { snapshot, faults, settings, program, last_length: AtomicUsize::new(0) })
+        Ok(Self {
+            snapshot,
+            faults,
+            settings,
+            own_process: OwnProcess::new(),
+            program,
+            last_length: AtomicUsize::new(0),
+        })
     }
 
     /// Counts one scrape, and begins it.
@@ -151,12 +160,13 @@ impl Metrics {
         let room = self.last_length.load(Ordering::Relaxed);
         let mut out = Exposition::whole(room + room / 16);
         self.write(&mut out);
-        let (text, length) = out.end(program);
+        let (text, length) = out.end(program).expect("a whole text is wanted to its end");
         self.last_length.store(length, Ordering::Relaxed);
         text
     }
 
-    /// The registry of what the exporter says of itself as a program. What else is registered there follows the metrics.
+    /// The registry of what the exporter says of itself as a program. What else is registered there follows the metrics; it
+    /// does not know the names in [`families`], and a second family of one of them would make Prometheus refuse the scrape.
     pub fn registry(&self) -> &Registry {
         &self.program.registry
     }
@@ -182,5 +192,6 @@ impl Metrics {
         let vitals = &self.snapshot.vitals;
         let nvml_up = parts.driver.up;
         exporter::collect(&Itself { settings: &self.settings, vitals, faults: &self.faults, nvml_up }, &gpus, out);
+        self.own_process.collect(out);
     }
 }

@@ -70,8 +70,12 @@ fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
 
 /// 4000 processes: more text than is kept whole.
 fn crowded() -> Served {
+    with_processes(4_000)
+}
+
+fn with_processes(count: u32) -> Served {
     let server = Served::start();
-    server.show(GpuState::Up, "NVIDIA H200", (0..4_000).map(|pid| process(pid, "train.py", 1 << 20)).collect());
+    server.show(GpuState::Up, "NVIDIA H200", (0..count).map(|pid| process(pid, "train.py", 1 << 20)).collect());
     server
 }
 
@@ -91,8 +95,59 @@ fn a_long_scrape_leaves_while_it_is_written_and_comes_whole() {
         };
         assert_eq!(series(&text), series(first.text()));
     }
-    assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
-    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "5");
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "4");
+}
+
+#[test]
+fn a_long_scrape_has_a_length_where_a_cut_would_look_like_its_end() {
+    let server = crowded();
+    server.get("/metrics");
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
+}
+
+/// A client that asks for the metrics and takes their beginning.
+fn stall(server: &Served) -> TcpStream {
+    let connect = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        // Else the system takes the whole answer for it.
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(server.address).await.unwrap().into_std().unwrap()
+    };
+    let mut stream = server.runtime.block_on(connect);
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    stream
+}
+
+#[test]
+fn clients_that_take_nothing_keep_a_few_writers_and_no_more() {
+    // More than waits between a writer and its client.
+    let server = with_processes(20_000);
+    server.get("/metrics");
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let stalled: Vec<_> = (0..20).map(|_| stall(&server)).collect();
+    // Other tests of this process start threads too: theirs are a few, and twenty would be too many.
+    assert!(threads() < before + 15, "{before} threads, then {}", threads());
+    let honest = server.get("/metrics");
+    assert!(honest.header("content-length").parse::<usize>().unwrap() > 512 << 10, "all writers are taken");
+    drop(stalled);
+}
+
+#[test]
+fn a_head_writes_nothing_and_is_no_scrape() {
+    let server = crowded();
+    server.get("/metrics");
+    for _ in 0..50 {
+        assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
+    }
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "2");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A configuration in YAML, read as version 1.2 has it: `yes` is a text.
+//! A configuration in YAML, read much as version 1.2 has it: `yes` is a text. The parser also takes `1_000` and `0b11` for numbers, and `<<`
+//! for a merge.
 //!
 //! What it may not hold is looked for before the parser sees it: a parser copies what an alias names and calls itself for
 //! every level, so that a small file could take all memory or the whole stack. The look is coarse: it may refuse an odd file

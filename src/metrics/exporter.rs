@@ -1,11 +1,13 @@
 //! The exporter about its own work: its lanes, its faults and what it left out.
 
+use std::sync::LazyLock;
+
 use super::Settings;
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::view::GpuView;
-use crate::faults::Faults;
+use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{DURATION_BUCKETS, GpuProcesses, Lane, Other, Vitals};
 
 static NVML_UP: Family =
@@ -90,6 +92,18 @@ pub(super) static SECTION: Section = Section {
     ],
 };
 
+/// The labels of every fault, in the order of [`Faults::counts`]. They are a third of what a small machine has to say.
+static FAULT_LABELS: LazyLock<Vec<Labels>> = LazyLock::new(|| {
+    let none = Faults::default();
+    let labels = |(source, reason, _): (Source, Reason, u64)| {
+        Labels::default().and("source", source.label()).and("reason", reason.label())
+    };
+    none.counts().map(labels).collect()
+});
+
+/// The bounds of the lanes' durations, as they are written.
+static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.iter().map(f64::to_string).collect());
+
 /// What the exporter knows of itself outside the snapshot's parts.
 pub(super) struct Itself<'a> {
     pub(super) settings: &'a Settings,
@@ -103,9 +117,7 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
     out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
     out.add(
         &FAULTS,
-        itself.faults.counts().map(|(source, reason, count)| {
-            (Labels::default().and("source", source.label()).and("reason", reason.label()), count as f64)
-        }),
+        FAULT_LABELS.iter().zip(itself.faults.counts()).map(|(labels, (_, _, count))| (labels, count as f64)),
     );
     let host_pids = itself.settings.host_pid_namespace;
     out.add(&HOST_PIDS, host_pids.map(|sees| (Labels::default(), f64::from(sees))));
@@ -136,7 +148,7 @@ fn lanes(vitals: &Vitals, out: &mut Exposition<'_>) {
     let durations = Lane::ALL.map(|lane| (lane, vitals.durations(lane)));
     out.add_histogram(
         &LANE_DURATION,
-        &DURATION_BUCKETS,
+        &BOUNDS,
         durations.iter().map(|(lane, took)| (named(*lane), &took.buckets[..], took.sum)),
     );
 }

@@ -39,6 +39,9 @@ impl<'t> Exposition<'t> {
 
     /// Adds a gauge or a counter with its series; nothing where there is no series.
     pub(super) fn add<L: Borrow<Labels>>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
+        if !self.wanted {
+            return;
+        }
         // A value that is no number is not known, and so it is absent.
         let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
         if series.peek().is_none() {
@@ -48,6 +51,9 @@ impl<'t> Exposition<'t> {
         for (labels, value) in series {
             self.series(family.name, "", labels.borrow());
             self.value(value);
+            if !self.wanted {
+                return;
+            }
         }
     }
 
@@ -56,11 +62,11 @@ impl<'t> Exposition<'t> {
         self.add(family, [(Labels::default(), value)]);
     }
 
-    /// Adds a histogram: for each series its labels, the counts of each bucket (not cumulative, the last one unbounded) and the sum.
+    /// Adds a histogram with the buckets' bounds as they are written: for each series its labels, the counts of each bucket (not cumulative, the last one unbounded) and the sum.
     pub(super) fn add_histogram<'a>(
         &mut self,
         family: &Family,
-        bounds: &[f64],
+        bounds: &[String],
         series: impl IntoIterator<Item = (Labels, &'a [u64], f64)>,
     ) {
         let mut series = series.into_iter().peekable();
@@ -70,9 +76,9 @@ impl<'t> Exposition<'t> {
         self.head(family);
         for (labels, counts, sum) in series {
             let mut below = 0;
-            for (&bound, count) in bounds.iter().zip(counts) {
+            for (bound, count) in bounds.iter().zip(counts) {
                 below += count;
-                let bounded = labels.with_room(1).and("le", &bound.to_string());
+                let bounded = labels.with_room(1).and("le", bound);
                 self.series(family.name, "_bucket", &bounded);
                 self.number(below);
             }
@@ -86,26 +92,23 @@ impl<'t> Exposition<'t> {
         }
     }
 
-    /// Adds text that was written elsewhere, and ends: the text or its last piece, and the length of all of it.
-    pub(super) fn end(mut self, rest: &[u8]) -> (Vec<u8>, usize) {
+    /// Adds text that was written elsewhere, and ends: the text or its last piece, and the length of all of it; `None` where
+    /// it was not wanted to its end.
+    pub(super) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
         self.text.extend_from_slice(rest);
         let length = self.sent + self.text.len();
-        (self.text, length)
+        self.wanted.then_some((self.text, length))
     }
 
-    /// At the end of a line: sends off what makes a piece. What nobody wants is thrown away.
+    /// At the end of a line: sends off what makes a piece. What nobody wants is not written any more.
     fn line_ends(&mut self) {
         if self.text.len() < PIECE {
             return;
         }
         let Some(take) = &mut self.take else { return };
         self.sent += self.text.len();
-        if self.wanted {
-            let piece = std::mem::replace(&mut self.text, Vec::with_capacity(PIECE + LINE));
-            self.wanted = take(piece);
-        } else {
-            self.text.clear();
-        }
+        let piece = std::mem::replace(&mut self.text, Vec::with_capacity(PIECE + LINE));
+        self.wanted = take(piece);
     }
 
     fn head(&mut self, family: &Family) {
@@ -166,7 +169,7 @@ mod tests {
     fn text(write: impl FnOnce(&mut Exposition<'_>)) -> String {
         let mut out = Exposition::whole(0);
         write(&mut out);
-        String::from_utf8(out.end(b"").0).unwrap()
+        String::from_utf8(out.end(b"").unwrap().0).unwrap()
     }
 
     fn many(out: &mut Exposition<'_>) {
@@ -182,7 +185,7 @@ mod tests {
         };
         let mut out = Exposition::in_pieces(&mut take);
         many(&mut out);
-        let (last, length) = out.end(b"# end\n");
+        let (last, length) = out.end(b"# end\n").unwrap();
         assert!(pieces.len() > 3 && pieces.iter().all(|piece| piece.len() >= PIECE && piece.ends_with(b"\n")));
         let joined = [pieces.concat(), last].concat();
         assert_eq!(joined.len(), length);
@@ -190,16 +193,21 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_not_sent_and_not_kept() {
+    fn what_nobody_wants_is_not_written() {
         let mut sent = 0;
         let mut take = |_: Vec<u8>| {
             sent += 1;
             sent < 2
         };
         let mut out = Exposition::in_pieces(&mut take);
-        many(&mut out);
-        let (last, length) = out.end(b"");
-        assert!(last.len() < PIECE && length == text(many).len());
+        let mut asked = 0;
+        let endless = std::iter::repeat_with(|| {
+            asked += 1;
+            (Labels::default().and_number("a", asked), 1.0)
+        });
+        out.add(&GAUGE, endless);
+        out.add(&HISTOGRAM, std::iter::from_fn(|| -> Option<(Labels, f64)> { unreachable!("nobody wants it") }));
+        assert!(out.end(b"").is_none());
         assert_eq!(sent, 2);
     }
 
@@ -238,7 +246,7 @@ mod tests {
     #[test]
     fn buckets_are_cumulative_and_the_last_is_without_bound() {
         let series = [(Labels::default().and("a", "b"), &[1, 2, 4][..], 0.75)];
-        let lines = text(|out| out.add_histogram(&HISTOGRAM, &[0.5, 1.0], series));
+        let lines = text(|out| out.add_histogram(&HISTOGRAM, &["0.5".to_owned(), "1".to_owned()], series));
         let lines: Vec<_> = lines.lines().skip(2).collect();
         assert_eq!(
             lines,

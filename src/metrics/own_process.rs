@@ -4,11 +4,8 @@
 
 use procfs::process::{LimitValue, Process};
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-
+use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::program::{description, measured};
 
 static CPU: Family = Family::counter(
     "process_cpu_seconds_total",
@@ -58,7 +55,8 @@ pub(super) static SECTION: Section = Section {
 /// Reads the process at each scrape; keeps what does not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
-    descriptions: Vec<Desc>,
+    /// Its folder in `/proc`, open: finding it takes as long as reading it.
+    process: Option<Process>,
     boot: Option<u64>,
     ticks: f64,
     page: u64,
@@ -68,46 +66,38 @@ pub(super) struct OwnProcess {
 
 impl OwnProcess {
     /// Reads the boot time once: `/proc/stat` is long on a machine with many cores.
-    pub(super) fn new() -> Result<Self, prometheus::Error> {
-        let limits = Process::myself().and_then(|own| own.limits());
-        let most_fds = limits.ok().and_then(|limits| match limits.max_open_files.soft_limit {
+    pub(super) fn new() -> Self {
+        let process = Process::myself().ok();
+        let limits = process.as_ref().and_then(|own| own.limits().ok());
+        let most_fds = limits.and_then(|limits| match limits.max_open_files.soft_limit {
             LimitValue::Value(most) => Some(most),
             LimitValue::Unlimited => None,
         });
-        Ok(Self {
-            descriptions: SECTION.families.iter().map(|family| description(family)).collect::<Result<_, _>>()?,
+        Self {
+            process,
             boot: procfs::boot_time_secs().ok(),
             ticks: procfs::ticks_per_second() as f64,
             page: procfs::page_size(),
             most_fds,
-        })
-    }
-}
-
-impl Collector for OwnProcess {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descriptions.iter().collect()
+        }
     }
 
-    fn collect(&self) -> Vec<MetricFamily> {
-        let Ok(process) = Process::myself() else { return Vec::new() };
-        let mut families = Vec::with_capacity(SECTION.families.len());
-        let mut add = |family, value| families.push(measured(family, value));
+    pub(super) fn collect(&self, out: &mut Exposition<'_>) {
+        let Some(process) = &self.process else { return };
         if let Ok(stat) = process.stat() {
-            add(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
-            add(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
-            add(&VIRTUAL, stat.vsize as f64);
-            add(&THREADS, stat.num_threads as f64);
+            out.add_one(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
+            out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
+            out.add_one(&VIRTUAL, stat.vsize as f64);
+            out.add_one(&THREADS, stat.num_threads as f64);
             if let Some(boot) = self.boot {
-                add(&START_TIME, boot as f64 + stat.starttime as f64 / self.ticks);
+                out.add_one(&START_TIME, boot as f64 + stat.starttime as f64 / self.ticks);
             }
         }
         if let Ok(open) = process.fd_count() {
-            add(&OPEN_FDS, open as f64);
+            out.add_one(&OPEN_FDS, open as f64);
         }
         if let Some(most) = self.most_fds {
-            add(&MAX_FDS, most as f64);
+            out.add_one(&MAX_FDS, most as f64);
         }
-        families
     }
 }

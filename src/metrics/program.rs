@@ -1,14 +1,9 @@
-//! What the exporter says of itself as a program, in a Prometheus registry: its version, its scrapes, and its own process.
+//! What the exporter says of itself as a program, in a Prometheus registry: its version and its scrapes.
 
-use std::collections::HashMap;
-
-use prometheus::core::Desc;
-use prometheus::proto::{Counter, Gauge, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use super::Error;
-use super::family::{Family, Kind, Section, Unit, When};
-use super::own_process::OwnProcess;
+use super::family::{Family, Section, Unit, When};
 
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
@@ -27,12 +22,12 @@ static SCRAPES: Family = Family::counter(
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter as a program",
-    intro: "Beside the standard families of every Prometheus client.",
+    intro: "Whoever embeds the library finds these in its registry, and can register more there.",
     families: &[&BUILD_INFO, &SCRAPES],
 };
 
 /// Bytes that the text takes, and some more.
-const ROOM: usize = 4 * 1024;
+const ROOM: usize = 1024;
 
 /// The registry and what is counted in it.
 #[derive(Debug)]
@@ -52,7 +47,6 @@ impl Program {
         let scrapes = IntCounter::with_opts(options(&SCRAPES))?;
         registry.register(Box::new(build))?;
         registry.register(Box::new(scrapes.clone()))?;
-        registry.register(Box::new(OwnProcess::new()?))?;
         Ok(Self { registry, scrapes })
     }
 
@@ -62,30 +56,4 @@ impl Program {
         TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(Error::Encode)?;
         Ok(text)
     }
-}
-
-/// How a registry knows a family without labels.
-pub(super) fn description(family: &Family) -> Result<Desc, prometheus::Error> {
-    Desc::new(family.name.to_owned(), family.help(), Vec::new(), HashMap::new())
-}
-
-/// A family without labels and its one value, as a registry takes them.
-pub(super) fn measured(family: &Family, value: f64) -> MetricFamily {
-    let mut metric = Metric::default();
-    let mut measured = MetricFamily::default();
-    if family.kind == Kind::Counter {
-        let mut counter = Counter::default();
-        counter.set_value(value);
-        metric.set_counter(counter);
-        measured.set_field_type(MetricType::COUNTER);
-    } else {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value);
-        metric.set_gauge(gauge);
-        measured.set_field_type(MetricType::GAUGE);
-    }
-    measured.set_name(family.name.to_owned());
-    measured.set_help(family.help());
-    measured.set_metric(vec![metric]);
-    measured
 }

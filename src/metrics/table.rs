@@ -16,8 +16,8 @@ pub static SECTIONS: [&Section; 10] = [
     &telemetry::SECTION,
     &driver::SECTION,
     &exporter::SECTION,
-    &program::SECTION,
     &own_process::SECTION,
+    &program::SECTION,
 ];
 
 /// Every family of the table.

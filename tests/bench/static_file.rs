@@ -36,7 +36,7 @@ const LIMITS: Limits = Limits {
 fn main() -> Result<()> {
     let file = std::env::args_os().nth(1).context("static_file FILE: which file is to be served?")?;
     let file = Path::new(&file);
-    let text = std::fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let text = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(Bytes::from(text)))
 }
