@@ -24,6 +24,7 @@ mod telemetry;
 pub mod trials;
 mod view;
 mod workloads;
+mod written;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +36,7 @@ use self::exporter::Itself;
 use self::exposition::Exposition;
 use self::own_process::OwnProcess;
 use self::program::Program;
+use self::written::LastText;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -94,15 +96,25 @@ impl Scrape {
         self.metrics.last_length.load(Ordering::Relaxed) > LONG
     }
 
-    /// The whole text.
+    /// The whole text. Who comes at the same moment as another is given what was written for him.
     pub fn whole(self) -> Vec<u8> {
-        self.metrics.whole(&self.program)
+        let Self { metrics, program } = self;
+        let parts = Parts::load(&metrics.snapshot);
+        if let Some(text) = metrics.last_text.of(&parts) {
+            return [&text, &program[..]].concat();
+        }
+        let mut text = metrics.text(&parts, program.len());
+        if text.len() <= LONG {
+            metrics.last_text.keep(&parts, &text);
+        }
+        text.extend_from_slice(&program);
+        text
     }
 
     /// Writes the text and hands it over piece by piece, until `take` says that nobody wants more.
     pub fn in_pieces(self, mut take: impl FnMut(Vec<u8>) -> bool) {
         let mut out = Exposition::in_pieces(&mut take);
-        self.metrics.write(&mut out);
+        self.metrics.write(&Parts::load(&self.metrics.snapshot), &mut out);
         let Some((last, length)) = out.end(&self.program) else { return };
         self.metrics.last_length.store(length, Ordering::Relaxed);
         take(last);
@@ -117,6 +129,7 @@ pub struct Metrics {
     settings: Settings,
     own_process: OwnProcess,
     program: Program,
+    last_text: LastText,
     last_length: AtomicUsize,
 }
 
@@ -133,6 +146,7 @@ impl Metrics {
             settings,
             own_process: OwnProcess::new(),
             program,
+            last_text: LastText::default(),
             last_length: AtomicUsize::new(0),
         })
     }
@@ -152,15 +166,18 @@ impl Metrics {
     /// When a family of the registry cannot be written.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         let program = self.program.text()?;
-        Ok(self.whole(&program))
+        let mut text = self.text(&Parts::load(&self.snapshot), program.len());
+        text.extend_from_slice(&program);
+        Ok(text)
     }
 
-    fn whole(&self, program: &[u8]) -> Vec<u8> {
+    /// What the parts hold as text, with room for `more` bytes.
+    fn text(&self, parts: &Parts, more: usize) -> Vec<u8> {
         // Two scrapes are about as long as one another: room for the last one and some more saves moving the text.
         let room = self.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(room + room / 16);
-        self.write(&mut out);
-        let (text, length) = out.end(program).expect("a whole text is wanted to its end");
+        let mut out = Exposition::whole(room + room / 16 + more);
+        self.write(parts, &mut out);
+        let (text, length) = out.end(b"").expect("a whole text is wanted to its end");
         self.last_length.store(length, Ordering::Relaxed);
         text
     }
@@ -176,9 +193,8 @@ impl Metrics {
         &self.settings
     }
 
-    /// Writes everything that the snapshot holds, in the order of the table.
-    fn write(&self, out: &mut Exposition<'_>) {
-        let parts = Parts::load(&self.snapshot);
+    /// Writes everything that the parts hold, in the order of the table.
+    fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
         let gpus = parts.gpus(&self.settings);
         gpu_memory::collect(&gpus, out);
         mig::collect(&gpus, out);
@@ -186,7 +202,7 @@ impl Metrics {
             processes::collect(&gpus, parts.now, out);
         }
         workloads::collect(&gpus, out);
-        kubernetes::collect(&parts, &self.settings, out);
+        kubernetes::collect(parts, &self.settings, out);
         telemetry::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
         let vitals = &self.snapshot.vitals;
