@@ -42,8 +42,8 @@ def thread_seconds(pid):
 class Clock:
     """The CPU time of a process from now on.
 
-    The scheduler's nanoseconds go with a thread that ends; what it had at the last look is kept. The clock ticks of
-    /proc/PID/stat contain ended threads but step by 10 ms, so they only decide where threads ended and they say more.
+    The scheduler's nanoseconds go with a thread that ends; what it had at the last look is kept, and one that came and went between two
+    looks was never seen. The clock ticks of /proc/PID/stat contain them all but step by 10 ms, so they decide where they say more.
     """
 
     def __init__(self, pid):
@@ -54,11 +54,9 @@ class Clock:
 
     def look(self):
         """To be called now and then, at least at the end."""
-        now = thread_seconds(self.pid)
-        self.last |= now
-        ended = any(thread not in now for thread in self.last)
+        self.last |= thread_seconds(self.pid)
         ticks, children = stat_seconds(read(f"/proc/{self.pid}/stat"))
-        return spent(self.first, self.last, ended, ticks - self.ticks), children - self.children
+        return spent(self.first, self.last, ticks - self.ticks), children - self.children
 
     def share(self, with_children):
         """Share of one core since the beginning."""
@@ -66,12 +64,13 @@ class Clock:
         return (own + (children if with_children else 0)) / (time.monotonic() - self.begun)
 
 
-def spent(first, last, ended, ticks):
-    """Seconds between two sets of threads' seconds."""
+def spent(first, last, ticks):
+    """Seconds between two sets of threads' seconds, and no less than the process's ticks are sure of: user and system time are each cut
+    down to a whole tick, so their sum may have grown by up to two ticks less than it says."""
     if not last:
         return ticks
     counted = sum(seconds - first.get(thread, 0) for thread, seconds in last.items())
-    return max(counted, ticks - TICK) if ended else counted
+    return max(counted, ticks - 2 * TICK)
 
 
 def memory(pid):

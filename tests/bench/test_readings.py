@@ -4,6 +4,7 @@ import threading
 import types
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 import calls
 import client
@@ -29,10 +30,31 @@ class Processes(unittest.TestCase):
 
     def test_what_ended_threads_took_is_not_lost(self):
         first = {"1": 1.0, "2": 5.0}
-        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25, "3": 0.25}, False, 9.0), 1.0)
-        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25}, True, 2.0), 2.0 - proc.TICK)
-        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25}, True, 0.5), 0.75)
-        self.assertAlmostEqual(proc.spent({}, {}, False, 0.4), 0.4)
+        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25, "3": 0.25}, 0.9), 1.0)
+        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25}, 2.0), 2.0 - 2 * proc.TICK)
+        self.assertAlmostEqual(proc.spent(first, {"1": 1.5, "2": 5.25}, 0.5), 0.75)
+        self.assertAlmostEqual(proc.spent({}, {}, 0.4), 0.4)
+
+    def looked(self, threads, ticks):
+        """What a clock says after looks at these threads' seconds and these (own, children's) seconds."""
+        with mock.patch.object(proc, "thread_seconds", side_effect=threads), mock.patch.object(proc, "stat_seconds", side_effect=ticks):
+            clock = proc.Clock("self")
+            return [clock.look() for _ in threads[1:]][-1]
+
+    def test_a_thread_that_ended_stays_counted(self):
+        threads = [{"1": 1.0}, {"1": 1.5, "2": 0.5}, {"1": 1.75}]
+        self.assertAlmostEqual(self.looked(threads, [(0.0, 0.0)] * 3)[0], 1.25)
+
+    def test_a_thread_that_no_look_saw_is_counted_by_ticks(self):
+        own, children = self.looked([{"1": 1.0}, {"1": 1.5}], [(1.0, 2.0), (4.0, 2.5)])
+        self.assertAlmostEqual(own, 3.0 - 2 * proc.TICK)
+        self.assertAlmostEqual(children, 0.5)
+
+    def test_children_are_added_where_they_are_the_subject_s(self):
+        clock = proc.Clock("self")
+        clock.look = lambda: (1.0, 3.0)
+        clock.begun -= 100
+        self.assertGreater(clock.share(True), 3 * clock.share(False))
 
     def test_its_own_work_is_seen(self):
         clock = proc.Clock("self")
