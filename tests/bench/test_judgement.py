@@ -17,6 +17,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(figures.median([4, 1, 3, 2]), 2.5)
         hundred = list(range(1, 101))
         self.assertEqual([figures.percentile(hundred, share) for share in (0.5, 0.99, 1.0)], [50, 99, 100])
+        self.assertEqual(figures.percentile(range(1, 151), 0.99), 149)
         self.assertEqual(figures.percentile([7], 0.99), 7)
 
     def test_what_no_run_has_is_no_figure(self):
@@ -103,6 +104,12 @@ class Growth(unittest.TestCase):
         self.assertEqual(of(1.0), [True] * 4)
         self.assertEqual(of(1.3), [False] * 4)
         self.assertEqual([goal.met for goal in growth.judge({})], [None] * 5)
+
+    def test_the_corner_has_a_limit_of_its_own(self):
+        for p99, met in ((9.9, True), (10.1, False)):
+            medians = self.medians()
+            medians[growth.Point(*growth.CORNER)]["p99"] = p99
+            self.assertEqual([goal.met for goal in growth.judge(medians)][4], met)
 
 
 class Reports(unittest.TestCase):
