@@ -58,7 +58,7 @@ def one(name, found, there, options, plan):
     subject, static = found[name], None
     if name == subjects.OURS and options.static:
         static = lambda text: limit.StaticFile(options.static, text, options.out)
-    result = measure.run(subject, there, plan, options.out, static, unscraped=name == subjects.OURS)
+    result = measure.run(subject, there, plan, options.out, options.scraper, static, unscraped=name == subjects.OURS)
     if name == subjects.OURS:
         result["start_ms"] = [result["start_ms"], *(measure.start_only(subject, there, options.out) for _ in range(plan.starts - 1))]
     return result
@@ -143,7 +143,8 @@ def the_machine(options):
 def main():
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    options.bare = machine.build_bare(options.out, options.cc)
+    options.bare = machine.build(options.out / "bare", machine.BARE, options.cc)
+    options.scraper = machine.build(options.out / "client", machine.SCRAPER, options.cc)
     found, missing = subjects.find([name for name in options.subjects if name in subjects.KINDS], options)
     if STATIC in options.subjects and not options.static:
         missing[STATIC] = "it is not built (cargo build --release --features work --bin static_file)"

@@ -1,4 +1,4 @@
-"""A scraper that takes the time: over a new connection each time, or over one that is kept."""
+"""A scraper that reads what it gets: over a new connection each time, or as Prometheus does."""
 
 import gzip
 import socket
@@ -9,12 +9,12 @@ PIECE = 1 << 18
 TIMEOUT = 30.0
 
 
-class NotKept(Exception):
-    """The server closes its connections."""
-
-
 class BadAnswer(Exception):
     pass
+
+
+class Closed(BadAnswer):
+    """The server closed the connection before it answered."""
 
 
 @dataclass
@@ -23,6 +23,8 @@ class Answer:
     # Bytes of the body as sent, chunk marks left out.
     sent: int
     compressed: bool
+    # Whether the connection may be used again.
+    kept: bool
     text: str
 
 
@@ -109,6 +111,8 @@ def receive(connection):
         parts = whole(data, ended=not piece)
         if parts is not None:
             return at, parts
+        if not data:
+            raise Closed("the connection was closed before an answer")
         if not piece:
             raise BadAnswer(f"the answer ended after {len(data)} bytes")
 
@@ -119,7 +123,7 @@ def answer(begun, at, parts):
         raise BadAnswer(f"/metrics answered {status}")
     compressed = headers.get("content-encoding", "") == "gzip"
     text = gzip.decompress(body) if compressed else body
-    return Answer((at - begun) / 1e6, len(body), compressed, text.decode())
+    return Answer((at - begun) / 1e6, len(body), compressed, keeps(headers), text.decode())
 
 
 def get(address, compressed=False):
@@ -130,25 +134,41 @@ def get(address, compressed=False):
         return answer(begun, *receive(connection))
 
 
-class Kept:
-    """One connection for all scrapes; a scrape is timed from its first byte out to its last byte in."""
+class Prometheus:
+    """Scrapes as Prometheus does: gzip over one connection, where the server keeps it. One that closed it once is asked over
+    new connections from then on, and what it answered is used: a scrape is one request."""
 
     def __init__(self, address):
-        self.connection = connect(address)
+        self.address, self.connection, self.keeps = address, None, True
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.connection.close()
+        self.drop()
 
-    def get(self, compressed=False):
-        begun = time.perf_counter_ns()
+    def drop(self):
+        if self.connection:
+            self.connection.close()
+        self.connection = None
+
+    def scrape(self):
+        if not self.keeps:
+            return get(self.address, compressed=True)
         try:
-            self.connection.sendall(request(compressed, close=False))
-            at, parts = receive(self.connection)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise NotKept from error
-        if not keeps(parts[1]):
-            raise NotKept
-        return answer(begun, at, parts)
+            found = self.over_kept()
+        except (Closed, BrokenPipeError, ConnectionResetError):
+            # Closed while nothing was asked. A server that is gone refuses this one too.
+            self.drop()
+            self.keeps = False
+            return get(self.address, compressed=True)
+        if not found.kept:
+            self.drop()
+            self.keeps = False
+        return found
+
+    def over_kept(self):
+        begun = time.perf_counter_ns()
+        self.connection = self.connection or connect(self.address)
+        self.connection.sendall(request(compressed=True, close=False))
+        return answer(begun, *receive(self.connection))

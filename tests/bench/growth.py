@@ -16,6 +16,7 @@ import measure
 import proc
 import subjects
 from figures import Figure, line, plane
+from scrapes import scrape_times
 
 GPUS, PROCESSES, RATES = (1, 2, 4, 8, 16), (0, 16, 64, 256, 512), (1, 10, 100, 1000)
 CENTRE = (8, 64, 100)
@@ -68,7 +69,7 @@ def measured(point, options, plan, sleepers):
         text = settled(running, point, plan)
         cpu = measure.cpu_share(running, plan.window, None)
         found = {"cpu": 100 * cpu, "memory": proc.memory(running.pid)["rss"] / 1024, "series": exposition.count(text)}
-        taken = measure.scrape_times({"it": running.address}, ("new", "new, gzip"), 2 * plan.scrape_seconds)["it"]
+        taken = scrape_times(options.scraper, {"it": running.address}, ("new", "new, gzip"), 2 * plan.scrape_seconds)["it"]
         found |= {"bytes": measure.sizes(running)["bytes"], "p50": taken["new"]["p50"], "p99": taken["new"]["p99"]}
         found |= {"gzip p50": taken["new, gzip"]["p50"], "gzip p99": taken["new, gzip"]["p99"], "scrapes": taken["new"]["count"]}
     bare = limit.same(options.bare, there, plan, point.hz)

@@ -17,16 +17,16 @@ sys.path.append(str(HERE.parent / "gpu"))
 import nvml_abi
 from children import Child, Crowd, end_process
 
-SOURCES = ("bare.c", "same.c", "telemetry.c", "nvml.c")
+BARE = ("bare.c", "same.c", "telemetry.c", "nvml.c")
+SCRAPER = ("client.c",)
 # all-smi looks for GPUs on the PCI bus or by nvidia-smi before it opens NVML; the list is all that it asks here.
 NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"\n'
 
 
-def build_bare(out, cc):
-    """Compiles the bare program; its path."""
-    program = out / "bare"
-    flags = ["-O2", "-pthread", "-o", str(program)]
-    subprocess.run([cc, *flags, *(str(HERE / source) for source in SOURCES), "-ldl"], check=True)
+def build(program, sources, cc):
+    """Compiles a program of ours; its path."""
+    files = [str(HERE / source) for source in sources]
+    subprocess.run([cc, "-O2", "-pthread", "-o", str(program), *files, "-ldl"], check=True)
     return program
 
 

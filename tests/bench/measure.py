@@ -1,7 +1,6 @@
 """One run of one subject: start, cost, spikes, scrapes. Every figure as it was taken, nothing judged."""
 
 import contextlib
-import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,14 +8,8 @@ import client
 import exposition
 import proc
 import spikes
-from figures import percentile
+from scrapes import KINDS, scrape_times
 
-KINDS = {
-    "new": (False, False),
-    "new, gzip": (False, True),
-    "kept": (True, False),
-    "kept, gzip": (True, True),
-}
 # A subject that shows nothing after so long is broken.
 READY_WITHIN = 90.0
 POLL = 0.0002
@@ -39,22 +32,6 @@ def first_data(running, gpus):
             told = str(error)
         time.sleep(POLL)
     raise RuntimeError(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {told}")
-
-
-def as_prometheus(running):
-    """A scrape with gzip over a kept connection, where the server keeps it."""
-    state = {"kept": None}
-
-    def scrape():
-        try:
-            state["kept"] = state["kept"] or client.Kept(running.address)
-            return state["kept"].get(compressed=True)
-        except client.NotKept:
-            state["kept"].connection.close()
-            state["kept"] = None
-            return client.get(running.address, compressed=True)
-
-    return scrape
 
 
 def each_second(seconds, work):
@@ -99,50 +76,6 @@ def spikes_seen(running, machine, count, every):
     return spikes.caught(calm, scrapes, spikes.heights(count))
 
 
-def scrape_times(addresses, kinds, seconds, block=25):
-    """Milliseconds of scrapes by name of the address and kind, in blocks that take turns. `seconds` for each. A kind that a
-    server does not do is None."""
-    taken = {name: {kind: [] for kind in kinds} for name in addresses}
-    spent = {(name, kind): 0.0 for name in addresses for kind in kinds}
-    gc.collect()
-    gc.disable()
-    try:
-        while spent and min(spent.values()) < seconds:
-            for name, kind in [pair for pair, already in spent.items() if already < seconds]:
-                begun = time.monotonic()
-                try:
-                    taken[name][kind] += times(addresses[name], *KINDS[kind], block, begun + seconds)
-                    spent[name, kind] += time.monotonic() - begun
-                except client.NotKept:
-                    taken[name][kind] = None
-                    del spent[name, kind]
-    finally:
-        gc.enable()
-    return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}
-
-
-def times(address, kept, compressed, count, until):
-    if not kept:
-        get, close = (lambda: client.get(address, compressed)), None
-    else:
-        connection = client.Kept(address)
-        get, close = (lambda: connection.get(compressed)), connection.connection.close
-    try:
-        found = [get().milliseconds]
-        while len(found) < count and time.monotonic() < until:
-            found.append(get().milliseconds)
-        return found
-    finally:
-        if close:
-            close()
-
-
-def summary(values):
-    if not values:
-        return None
-    return {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99), "count": len(values), "longest": max(values)}
-
-
 def sizes(running):
     """Series, processes, and bytes of the body as sent, plain and with gzip where the server does that."""
     plain, packed = client.get(running.address), client.get(running.address, compressed=True)
@@ -156,30 +89,31 @@ def start_only(subject, machine, out):
         return first_data(running, machine.gpus)
 
 
-def run(subject, machine, plan, out, beside=None, unscraped=False):
-    """One run. `beside`: makes a server of the given text, scraped in turn with the subject; a context with an address.
+def run(subject, machine, plan, out, scraper, beside=None, unscraped=False):
+    """One run. `scraper`: the C client. `beside`: makes a server of the given text, scraped in turn with the subject; a context with an address.
     `unscraped`: its cost without a scrape is measured too."""
     found = {"subject": subject.name, "at": time.time()}
     with subject.start(machine, out) as running:
         found["start_ms"] = first_data(running, machine.gpus)
         with proc.Children(running.pid) if subject.children else contextlib.nullcontext() as children:
             time.sleep(plan.settle)
-            found["cpu"] = cpu_share(running, plan.window, as_prometheus(running))
+            with client.Prometheus(running.address) as prometheus:
+                found["cpu"] = cpu_share(running, plan.window, prometheus.scrape)
             if unscraped:
                 found["cpu_unscraped"] = cpu_share(running, plan.window, None)
             found["memory_steady"] = memory(running, children)
             if plan.spikes:
                 found["spikes"] = spikes_seen(running, machine, plan.spikes, plan.spike_every)
         if plan.scrape_seconds:
-            found |= {"sizes": sizes(running)} | scrapes(running, plan, beside)
+            found |= {"sizes": sizes(running)} | scrapes(running, plan, scraper, beside)
             found["memory_after_scrapes"] = proc.memory(running.pid)
         running.alive()
     return found
 
 
-def scrapes(running, plan, beside):
+def scrapes(running, plan, scraper, beside):
     if not beside:
-        return {"scrape": scrape_times({"it": running.address}, KINDS, plan.scrape_seconds)["it"]}
+        return {"scrape": scrape_times(scraper, {"it": running.address}, KINDS, plan.scrape_seconds)["it"]}
     with beside(client.get(running.address).text) as server:
-        taken = scrape_times({"it": running.address, "static": server.address}, KINDS, plan.scrape_seconds)
+        taken = scrape_times(scraper, {"it": running.address, "static": server.address}, KINDS, plan.scrape_seconds)
         return {"scrape": taken["it"], "static": taken["static"]}

@@ -8,7 +8,7 @@ import platform
 import calls
 import goals
 from figures import Figure, median, ratio
-from measure import KINDS
+from scrapes import KINDS
 
 SUBJECTS = ("ours", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
 MIB = 1 / 1024

@@ -1,13 +1,10 @@
-"""Can what is read be told from what only looks like it? Made-up input, a server that misbehaves, and this process itself."""
+"""Can what is read be told from what only looks like it? Made-up input, and this process itself."""
 
-import threading
 import types
 import unittest
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 import calls
-import client
 import exposition
 import measure
 import proc
@@ -77,13 +74,14 @@ gpu_memory_used_bytes{gpu="0",name="a b} c"} 1048576
 gpu_memory_used_bytes{gpu="1"} 2e6 1700000000000
 gpu_memory_used_MiB{gpu="0"} 3
 gpu_memory_grown_bytes_total{gpu="0"} 99
+gpu_memory_moved_bytes_total{gpu="0"} 98
 process_host_memory_MiB{pid="1"} 7
 gpu_memory_utilization{gpu="0"} 0.5
 up 1
 """
 
     def test_series_are_counted(self):
-        self.assertEqual(exposition.count(self.TEXT), 7)
+        self.assertEqual(exposition.count(self.TEXT), 8)
         self.assertEqual(exposition.shown(self.TEXT, "gpu_memory_used_bytes"), 2)
         self.assertEqual(exposition.shown(self.TEXT, "gpu_memory_used"), 0)
         self.assertEqual(exposition.shown(self.TEXT, "up"), 1)
@@ -132,63 +130,6 @@ class Spikes(unittest.TestCase):
         text = scenario.text(2, list(range(100, 132)))
         counts = [int(line.split("=")[1]) for line in text.splitlines() if line.startswith("count = ")]
         self.assertEqual(counts, [2, 15, 1, 15, 1])
-
-
-class Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    BODY = b"x" * 10 + b"0\r\n\r\n" + b"y" * 10
-
-    def do_GET(self):
-        self.send_response(200)
-        if self.server.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            for piece in (self.BODY[:15], self.BODY[15:]):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-        else:
-            self.send_header("Content-Length", str(len(self.BODY)))
-            self.send_header("Connection", "close" if self.server.closes else "keep-alive")
-            self.end_headers()
-            self.wfile.write(self.BODY)
-
-    def log_message(self, *_):
-        """Quiet."""
-
-
-class Clients(unittest.TestCase):
-    def served(self, chunked=False, closes=False):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        server.chunked, server.closes, server.daemon_threads = chunked, closes, True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        return server.server_address[1]
-
-    def test_an_answer_is_whole_over_a_new_and_a_kept_connection(self):
-        for chunked in (False, True):
-            port = self.served(chunked)
-            self.assertEqual(client.get(port).text.encode(), Answers.BODY)
-            with client.Kept(port) as kept:
-                for _ in range(3):
-                    self.assertEqual(kept.get().text.encode(), Answers.BODY)
-
-    def test_a_server_that_closes_is_not_taken_for_one_that_keeps(self):
-        port = self.served(closes=True)
-        with client.Kept(port) as kept, self.assertRaises(client.NotKept):
-            kept.get()
-        taken = measure.scrape_times({"it": port}, ("new", "kept"), 0.01, block=2)["it"]
-        self.assertIsNone(taken["kept"])
-        self.assertGreaterEqual(taken["new"]["count"], 2)
-
-    def test_half_an_answer_is_none(self):
-        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        self.assertIsNone(client.whole(bytearray(head[:-1]), False))
-        self.assertIsNone(client.whole(bytearray(head + b"5\r\nhel"), False))
-        self.assertEqual(client.whole(bytearray(head + b"5\r\nhello\r\n0\r\n\r\n"), False)[2], b"hello")
-        self.assertIsNone(client.whole(bytearray(b"HTTP/1.1 200 OK\r\n\r\nabc"), False))
-        self.assertEqual(client.whole(bytearray(b"HTTP/1.1 200 OK\r\n\r\nabc"), True)[2], b"abc")
 
 
 class Calls(unittest.TestCase):

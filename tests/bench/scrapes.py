@@ -1,0 +1,51 @@
+"""How long scrapes take, by the C client: the Python one's own work would draw every ratio towards 1."""
+
+import json
+import subprocess
+
+from figures import percentile
+
+# Over a new connection or a kept one, plain or with gzip, as the client wants it told.
+KINDS = {
+    "new": ("new", "plain"),
+    "new, gzip": ("new", "gzip"),
+    "kept": ("kept", "plain"),
+    "kept, gzip": ("kept", "gzip"),
+}
+BLOCK = 25
+# For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
+WAIT = 120.0
+
+
+def times(program, address, kind, count, seconds):
+    """Milliseconds of so many scrapes, or of those that fill the seconds, after one that is not recorded. None where the server does
+    not do that kind."""
+    where = f"127.0.0.1:{address}" if isinstance(address, int) else address
+    command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WAIT)
+    if done.returncode:
+        raise RuntimeError(f"scrapes of {where}: {done.stderr.strip() or f'status {done.returncode}'}")
+    found = json.loads(done.stdout)["microseconds"]
+    return [value / 1000 for value in found] or None
+
+
+def scrape_times(program, addresses, kinds, seconds, block=BLOCK):
+    """Figures of scrapes by name of the address and kind, in blocks that take turns. `seconds` for each. A kind that a server does
+    not do is None."""
+    taken = {name: {kind: [] for kind in kinds} for name in addresses}
+    left = {(name, kind): seconds for name in addresses for kind in kinds}
+    while left:
+        for name, kind in list(left):
+            found = times(program, addresses[name], kind, block, left[name, kind])
+            if found:
+                taken[name][kind] += found
+                left[name, kind] -= sum(found) / 1000
+            if not found or left[name, kind] <= 0:
+                del left[name, kind]
+    return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}
+
+
+def summary(values):
+    if not values:
+        return None
+    return {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99), "count": len(values), "longest": max(values)}

@@ -1,0 +1,170 @@
+"""Do the scrapers read every answer whole, know who keeps a connection, and ask once? Servers that behave, and some that do not."""
+
+import gzip
+import shutil
+import tempfile
+import threading
+import time
+import types
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from unittest import mock
+
+import client
+import limit
+import machine
+import measure
+import scrapes
+
+# Its middle looks like the end of chunks.
+TEXT = b"x" * 10 + b"0\r\n\r\n" + b"y" * 10
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        server = self.server
+        server.asked += 1
+        body = server.body(server.asked)
+        if server.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
+            body = gzip.compress(body)
+        self.send_response(server.status)
+        if server.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
+            self.send_header("Content-Encoding", "gzip")
+        if server.closes:
+            self.send_header("Connection", "close")
+        self.send_header(*{"chunked": ("Transfer-Encoding", "chunked")}.get(server.form, ("Content-Length", str(len(body) + server.lacks))))
+        self.end_headers()
+        if server.form != "chunked":
+            self.wfile.write(body)
+            self.close_connection = self.close_connection or bool(server.lacks)
+            return
+        for piece in filter(None, (body[:15], body[15:])):
+            self.wfile.write(b"%x;note\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+class Served(unittest.TestCase):
+    def served(self, text=TEXT, **more):
+        """A server; `asked` counts its requests. `text`: the body, or a function of the number of the request."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        server.daemon_threads, server.asked = True, 0
+        server.body = text if callable(text) else lambda _: text
+        given = {"form": "length", "closes": False, "packs": False, "status": 200, "lacks": 0} | more
+        for name, value in given.items():
+            setattr(server, name, value)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return server
+
+
+class PythonClient(Served):
+    def test_an_answer_is_whole_over_a_new_and_a_kept_connection(self):
+        for form in ("chunked", "length"):
+            server = self.served(form=form)
+            self.assertEqual(client.get(server.server_port).text.encode(), TEXT)
+            with client.Prometheus(server.server_port) as prometheus, mock.patch.object(client, "connect", wraps=client.connect) as connects:
+                for _ in range(3):
+                    self.assertEqual(prometheus.scrape().text.encode(), TEXT)
+            self.assertEqual((server.asked, connects.call_count), (4, 1))
+
+    def test_a_scrape_is_one_request_to_a_server_that_closes_too(self):
+        server = self.served(closes=True, packs=True)
+        with client.Prometheus(server.server_port) as prometheus:
+            for _ in range(3):
+                self.assertEqual(prometheus.scrape().text.encode(), TEXT)
+        self.assertEqual(server.asked, 3)
+
+    def test_the_connect_is_in_the_time(self):
+        real = client.connect
+
+        def slow(address):
+            time.sleep(0.05)
+            return real(address)
+
+        with mock.patch.object(client, "connect", slow):
+            self.assertGreaterEqual(client.get(self.served().server_port).milliseconds, 50)
+
+    def test_half_an_answer_is_none(self):
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.assertIsNone(client.whole(bytearray(head[:-1]), False))
+        self.assertIsNone(client.whole(bytearray(head + b"5\r\nhel"), False))
+        self.assertEqual(client.whole(bytearray(head + b"5\r\nhello\r\n0\r\n\r\n"), False)[2], b"hello")
+        self.assertIsNone(client.whole(bytearray(b"HTTP/1.1 200 OK\r\n\r\nabc"), False))
+        self.assertEqual(client.whole(bytearray(b"HTTP/1.1 200 OK\r\n\r\nabc"), True)[2], b"abc")
+
+
+@unittest.skipUnless(shutil.which("gcc"), "there is no gcc")
+class CClient(Served):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.program = machine.build(Path(folder.name) / "client", machine.SCRAPER, "gcc")
+
+    def times(self, server, kind, count=5):
+        return scrapes.times(self.program, server.server_port, kind, count, 60)
+
+    def test_so_many_are_recorded_and_one_is_not(self):
+        for form in ("chunked", "length"):
+            for kind in scrapes.KINDS:
+                server = self.served(form=form, packs=True)
+                found = self.times(server, kind)
+                self.assertEqual((len(found), server.asked), (5, 6), (form, kind))
+                self.assertGreater(min(found), 0)
+
+    def test_a_long_answer_is_read_to_its_end(self):
+        for form in ("chunked", "length"):
+            self.assertEqual(len(self.times(self.served(b"0\r\n\r\n" * 4_000_000, form=form), "kept", 2)), 2)
+
+    def test_what_a_server_does_not_do_has_no_times(self):
+        server = self.served(closes=True)
+        self.assertIsNone(self.times(server, "kept"))
+        self.assertEqual(server.asked, 1)
+        self.assertIsNone(self.times(server, "new, gzip"))
+        taken = scrapes.scrape_times(self.program, {"it": server.server_port}, scrapes.KINDS, 0.002, block=2)["it"]
+        self.assertEqual({kind for kind, of in taken.items() if of}, {"new"})
+        self.assertGreaterEqual(taken["new"]["count"], 1)
+
+    def test_the_seconds_end_a_block(self):
+        server = self.served()
+        self.assertEqual(len(scrapes.times(self.program, server.server_port, "new", 1000, 1e-6)), 1)
+
+    def test_a_bad_answer_is_no_time(self):
+        for wrong in ({"status": 503}, {"lacks": 5}):
+            with self.assertRaises(RuntimeError):
+                self.times(self.served(**wrong), "new")
+        server = self.served()
+        server.shutdown()
+        server.server_close()
+        with self.assertRaises(RuntimeError):
+            self.times(server, "kept")
+
+
+class Starts(Served):
+    def running(self, server):
+        subject = types.SimpleNamespace(name="it", used="used")
+        return types.SimpleNamespace(begun=time.perf_counter(), alive=lambda: None, address=server.server_port, subject=subject)
+
+    def test_the_first_data_tell_the_memory_of_every_gpu(self):
+        server = self.served(lambda asked: b"".join(b'used{gpu="%d"} 1\n' % gpu for gpu in range(min(asked - 1, 2))))
+        measure.first_data(self.running(server), 2)
+        self.assertEqual(server.asked, 3)
+
+    def test_the_bare_start_is_no_longer_than_it_took(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bare = Path(folder) / "bare"
+            bare.write_text("#!/bin/sh\nsleep 0.2\necho '{\"used\": [1, 2]}'\n")
+            bare.chmod(0o755)
+            there = types.SimpleNamespace(library="none", gpus=2, environment=dict)
+            begun = time.perf_counter()
+            took = limit.first_ms(bare, there)
+            self.assertLessEqual(took, 1000 * (time.perf_counter() - begun))
+            self.assertGreater(took, 0)
