@@ -4,17 +4,21 @@
     bench.py --exporter BIN --out DIR [--processes 16]          a real GPU
     bench.py ... --quick                                        a few seconds; judges nothing
 
-Each subject is started fresh for each run, alone, in another order each time. Writes DIR/results.json with every figure of every run
-and DIR/results.md with the medians, their ratios and what became of the goals. A goal that is missed is told and fails nothing; a
-figure that could not be taken ends the program with 1."""
+Each subject is started fresh for each run, alone, another one first each time. Writes DIR/results.json with every figure of every run
+and DIR/results.md with the medians, their ratios and what became of the goals, after each run what there is by then. A goal that is
+missed is told and fails nothing; a figure that could not be taken ends the program with 1, a wrong argument with 64."""
 
 import argparse
 import contextlib
-import random
+import os
+import platform
+import shutil
+import signal
+import subprocess
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import calls
@@ -64,29 +68,43 @@ def one(name, found, there, options, plan):
     return result
 
 
-def compare(found, there, options, plan, failures):
-    """Every run of every subject, the order another in each round."""
+def rotated(names, number):
+    """Another one first in each run, so that nobody is always the first or the last."""
+    first = number % len(names) if names else 0
+    return names[first:] + names[:first]
+
+
+def compare(found, there, options, plan, results, save):
+    """Every run of every subject into `results`, which are saved after each. A subject that shows nothing is left out of what follows:
+    it would take its time again."""
     names = [*found, *([BARE] if BARE in options.subjects else [])]
-    taken = []
+    taken, failures = results.setdefault("runs", []), results["failures"]
     for number in range(plan.runs):
-        order = random.Random(number).sample(names, len(names))
-        for name in order:
+        for name in [name for name in rotated(names, number) if name == BARE or name in found]:
             begun = time.monotonic()
             try:
                 taken.append({"run": number, **one(name, found, there, options, plan)})
             except Exception as error:
                 traceback.print_exc()
                 failures.append(f"{name}, run {number + 1}: {type(error).__name__}: {error}")
+                if isinstance(error, measure.ShowsNothing):
+                    del found[name]
+                    results["missing"][name] = f"it shows nothing, and was left out after run {number + 1}"
             print(f"   run {number + 1} of {plan.runs}: {name}, {time.monotonic() - begun:.1f} s", flush=True)
-    return taken
+            save()
 
 
 def static_program(options):
     """Where the static file's server is: named, or beside the exporter; None where it is not."""
     if STATIC not in options.subjects:
         return None
-    beside = options.exporter.resolve().parent
-    return next((place for place in (options.static, beside / "static_file") if place and place.is_file()), None)
+    beside = options.exporter.parent
+    return next((place for place in (options.static and options.static.resolve(), beside / "static_file") if place and place.is_file()), None)
+
+
+def refuse(sentence, status):
+    print(f"FAILED: {sentence}", file=sys.stderr)
+    sys.exit(status)
 
 
 def names(text, allowed):
@@ -117,10 +135,12 @@ def parse():
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--all-smi", metavar="PATH")
     parser.add_argument("--nvidia-gpu-exporter", metavar="PATH")
-    parser.add_argument("--static", type=Path, metavar="PATH", help="the program, or the folder into which cargo built it")
+    parser.add_argument("--static", type=Path, metavar="PATH", help="the program that serves a static file")
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("--quick", action="store_true", help="small and short; what is measured is judged by nobody")
+    parser.error = lambda message: refuse(f"{message}; see --help", 64)
     options = parser.parse_args()
+    options.out, options.exporter = options.out.resolve(), options.exporter.resolve()
     if "growth" in options.only and not options.simulator:
         parser.error("growth is studied on the simulator only")
     if options.quick:
@@ -130,37 +150,83 @@ def parse():
     return options
 
 
+def check(options):
+    """Ends the program in a sentence where what it needs is not there."""
+    if not (options.exporter.is_file() and os.access(options.exporter, os.X_OK)):
+        refuse(f"the exporter is not at {options.exporter} (cargo build --release, or --exporter)", 64)
+    if options.simulator and not options.simulator.is_file():
+        refuse(f"the simulator is not at {options.simulator}", 64)
+    if not shutil.which(options.cc):
+        refuse(f"{options.cc} is not in PATH: it builds the bare program and the client that takes the times", 1)
+
+
+def build(options):
+    try:
+        options.bare = machine.build(options.out / "bare", machine.BARE, options.cc)
+        options.scraper = machine.build(options.out / "client", machine.SCRAPER, options.cc)
+    except subprocess.CalledProcessError as error:
+        refuse(f"{options.cc} ended with status {error.returncode}; what it said stands above", 1)
+
+
 @contextlib.contextmanager
 def the_machine(options):
-    if not options.simulator:
-        with machine.RealMachine(options.nvml, options.processes) as there:
-            yield there
+    if options.simulator:
+        with machine.Sleepers(options.bare, options.gpus * options.processes + 1) as sleepers:
+            yield machine.SimulatedMachine(options.out, options.simulator, options.gpus, options.processes, sleepers)
         return
-    with machine.Sleepers(options.bare, options.gpus * options.processes + 1) as sleepers:
-        yield machine.SimulatedMachine(options.out, options.simulator, options.gpus, options.processes, sleepers)
+    try:
+        there = machine.RealMachine(options.nvml, options.processes)
+    except (OSError, machine.nvml_abi.NvmlError) as error:
+        refuse(f"there is no GPU to measure, and no --simulator: {error}", 1)
+    with there:
+        yield there
+
+
+def missing_parts(options):
+    """Why a part that is asked for cannot be done here, by name; it is told, and left out."""
+    if "calls" in options.only and platform.machine() != "x86_64":
+        options.only = [part for part in options.only if part != "calls"]
+        reason = f"driver calls are counted on x86_64 only, and this is {platform.machine()}"
+        subjects.tell_missing("calls", reason, must=False)
+        return {"calls": reason}
+    return {}
+
+
+def take(options, found, results, save):
+    """Every part into `results`."""
+    the_plan = plan(options)
+    results["plan"] = asdict(the_plan) | {"growth_runs": 1 if options.quick else options.growth_runs}
+    with the_machine(options) as there:
+        results["about"] = report.about(options, there, found, the_plan)
+        if "peers" in options.only:
+            compare(found, there, options, the_plan, results, save)
+        if "calls" in options.only:
+            results |= calls.of_all(found, there, options, results["failures"])
+    if "growth" in options.only:
+        results["growth"] = growth.study(options, the_plan, results["failures"])
 
 
 def main():
+    # What was started is ended by the way out, whoever asks to go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse()
+    check(options)
     options.out.mkdir(parents=True, exist_ok=True)
-    options.bare = machine.build(options.out / "bare", machine.BARE, options.cc)
-    options.scraper = machine.build(options.out / "client", machine.SCRAPER, options.cc)
+    build(options)
     found, missing = subjects.find([name for name in options.subjects if name in subjects.KINDS], options)
     if STATIC in options.subjects and not options.static:
         missing[STATIC] = "it is not built (cargo build --release --features work --bin static_file)"
         subjects.tell_missing(STATIC, missing[STATIC], must=subjects.all_must())
-    found = {subject.name: subject for subject in found}
-    results, failures, begun = {"missing": missing}, [], time.monotonic()
-    with the_machine(options) as there:
-        results["about"] = report.about(options, there, found)
-        if "peers" in options.only:
-            results["runs"] = compare(found, there, options, plan(options), failures)
-        if "calls" in options.only:
-            results["calls"] = calls.of_all(found, there, options, failures)
-    if "growth" in options.only:
-        results["growth"] = growth.study(options, plan(options), failures)
-    results |= {"seconds": round(time.monotonic() - begun), "failures": failures, "quick": options.quick}
-    report.write(options.out, results)
+    results = {"missing": missing | missing_parts(options), "failures": [], "quick": options.quick}
+    begun = time.monotonic()
+
+    def save():
+        results["seconds"] = round(time.monotonic() - begun)
+        return report.write(options.out, results)
+
+    take(options, {subject.name: subject for subject in found}, results, save)
+    print(save())
+    failures = results["failures"]
     print("\n".join(f"FAILED: {line}" for line in failures) or f"every figure was taken; see {options.out}/results.md")
     sys.exit(1 if failures else 0)
 

@@ -120,23 +120,40 @@ def per_second(before, after, seconds):
     return {name: (after[name] - before[name]) / seconds for name in after if after[name] > before[name]}
 
 
-def differences(ours, bare, share=0.1, least=0.2):
-    """The functions that one calls more often than the other: (function, ours, bare), calls a second."""
+def tolerance(gpus, seconds):
+    """Calls a second by which two that call alike may differ: a window may hold one round more of the one's, of every GPU."""
+    return 1.5 * gpus / seconds
+
+
+def differences(ours, bare, least, share=0.1):
+    """The functions that one calls more often than the other, by more than a share and than `least`: (function, ours, bare), calls a
+    second."""
     for name in sorted(ours.keys() | bare.keys()):
         one, other = ours.get(name, 0.0), bare.get(name, 0.0)
         if abs(one - other) > max(least, share * max(one, other)):
             yield name, one, other
 
 
+def begin(stack, name, subject, place, options, failures):
+    """Whether a subject is at work for the rest of the counting. One that shows nothing is left out."""
+    try:
+        measure.first_data(stack.enter_context(subject.start(place, options.out)), place.gpus)
+        return True
+    except measure.ShowsNothing as error:
+        failures.append(f"calls of {name}: {error}")
+        return False
+
+
 def of_all(found, machine, options, failures):
-    """Calls a second by subject and function; of the bare loop under `bare`."""
+    """Under `calls`, calls a second by subject and function, of the bare loop under `bare`; and by how much they may differ."""
     settle, window = (1.0, 3.0) if options.quick else (SETTLE, WINDOW)
     try:
         counted = Counted(machine, options.out, options.cc)
         with contextlib.ExitStack() as stack:
             places = {name: counted.for_subject(name) for name in [*found, "bare"]}
             for name, subject in found.items():
-                measure.first_data(stack.enter_context(subject.start(places[name], options.out)), machine.gpus)
+                if not begin(stack, name, subject, places[name], options, failures):
+                    del places[name]
             command = [options.bare, counted.library, "same", RATE, settle + window + 60]
             stack.enter_context(limit.Program(command, places["bare"].environment())).line()
             time.sleep(settle)
@@ -148,4 +165,5 @@ def of_all(found, machine, options, failures):
         return {}
     rates = {name: per_second(before[name], after[name], seconds) for name in places}
     # One that reads the driver through another program is not seen here.
-    return {name: rate for name, rate in rates.items() if rate}
+    rates = {name: rate for name, rate in rates.items() if rate}
+    return {"calls": rates, "calls_tolerance": tolerance(machine.gpus, seconds)}

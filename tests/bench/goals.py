@@ -1,6 +1,6 @@
 """What was to be reached, and whether it was: each goal with both of its figures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from figures import ratio
 
@@ -13,6 +13,8 @@ SCRAPE_OVER_STATIC = 1.5
 START_OVER_BARE = 1.3
 START_MS = 100
 BINARY_MIB = 8
+# Fewer runs have figures, and no verdict: one bad run would be the verdict.
+RUNS_TO_JUDGE = 5
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,16 @@ class Goal:
     what: str
     goal: str
     figure: str
-    # None where a figure is missing.
+    # None where a figure is missing, or of too few runs.
     met: bool | None
+    # What is told in place of met or missed.
+    unjudged: str = "not judged"
+
+
+def of_enough(judged, runs):
+    """The same goals, without a verdict where there are too few runs."""
+    told = f"not judged: {runs} run" + ("" if runs == 1 else "s")
+    return [goal if runs >= RUNS_TO_JUDGE else replace(goal, met=None, unjudged=told) for goal in judged]
 
 
 def against(what, goal, ours, beside, most, unit):

@@ -15,6 +15,10 @@ READY_WITHIN = 90.0
 POLL = 0.0002
 
 
+class ShowsNothing(RuntimeError):
+    """A subject that does not show what it is to show, in all the time that it has."""
+
+
 def first_data(running, gpus):
     """Milliseconds from the start of the program to the end of the first scrape that tells the memory of every GPU."""
     deadline = running.begun + READY_WITHIN
@@ -31,7 +35,7 @@ def first_data(running, gpus):
         except (OSError, client.BadAnswer) as error:
             told = str(error)
         time.sleep(POLL)
-    raise RuntimeError(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {told}")
+    raise ShowsNothing(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {told}")
 
 
 def each_second(seconds, work):

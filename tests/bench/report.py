@@ -117,11 +117,11 @@ def comparison(figures):
 
 def goal_lines(judged):
     lines = ["| goal | to be | is | met |", "|---|---|---|---|"]
-    words = {True: "met", False: "**missed**", None: "not judged"}
-    return lines + [f"| {goal.what} | {goal.goal} | {goal.figure} | {words[goal.met]} |" for goal in judged]
+    words = {True: "met", False: "**missed**"}
+    return lines + [f"| {goal.what} | {goal.goal} | {goal.figure} | {words.get(goal.met, goal.unjudged)} |" for goal in judged]
 
 
-def call_lines(counted, quick):
+def call_lines(counted, tolerance, quick):
     names = sorted({name for of in counted.values() for name in of})
     lines = ["| driver calls a second | " + " | ".join(counted) + " |", "|---" * (len(counted) + 1) + "|"]
     for name in names:
@@ -129,9 +129,10 @@ def call_lines(counted, quick):
     lines.append("| all | " + " | ".join(number(sum(of.values())) for of in counted.values()) + " |")
     # In a short window one round more or less is many of the calls.
     if "ours" in counted and "bare" in counted and not quick:
-        apart = [f"{name} ({number(one)} and {number(other)})" for name, one, other in calls.differences(counted["ours"], counted["bare"])]
-        told = "; ".join(apart) or "none"
-        lines += ["", f"Calls of which the bare loop makes a tenth more or less than the exporter: {told}."]
+        found = calls.differences(counted["ours"], counted["bare"], tolerance)
+        told = "; ".join(f"{name} ({number(one)} and {number(other)})" for name, one, other in found) or "none"
+        apart = f"a tenth and {number(tolerance)} a second (a round and a half of every GPU in the window)"
+        lines += ["", f"Calls of which the bare loop makes more or less than the exporter, by more than {apart}: {told}."]
     return lines
 
 
@@ -142,7 +143,7 @@ def markdown(results):
         lines += ["Medians over the runs (least to greatest) [times ours].", ""]
         lines += comparison(table(results["runs"])) + [""]
     if results.get("calls"):
-        lines += call_lines(results["calls"], results["quick"]) + [""]
+        lines += call_lines(results["calls"], results["calls_tolerance"], results["quick"]) + [""]
     if results.get("growth"):
         lines += results["growth"]["lines"] + [""]
     if results.get("goals"):
@@ -156,25 +157,30 @@ def cpu_model():
         return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
 
 
-def about(options, machine, found):
+def about(options, machine, found, plan):
     versions = {subject.name: subject.version for subject in found.values()}
     told = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")} | machine.about()
     told |= {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    told |= {"plan": ", ".join(f"{name} {value}" for name, value in vars(plan).items())}
     return told | versions | {"binary_bytes": options.exporter.stat().st_size}
 
 
 def judged(results):
-    """What became of the goals whose figures were taken; nothing of a quick run."""
+    """What became of the goals whose figures were taken; nothing of a quick run, and of few runs the figures alone."""
     if results["quick"]:
         return []
-    about, grown = results["about"], results.get("growth", {}).get("goals", [])
-    of_runs = goals.judge(table(results["runs"]), about["driver"] == "simulated", about["binary_bytes"]) if results.get("runs") else []
-    return [vars(goal) for goal in of_runs] + grown
+    about, grown, runs = results["about"], results.get("growth", {}), results.get("runs", [])
+    of_runs = goals.judge(table(runs), about["driver"] == "simulated", about["binary_bytes"]) if runs else []
+    of_growth = [goals.Goal(**goal) for goal in grown.get("goals", [])]
+    of_runs = goals.of_enough(of_runs, sum(run["subject"] == "ours" for run in runs))
+    of_growth = goals.of_enough(of_growth, min((len(point["runs"]) for point in grown.get("points", [])), default=0))
+    return [vars(goal) for goal in [*of_runs, *of_growth]]
 
 
 def write(out, results):
+    """Writes what there is, and returns it as it is to be read."""
     results["goals"] = judged(results)
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results)
     (out / "results.md").write_text(text)
-    print(text)
+    return text

@@ -84,7 +84,10 @@ def program(given, name):
 
 
 def version_of(command, environment=None):
-    told = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60)
+    try:
+        told = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{command[0]} does not tell its version: {error}") from error
     if told.returncode:
         raise Missing(f"{command[0]} does not tell its version: {(told.stderr or told.stdout).strip()[-200:]}")
     return next(iter((told.stdout or told.stderr).strip().splitlines()), "unknown")

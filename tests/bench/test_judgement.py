@@ -1,10 +1,16 @@
 """Can the judgement fail, and does it where it should? Made-up figures."""
 
+import contextlib
+import io
+import types
 import unittest
+from unittest import mock
 
+import bench
 import figures
 import goals
 import growth
+import measure
 import report
 from figures import Figure
 
@@ -79,6 +85,34 @@ class Goals(unittest.TestCase):
         self.assertTrue(judged["start to first data", "under 100 ms"])
 
 
+class Runs(unittest.TestCase):
+    def test_few_runs_have_figures_and_no_verdict(self):
+        goal = goals.Goal("a", "b", "c", False)
+        for runs, told in ((1, "not judged: 1 run"), (4, "not judged: 4 runs"), (5, "**missed**")):
+            self.assertIn(f"| a | b | c | {told} |", report.goal_lines(goals.of_enough([goal], runs)))
+
+    def test_each_run_begins_with_another(self):
+        names = ["a", "b", "c"]
+        self.assertEqual([bench.rotated(names, number)[0] for number in range(4)], ["a", "b", "c", "a"])
+        self.assertEqual(sorted(bench.rotated(names, 5)), names)
+
+    def test_one_that_shows_nothing_is_left_out_of_what_follows(self):
+        asked = []
+
+        def one(name, *_):
+            asked.append(name)
+            if name == "quiet":
+                raise measure.ShowsNothing("nothing")
+            return {"subject": name}
+
+        results, saved = {"missing": {}, "failures": []}, []
+        plan, options = types.SimpleNamespace(runs=3), types.SimpleNamespace(subjects=[])
+        with mock.patch.object(bench, "one", one), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            bench.compare({"quiet": None, "ours": None}, None, options, plan, results, lambda: saved.append(len(results["runs"])))
+        self.assertEqual(asked, ["quiet", "ours", "ours", "ours"])
+        self.assertEqual((list(results["missing"]), len(results["failures"]), saved), (["quiet"], 1, [0, 1, 2, 3]))
+
+
 class Growth(unittest.TestCase):
     def medians(self, corner=1.0):
         found = {}
@@ -132,7 +166,7 @@ class Reports(unittest.TestCase):
 
     def test_what_could_not_be_taken_is_told(self):
         results = {"missing": {"all-smi": "not in PATH"}, "failures": ["ours, run 1: gone"], "about": {"driver": "x"}, "quick": False}
-        results["growth"] = {"lines": [], "goals": [vars(goals.Goal("a", "b", "c", False))]}
+        results["growth"] = {"lines": [], "goals": [vars(goals.Goal("a", "b", "c", False))], "points": [{"runs": [0] * 5}]}
         results["goals"] = report.judged(results)
         text = report.markdown(results)
         self.assertIn("| a | b | c | **missed** |", text)

@@ -139,5 +139,10 @@ class Calls(unittest.TestCase):
 
     def test_differences(self):
         self.assertEqual(calls.per_second({"a": 1, "b": 2}, {"a": 11, "b": 2}, 5), {"a": 2.0})
-        found = list(calls.differences({"a": 100.0, "b": 5.0, "c": 0.1}, {"a": 101.0, "d": 1.0}))
+        found = list(calls.differences({"a": 100.0, "b": 5.0, "c": 0.1}, {"a": 101.0, "d": 1.0}, 0.2))
         self.assertEqual(found, [("b", 5.0, 0.0), ("d", 0.0, 1.0)])
+
+    def test_a_round_more_in_the_window_is_no_difference(self):
+        least = calls.tolerance(gpus=8, seconds=15)
+        self.assertEqual(list(calls.differences({"a": 16 / 15}, {"a": 8 / 15}, least)), [])
+        self.assertEqual([name for name, *_ in calls.differences({"a": 24 / 15}, {"a": 8 / 15}, least)], ["a"])
