@@ -153,7 +153,7 @@ def parse():
 def check(options):
     """Ends the program in a sentence where what it needs is not there."""
     if not (options.exporter.is_file() and os.access(options.exporter, os.X_OK)):
-        refuse(f"the exporter is not at {options.exporter} (cargo build --release, or --exporter)", 64)
+        refuse(f"there is no exporter to start at {options.exporter} (cargo build --release, or --exporter)", 64)
     if options.simulator and not options.simulator.is_file():
         refuse(f"the simulator is not at {options.simulator}", 64)
     if not shutil.which(options.cc):
