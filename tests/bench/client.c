@@ -1,9 +1,10 @@
 /* Times scrapes, and does next to nothing else: what a client takes itself is in every figure, and draws ratios towards 1.
  *
- *   client ADDRESS TARGET COUNT SECONDS new|kept plain|gzip
+ *   client ADDRESS TARGET COUNT SECONDS new|alone|kept plain|gzip
  *
  * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Asks once unrecorded, then COUNT times, or until what was recorded
- * adds up to SECONDS. Of a new connection the time is from before the connect, of a kept one from before the first byte out; both to
+ * adds up to SECONDS, pauses left out. `alone` is a new connection after a pause of 20 ms, in which whatever a server keeps for
+ * scrapes that come together is out of date. Of a new connection the time is from before the connect, of a kept one from before the first byte out; both to
  * the last byte of the body. Says one line of JSON: {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep
  * the connection, or that sends no gzip, though asked to, is timed no further: `microseconds` is empty. Exit status 1 and a line on
  * the error output for an answer that is not 200 or not whole, or of which nothing came for 30 seconds.
@@ -23,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEAD_MOST = 1 << 16, PIECE = 1 << 18, TIMEOUT_S = 30 };
+enum { HEAD_MOST = 1 << 16, PIECE = 1 << 18, TIMEOUT_S = 30, PAUSE_US = 20000 };
 
 /* What is left of a body: so many bytes, chunks, or all until the connection ends. */
 enum form { LENGTH, CHUNKS, TO_END };
@@ -269,12 +270,12 @@ int main(int argc, char **argv) {
     struct server server;
     struct answer answer = {0};
     if (argc != 7 || !find(&server, argv[1]) || atol(argv[3]) < 1 || atof(argv[4]) <= 0) {
-        fprintf(stderr, "usage: client 127.0.0.1:PORT|SOCKET TARGET COUNT SECONDS new|kept plain|gzip\n");
+        fprintf(stderr, "usage: client 127.0.0.1:PORT|SOCKET TARGET COUNT SECONDS new|alone|kept plain|gzip\n");
         return 64;
     }
     long most = atol(argv[3]), taken = 0;
     double limit = 1e6 * atof(argv[4]), sum = 0, *times = malloc((size_t)most * sizeof *times);
-    int packed = !strcmp(argv[6], "gzip");
+    int packed = !strcmp(argv[6], "gzip"), alone = !strcmp(argv[5], "alone");
     server.kept = !strcmp(argv[5], "kept");
     int length = snprintf(server.request, sizeof server.request, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n", argv[2],
                           packed ? "Accept-Encoding: gzip\r\n" : "", server.kept ? "" : "Connection: close\r\n");
@@ -283,6 +284,8 @@ int main(int argc, char **argv) {
     /* The first is slower: the pages, the server's and this program's, are cold. */
     double took = scrape(&server, &answer);
     while (took > 0 && (!packed || answer.packed) && taken < most && sum < limit) {
+        if (alone)
+            usleep(PAUSE_US);
         took = scrape(&server, &answer);
         times[taken++] = took;
         sum += took;

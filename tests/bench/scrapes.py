@@ -5,14 +5,17 @@ import subprocess
 
 from figures import percentile
 
-# Over a new connection or a kept one, plain or with gzip, as the client wants it told.
+# Over a new connection or a kept one, plain or with gzip, as the client wants it told. `alone`: a new one after a pause.
 KINDS = {
     "new": ("new", "plain"),
+    "alone": ("alone", "plain"),
     "new, gzip": ("new", "gzip"),
     "kept": ("kept", "plain"),
     "kept, gzip": ("kept", "gzip"),
 }
 BLOCK = 25
+# The client's pause before a scrape that is alone, in seconds.
+PAUSE = {"alone": 0.02}
 # For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
 WAIT = 120.0
 
@@ -39,7 +42,7 @@ def scrape_times(program, addresses, kinds, seconds, block=BLOCK):
             found = times(program, addresses[name], kind, block, left[name, kind])
             if found:
                 taken[name][kind] += found
-                left[name, kind] -= sum(found) / 1000
+                left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
             if not found or left[name, kind] <= 0:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}
