@@ -91,6 +91,15 @@ class Runs(unittest.TestCase):
         for runs, told in ((1, "not judged: 1 run"), (4, "not judged: 4 runs"), (5, "**missed**")):
             self.assertIn(f"| a | b | c | {told} |", report.goal_lines(goals.of_enough([goal], runs)))
 
+    def test_the_results_of_few_runs_hold_no_verdict(self):
+        for runs, verdicts in ((4, set()), (5, {True, False})):
+            results = {"quick": False, "about": {"driver": "simulated", "binary_bytes": 7 * MIB}}
+            results["runs"] = [{"subject": "ours", "cpu": 0.01, "start_ms": 500}] * runs
+            results["growth"] = {"goals": [], "points": []}
+            self.assertEqual({goal["met"] for goal in report.judged(results)} - {None}, verdicts)
+            results["growth"] = {"goals": [vars(goals.Goal("a", "b", "c", True))], "points": [{"runs": [0] * 5}, {"runs": [0] * runs}]}
+            self.assertEqual(report.judged(results | {"runs": []})[0]["met"], True if verdicts else None)
+
     def test_each_run_begins_with_another(self):
         names = ["a", "b", "c"]
         self.assertEqual([bench.rotated(names, number)[0] for number in range(4)], ["a", "b", "c", "a"])

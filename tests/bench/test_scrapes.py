@@ -1,7 +1,9 @@
 """Do the scrapers read every answer whole, know who keeps a connection, and ask once? Servers that behave, and some that do not."""
 
 import gzip
+import os
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
@@ -17,6 +19,17 @@ import machine
 import measure
 import scrapes
 
+# For LD_PRELOAD.
+SLOW_CONNECT = """
+#define _GNU_SOURCE
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int connect(int file, const struct sockaddr *at, socklen_t size) {
+    usleep(30000);
+    return (int)syscall(SYS_connect, file, at, size);
+}
+"""
 # Its middle looks like the end of chunks.
 TEXT = b"x" * 10 + b"0\r\n\r\n" + b"y" * 10
 
@@ -28,6 +41,7 @@ class Answers(BaseHTTPRequestHandler):
         server = self.server
         server.asked += 1
         body = server.body(server.asked)
+        time.sleep(server.takes)
         if server.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
             body = gzip.compress(body)
         self.send_response(server.status)
@@ -35,16 +49,21 @@ class Answers(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         if server.closes:
             self.send_header("Connection", "close")
-        self.send_header(*{"chunked": ("Transfer-Encoding", "chunked")}.get(server.form, ("Content-Length", str(len(body) + server.lacks))))
+        by_length = server.form == "length"
+        self.send_header(*(("Content-Length", str(len(body) + server.lacks)) if by_length else ("Transfer-Encoding", "chunked")))
         self.end_headers()
-        if server.form != "chunked":
+        if by_length:
             self.wfile.write(body)
             self.close_connection = self.close_connection or bool(server.lacks)
             return
         for piece in filter(None, (body[:15], body[15:])):
             self.wfile.write(b"%x;note\r\n%s\r\n" % (len(piece), piece))
             self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.write(b"0\r\n")
+        if server.form == "trailer":
+            time.sleep(0.01)
+            self.wfile.write(b"Note: x\r\n")
+        self.wfile.write(b"\r\n")
 
     def log_message(self, *_):
         """Quiet."""
@@ -56,7 +75,7 @@ class Served(unittest.TestCase):
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         server.daemon_threads, server.asked = True, 0
         server.body = text if callable(text) else lambda _: text
-        given = {"form": "length", "closes": False, "packs": False, "status": 200, "lacks": 0} | more
+        given = {"form": "length", "closes": False, "packs": False, "status": 200, "lacks": 0, "takes": 0} | more
         for name, value in given.items():
             setattr(server, name, value)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -80,6 +99,7 @@ class PythonClient(Served):
         with client.Prometheus(server.server_port) as prometheus:
             for _ in range(3):
                 self.assertEqual(prometheus.scrape().text.encode(), TEXT)
+            self.assertFalse(prometheus.keeps)
         self.assertEqual(server.asked, 3)
 
     def test_the_connect_is_in_the_time(self):
@@ -113,12 +133,35 @@ class CClient(Served):
         return scrapes.times(self.program, server.server_port, kind, count, 60)
 
     def test_so_many_are_recorded_and_one_is_not(self):
-        for form in ("chunked", "length"):
+        for form in ("chunked", "trailer", "length"):
             for kind in scrapes.KINDS:
                 server = self.served(form=form, packs=True)
-                found = self.times(server, kind)
-                self.assertEqual((len(found), server.asked), (5, 6), (form, kind))
-                self.assertGreater(min(found), 0)
+                self.assertEqual((len(self.times(server, kind)), server.asked), (5, 6), (form, kind))
+
+    def test_they_are_milliseconds_from_the_request_to_the_end(self):
+        for kind in ("new", "kept"):
+            server, begun = self.served(takes=0.03), time.perf_counter()
+            found = self.times(server, kind)
+            self.assertLessEqual(sum(found), 1000 * (time.perf_counter() - begun))
+            self.assertGreaterEqual(min(found), 30)
+
+    def test_the_connect_is_in_the_time_of_a_new_connection(self):
+        slow = self.program.with_name("slow.c")
+        slow.write_text(SLOW_CONNECT)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", slow.with_suffix(".so"), slow], check=True)
+        with mock.patch.dict(os.environ, LD_PRELOAD=str(slow.with_suffix(".so"))):
+            self.assertGreaterEqual(min(self.times(self.served(), "new", 2)), 30)
+
+    def test_blocks_take_turns_until_the_seconds_are_full(self):
+        taken = []
+
+        def times(program, address, kind, count, seconds):
+            taken.append(address)
+            return [10.0] * count
+
+        with mock.patch.object(scrapes, "times", times):
+            found = scrapes.scrape_times(None, {"one": 1, "other": 2}, ("new",), 0.05, block=2)
+        self.assertEqual((taken, found["one"]["new"]["count"]), ([1, 2] * 3, 6))
 
     def test_a_long_answer_is_read_to_its_end(self):
         for form in ("chunked", "length"):
