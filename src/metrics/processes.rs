@@ -129,12 +129,16 @@ fn living(process: &Process) -> Option<&Process> {
     process.alive.then_some(process)
 }
 
-/// The GPU's processes by their labels, each set of labels once.
+/// The GPU's processes by pid and then by their labels, each set of labels once.
 fn entries<'a>(gpu: &GpuView<'a>) -> Vec<Entry<'a>> {
     let processes = gpu.processes.map_or(&[][..], |part| &part.processes);
     let entry = |process| Entry { labels: labels(&gpu.labels, process), process };
     let mut entries: Vec<_> = processes.iter().map(entry).collect();
-    entries.sort_by(|a, b| a.labels.cmp(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process))));
+    // Labels that are the same have the same pid, and hardly two entries have: texts are rarely compared.
+    entries.sort_by(|a, b| {
+        let by_labels = || a.labels.cmp(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
+        a.process.pid.cmp(&b.process.pid).then_with(by_labels)
+    });
     entries.dedup_by(|later, first| later.labels == first.labels);
     entries
 }
