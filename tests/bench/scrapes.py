@@ -13,9 +13,11 @@ KINDS = {
     "kept": ("kept", "plain"),
     "kept, gzip": ("kept", "gzip"),
 }
-BLOCK = 25
-# The client's pause before a scrape that is alone, in seconds.
-PAUSE = {"alone": 0.02}
+# Seconds of one turn, and the most scrapes in it. The first ones of a turn meet processors that were at rest; there must be far more
+# than a hundred after them, or they are the p99.
+TURN, MOST = 0.25, 50_000
+# The client's pause before a scrape that is alone, in seconds, and the scrapes of such a turn: each meets processors at rest.
+PAUSE, MOST_ALONE = {"alone": 0.02}, 25
 # For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
 WAIT = 120.0
 
@@ -32,14 +34,15 @@ def times(program, address, kind, count, seconds):
     return [value / 1000 for value in found] or None
 
 
-def scrape_times(program, addresses, kinds, seconds, block=BLOCK):
-    """Figures of scrapes by name of the address and kind, in blocks that take turns. `seconds` for each. A kind that a server does
-    not do is None."""
+def scrape_times(program, addresses, kinds, seconds):
+    """Figures of scrapes by name of the address and kind, taken in turns. `seconds` for each. A kind that a server does not do is
+    None."""
     taken = {name: {kind: [] for kind in kinds} for name in addresses}
     left = {(name, kind): seconds for name in addresses for kind in kinds}
     while left:
         for name, kind in list(left):
-            found = times(program, addresses[name], kind, block, left[name, kind])
+            most = MOST_ALONE if kind in PAUSE else MOST
+            found = times(program, addresses[name], kind, most, min(TURN, left[name, kind]))
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)

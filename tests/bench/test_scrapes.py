@@ -152,16 +152,18 @@ class CClient(Served):
         with mock.patch.dict(os.environ, LD_PRELOAD=str(slow.with_suffix(".so"))):
             self.assertGreaterEqual(min(self.times(self.served(), "new", 2)), 30)
 
-    def test_blocks_take_turns_until_the_seconds_are_full(self):
+    def test_turns_are_taken_until_the_seconds_are_full(self):
         taken = []
 
         def times(program, address, kind, count, seconds):
-            taken.append(address)
-            return [10.0] * count
+            taken.append((address, kind, round(seconds, 3)))
+            return [10.0] * min(count, round(seconds / 0.01))
 
         with mock.patch.object(scrapes, "times", times):
-            found = scrapes.scrape_times(None, {"one": 1, "other": 2}, ("new",), 0.05, block=2)
-        self.assertEqual((taken, found["one"]["new"]["count"]), ([1, 2] * 3, 6))
+            found = scrapes.scrape_times(None, {"one": 1, "other": 2}, ("new", "alone"), 0.6)
+        self.assertEqual([turn[2] for turn in taken if turn[:2] == (1, "new")], [0.25, 0.25, 0.1])
+        self.assertEqual([turn[0] for turn in taken if turn[1] == "new"], [1, 2] * 3)
+        self.assertEqual((found["one"]["new"]["count"], found["other"]["alone"]["count"]), (60, 25))
 
     def test_a_long_answer_is_read_to_its_end(self):
         for form in ("chunked", "length"):
@@ -172,11 +174,11 @@ class CClient(Served):
         self.assertIsNone(self.times(server, "kept"))
         self.assertEqual(server.asked, 1)
         self.assertIsNone(self.times(server, "new, gzip"))
-        taken = scrapes.scrape_times(self.program, {"it": server.server_port}, scrapes.KINDS, 0.002, block=2)["it"]
+        taken = scrapes.scrape_times(self.program, {"it": server.server_port}, scrapes.KINDS, 0.002)["it"]
         self.assertEqual({kind for kind, of in taken.items() if of}, {"new", "alone"})
         self.assertGreaterEqual(taken["new"]["count"], 1)
 
-    def test_the_seconds_end_a_block(self):
+    def test_the_seconds_end_a_turn(self):
         server = self.served()
         self.assertEqual(len(scrapes.times(self.program, server.server_port, "new", 1000, 1e-6)), 1)
 
