@@ -138,10 +138,29 @@ impl<'t> Exposition<'t> {
     fn value(&mut self, value: f64) {
         // Up to here every whole number is itself; nearly all values are whole.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        if value.trunc() == value && (0.0..EXACT).contains(&value) && value.is_sign_positive() {
+        // Up to here numbers that differ in their thousandths are different numbers; nearly all others have no more digits.
+        const THOUSANDTHS: f64 = 1e12;
+        // By conversion: rounding is a call of a function on the oldest processors that this runs on.
+        if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {
             return self.number(value as u64);
         }
+        let thousandths = (value * 1e3 + 0.5) as u64;
+        if value > 0.0 && value < THOUSANDTHS && thousandths as f64 / 1e3 == value {
+            return self.thousandths(thousandths);
+        }
         writeln!(self.text, "{value}").expect("a vector takes all that is written");
+        self.line_ends();
+    }
+
+    /// A number of thousandths, not a whole number, with no more digits than it needs.
+    fn thousandths(&mut self, value: u64) {
+        self.text.extend_from_slice(itoa::Buffer::new().format(value / 1000).as_bytes());
+        let digit = |unit: u64| b'0' + (value / unit % 10) as u8;
+        let digits = [digit(100), digit(10), digit(1)];
+        let needed = 3 - digits.iter().rev().take_while(|&&digit| digit == b'0').count();
+        self.text.push(b'.');
+        self.text.extend_from_slice(&digits[..needed]);
+        self.text.push(b'\n');
         self.line_ends();
     }
 
@@ -213,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_value_is_written_as_it_is() {
-        let values = [
+        let values: [(f64, &str); 20] = [
             (0.0, "0"),
             (-0.0, "-0"),
             (150_754_820_096.0, "150754820096"),
@@ -224,11 +243,31 @@ mod tests {
             (0.000_005, "0.000005"),
             (1_700_000_000.25, "1700000000.25"),
             (0.1, "0.1"),
+            (0.001, "0.001"),
+            (0.009, "0.009"),
+            (12.050, "12.05"),
+            (-0.25, "-0.25"),
+            (0.0004, "0.0004"),
+            (0.0005, "0.0005"),
+            (0.577_215_66, "0.57721566"),
+            (999_999_999_999.999, "999999999999.999"),
+            (1_000_000_000_000.001, "1000000000000.001"),
+            (f64::MIN_POSITIVE, &f64::MIN_POSITIVE.to_string()),
         ];
         for (value, written) in values {
             let line = text(|out| out.add_one(&GAUGE, value)).lines().last().unwrap().to_owned();
             assert_eq!(line, format!("g {written}"));
             assert_eq!(written.parse::<f64>().unwrap().to_bits(), value.to_bits());
+        }
+    }
+
+    #[test]
+    fn thousandths_are_written_as_the_standard_library_writes_them() {
+        for number in (0..2_000_000_u64).step_by(7).chain((0..50).map(|power| (1 << power) + 1)) {
+            for value in [number as f64 / 1e3, (number as f64 / 1e3).next_up(), number as f64 / 1e4] {
+                let line = text(|out| out.add_one(&GAUGE, value));
+                assert_eq!(line.lines().last().unwrap(), format!("g {value}"));
+            }
         }
     }
 
