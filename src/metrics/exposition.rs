@@ -3,17 +3,18 @@
 //! Invariants: each family is added at most once, in the type that the table gives it, with HELP and TYPE before its
 //! series and none of them without a series; all values are finite.
 
-use std::borrow::Borrow;
 use std::io::Write as _;
 
 use super::family::Family;
-use super::label::Labels;
+use super::label::{LabelText, Labels};
 
 /// A piece of the text is sent off as soon as it has so many bytes. Pieces of this size are cut from memory that was used
 /// before; a long text in one piece is fetched from the system page by page, each time.
 pub(super) const PIECE: usize = 64 * 1024;
 /// A piece ends with a line; nearly every line has room in this.
 const LINE: usize = 4 * 1024;
+/// Room for what stands beside name and labels in a line: nearly every number has room in it.
+const NUMBER: usize = 32;
 
 /// Takes a piece; `false` where nobody wants more.
 pub(super) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
@@ -38,7 +39,7 @@ impl<'t> Exposition<'t> {
     }
 
     /// Adds a gauge or a counter with its series; nothing where there is no series.
-    pub(super) fn add<L: Borrow<Labels>>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
+    pub(super) fn add<L: LabelText>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
         if !self.wanted {
             return;
         }
@@ -49,7 +50,7 @@ impl<'t> Exposition<'t> {
         }
         self.head(family);
         for (labels, value) in series {
-            self.series(family.name, "", labels.borrow());
+            self.series(family.name, "", &labels);
             self.value(value);
             if !self.wanted {
                 return;
@@ -123,16 +124,13 @@ impl<'t> Exposition<'t> {
     }
 
     /// A line as far as its value.
-    fn series(&mut self, name: &str, suffix: &str, labels: &Labels) {
-        self.text.extend_from_slice(name.as_bytes());
-        self.text.extend_from_slice(suffix.as_bytes());
-        let labels = labels.as_str();
-        if !labels.is_empty() {
-            self.text.push(b'{');
-            self.text.extend_from_slice(labels.as_bytes());
-            self.text.push(b'}');
+    fn series(&mut self, name: &str, suffix: &str, labels: &impl LabelText) {
+        let [labels, more] = labels.pieces();
+        let (begin, end) = if labels.is_empty() { ("", " ") } else { ("{", "} ") };
+        self.text.reserve(name.len() + suffix.len() + labels.len() + more.len() + NUMBER);
+        for piece in [name, suffix, begin, labels, more, end] {
+            self.text.extend_from_slice(piece.as_bytes());
         }
-        self.text.push(b' ');
     }
 
     fn value(&mut self, value: f64) {

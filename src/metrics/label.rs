@@ -15,8 +15,38 @@ const USUAL: usize = 32;
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Labels {
     text: String,
-    /// Where the last label begins, with the comma before it.
-    last: usize,
+}
+
+/// What stands between the braces of a series.
+pub(super) trait LabelText {
+    /// The text in two pieces, of which the second may be empty.
+    fn pieces(&self) -> [&str; 2];
+}
+
+impl LabelText for Labels {
+    fn pieces(&self) -> [&str; 2] {
+        [&self.text, ""]
+    }
+}
+
+impl LabelText for &Labels {
+    fn pieces(&self) -> [&str; 2] {
+        [&self.text, ""]
+    }
+}
+
+/// Labels that were written before.
+impl LabelText for &str {
+    fn pieces(&self) -> [&str; 2] {
+        [self, ""]
+    }
+}
+
+/// The same in two places.
+impl LabelText for [&str; 2] {
+    fn pieces(&self) -> [&str; 2] {
+        *self
+    }
 }
 
 impl Labels {
@@ -56,17 +86,9 @@ impl Labels {
 
     /// A copy with room for `more` labels, so that adding them does not move the first ones again.
     pub(super) fn with_room(&self, more: usize) -> Self {
-        Self { text: with_room(&self.text, more), last: self.last }
-    }
-
-    /// A copy of all labels but the last, with room for `more`. What [`Self::but_last`] says of the copy is nothing.
-    pub(super) fn cut_with_room(&self, more: usize) -> Self {
-        Self { text: with_room(self.but_last(), more), last: 0 }
-    }
-
-    /// All labels but the last, as text.
-    pub(super) fn but_last(&self) -> &str {
-        &self.text[..self.last]
+        let mut text = String::with_capacity(self.text.len() + more * USUAL);
+        text.push_str(&self.text);
+        Self { text }
     }
 
     /// All labels, as text.
@@ -75,21 +97,14 @@ impl Labels {
     }
 
     fn begin(&mut self, name: &str) {
-        self.last = self.text.len();
-        if self.last > 0 {
-            self.text.push(',');
-        } else {
+        if self.text.is_empty() {
             self.text.reserve(2 * USUAL);
+        } else {
+            self.text.push(',');
         }
         self.text.push_str(name);
         self.text.push_str("=\"");
     }
-}
-
-fn with_room(text: &str, more: usize) -> String {
-    let mut copy = String::with_capacity(text.len() + more * USUAL);
-    copy.push_str(text);
-    copy
 }
 
 /// The value's first [`LONGEST`] characters.
@@ -154,15 +169,5 @@ mod tests {
         assert_eq!(written("\""), "\\\"");
         // Escaping does not make a value shorter than it may be.
         assert_eq!(written(&"\n".repeat(LONGEST)), "\\n".repeat(LONGEST));
-    }
-
-    #[test]
-    fn the_last_label_can_be_left_out() {
-        let labels = Labels::default().and_number("gpu", 1).and("pid", "2").and("type", "x,y");
-        assert_eq!(labels.but_last(), "gpu=\"1\",pid=\"2\"");
-        assert_eq!(labels.cut_with_room(1).and("user", "u").as_str(), "gpu=\"1\",pid=\"2\",user=\"u\"");
-        assert_eq!(Labels::default().and("type", "x").but_last(), "");
-        let equal = Labels::default().and("gpu", "1").and_number("pid", 2).and("type", "x,y");
-        assert_eq!(labels, equal.with_room(3));
     }
 }

@@ -4,11 +4,12 @@
 //! apart: of those the living one is shown, else the one with the larger peak.
 
 use std::cmp::Reverse;
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::tags::{self, Tagged, Tags};
 use super::view::GpuView;
 use crate::snapshot::Process;
 
@@ -92,32 +93,29 @@ pub(super) static SECTION: Section = Section {
     families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
 };
 
-/// A process and the labels of its series.
-struct Entry<'a> {
-    labels: Labels,
-    process: &'a Process,
-}
-
 /// A family and where its value stands.
-type Reading = (&'static Family, fn(&Process, Instant) -> Option<f64>);
+type Reading = (&'static Family, fn(&Tagged<'_>, Instant) -> Option<f64>);
 
 static READINGS: [Reading; 5] = [
-    (&WINDOW_PEAK, |p, _| Some(p.window_peak? as f64)),
-    (&PEAK, |p, _| Some(p.peak? as f64)),
-    (&START_TIME, |p, _| Some(living(p)?.owner.start?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())),
+    (&WINDOW_PEAK, |p, _| Some(p.process.window_peak? as f64)),
+    (&PEAK, |p, _| Some(p.process.peak? as f64)),
+    (&START_TIME, |p, _| living(p).and(p.start)),
     (&SM_UTILIZATION, |p, _| living(p)?.sm_utilization),
-    (&IDLE, |p, now| Some(now.saturating_duration_since(living(p)?.last_active?).as_secs_f64())),
+    (&IDLE, |p, now| Some(thousandths(now.saturating_duration_since(living(p)?.last_active?)))),
 ];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, out: &mut Exposition<'_>) {
-    let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
+pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, tags: &Tags, out: &mut Exposition<'_>) {
+    let processes: Vec<_> = gpus.iter().map(tags::in_order).collect();
+    let tags = tags.of(gpus, &processes);
+    let entries = tags.iter().zip(&processes).flat_map(|(tags, processes)| distinct(tags.on(processes).collect()));
+    let entries: Vec<_> = entries.collect();
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
-    let used = entries.iter().filter_map(|entry| Some((&entry.labels, living(entry.process)?.used? as f64)));
-    out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels, *used))));
+    let used = entries.iter().filter_map(|entry| Some((entry.labels, living(entry)?.used? as f64)));
+    out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels.as_str(), *used))));
     for (family, read) in &READINGS {
-        out.add(family, entries.iter().filter_map(|entry| Some((&entry.labels, read(entry.process, now)?))));
+        out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, now)?))));
     }
-    out.add(&INFO, described(&entries).map(|entry| (describe(entry), 1.0)));
+    out.add(&INFO, described(&entries).map(|entry| ([entry.untyped, entry.described], 1.0)));
 }
 
 /// The sum of what the GPU's processes beyond the limit use.
@@ -125,21 +123,23 @@ fn other(gpu: &GpuView<'_>) -> Option<(Labels, f64)> {
     Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64))
 }
 
-fn living(process: &Process) -> Option<&Process> {
-    process.alive.then_some(process)
+fn living<'a>(entry: &Tagged<'a>) -> Option<&'a Process> {
+    entry.process.alive.then_some(entry.process)
 }
 
-/// The GPU's processes by pid and then by their labels, each set of labels once.
-fn entries<'a>(gpu: &GpuView<'a>) -> Vec<Entry<'a>> {
-    let processes = gpu.processes.map_or(&[][..], |part| &part.processes);
-    let entry = |process| Entry { labels: labels(&gpu.labels, process), process };
-    let mut entries: Vec<_> = processes.iter().map(entry).collect();
+/// Seconds, to the thousandth: whoever reads them is later by more.
+fn thousandths(time: Duration) -> f64 {
+    (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
+}
+
+/// A GPU's processes by pid and then by their labels, each set of labels once.
+fn distinct(mut entries: Vec<Tagged<'_>>) -> Vec<Tagged<'_>> {
     // Labels that are the same have the same pid, and hardly two entries have: texts are rarely compared.
     entries.sort_by(|a, b| {
-        let by_labels = || a.labels.cmp(&b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
+        let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)
     });
-    entries.dedup_by(|later, first| later.labels == first.labels);
+    entries.dedup_by(|later, first| later.process.pid == first.process.pid && later.labels == first.labels);
     entries
 }
 
@@ -148,40 +148,9 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// `type` is the last one.
-fn labels(base: &Labels, process: &Process) -> Labels {
-    let workload = process.owner.workload.as_deref();
-    base.with_room(8)
-        .and_known("mig_uuid", process.mig.as_ref().map(|mig| mig.uuid.as_str()))
-        .and_number("pid", process.pid)
-        .and_known("process", process.owner.name.as_deref())
-        .and_pod(workload.and_then(|workload| workload.pod.as_deref()))
-        .and("type", process.kind.label())
-}
-
 /// One entry for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
-fn described<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
-    // Entries that differ in the last label alone are neighbours.
-    let alike = entries.chunk_by(|a, b| a.labels.but_last() == b.labels.but_last());
+fn described<'e, 'a>(entries: &'e [Tagged<'a>]) -> impl Iterator<Item = &'e Tagged<'a>> {
+    // Entries that differ in the type alone are neighbours.
+    let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);
     alike.filter_map(|alike| alike.iter().min_by_key(|entry| preference(entry.process)))
-}
-
-fn describe(entry: &Entry<'_>) -> Labels {
-    let owner = &entry.process.owner;
-    let labels = entry.labels.cut_with_room(10).and_known("user", owner.user.as_deref());
-    let labels = match owner.uid {
-        Some(uid) => labels.and_number("uid", uid),
-        None => labels,
-    };
-    let workload = owner.workload.as_deref();
-    let home = &owner.home;
-    labels
-        .and_known("workload", workload.map(|workload| workload.name.as_str()))
-        .and_known("kind", workload.map(|workload| workload.kind.label()))
-        .and_known("container_id", home.container_id.as_deref())
-        .and_known("pod_uid", home.pod_uid.as_deref())
-        .and_known("unit", home.unit.as_deref())
-        .and_known("slurm_job", home.slurm_job.as_deref())
-        .and_known("slurm_step", home.slurm_step.as_deref())
-        .and_known("command", owner.command.as_deref())
 }

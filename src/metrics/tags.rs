@@ -1,0 +1,261 @@
+//! What names each process in the text, kept from one scrape to the next.
+//!
+//! Invariant: a tag is that of the very same owner and MIG device, which cannot change while they are held here; a
+//! tag that fits no more is made anew, and nothing that a scrape tells of a process' state is kept.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use super::label::Labels;
+use super::view::GpuView;
+use crate::snapshot::{MigDevice, Owner, Process, ProcessKind};
+
+/// The tags that the last scrape made or found, GPU by GPU.
+#[derive(Debug, Default)]
+pub(super) struct Tags(Mutex<Vec<Arc<GpuTags>>>);
+
+/// The tags of one GPU's processes.
+#[derive(Debug)]
+pub(super) struct GpuTags {
+    /// Its labels, with which all tags begin.
+    gpu: Labels,
+    all: Vec<Tag>,
+    /// The text of all tags.
+    text: String,
+}
+
+/// One process.
+#[derive(Debug)]
+struct Tag {
+    pid: u32,
+    kind: ProcessKind,
+    mig: Option<Arc<MigDevice>>,
+    owner: Arc<Owner>,
+    start: Option<f64>,
+    /// Where its labels begin in the text, where `type` begins, the rest of the information's, and where all of it ends.
+    at: [usize; 4],
+}
+
+/// A process as the text names it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tagged<'a> {
+    pub(super) process: &'a Process,
+    /// The labels of its series.
+    pub(super) labels: &'a str,
+    /// The same without `type`.
+    pub(super) untyped: &'a str,
+    /// What its information bears beyond those, from the comma on.
+    pub(super) described: &'a str,
+    /// When it started, in seconds since the Unix epoch.
+    pub(super) start: Option<f64>,
+}
+
+impl Tags {
+    /// The tags of these GPUs' processes, in the order of [`in_order`], and keeps them for the next scrape.
+    pub(super) fn of(&self, gpus: &[GpuView<'_>], processes: &[Vec<&Process>]) -> Vec<Arc<GpuTags>> {
+        let mut tags = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        tags.truncate(gpus.len());
+        for (position, (gpu, processes)) in gpus.iter().zip(processes).enumerate() {
+            match tags.get_mut(position) {
+                Some(known) if known.fit(&gpu.labels, processes) => {}
+                Some(known) => *known = Arc::new(GpuTags::of(&gpu.labels, processes)),
+                None => tags.push(Arc::new(GpuTags::of(&gpu.labels, processes))),
+            }
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&tags);
+        tags
+    }
+}
+
+impl GpuTags {
+    fn of(gpu: &Labels, processes: &[&Process]) -> Self {
+        let mut text = String::new();
+        let all = processes.iter().map(|process| Tag::of(process, gpu, &mut text)).collect();
+        text.shrink_to_fit();
+        Self { gpu: gpu.clone(), all, text }
+    }
+
+    /// Whether they are those of these processes.
+    fn fit(&self, gpu: &Labels, processes: &[&Process]) -> bool {
+        self.gpu == *gpu
+            && self.all.len() == processes.len()
+            && self.all.iter().zip(processes).all(|(tag, process)| tag.fits(process))
+    }
+
+    /// The processes that these are the tags of, each with its own.
+    pub(super) fn on<'a>(&'a self, processes: &[&'a Process]) -> impl Iterator<Item = Tagged<'a>> {
+        self.all.iter().zip(processes).map(|(tag, &process)| {
+            let [begin, kind_at, more_at, end] = tag.at;
+            let text = |range: Range<usize>| &self.text[range];
+            Tagged {
+                process,
+                labels: text(begin..more_at),
+                untyped: text(begin..kind_at),
+                described: text(more_at..end),
+                start: tag.start,
+            }
+        })
+    }
+}
+
+impl Tag {
+    /// Writes the tag of a process behind those that the text holds.
+    fn of(process: &Process, gpu: &Labels, text: &mut String) -> Self {
+        let Process { pid, kind, ref mig, ref owner, .. } = *process;
+        let workload = owner.workload.as_deref();
+        let home = &owner.home;
+        let begin = text.len();
+        let untyped = gpu
+            .with_room(16)
+            .and_known("mig_uuid", mig.as_ref().map(|mig| mig.uuid.as_str()))
+            .and_number("pid", pid)
+            .and_known("process", owner.name.as_deref())
+            .and_pod(workload.and_then(|workload| workload.pod.as_deref()));
+        let kind_at = begin + untyped.as_str().len();
+        let labels = untyped.and("type", kind.label());
+        let more_at = begin + labels.as_str().len();
+        let described = labels
+            .and_known("user", owner.user.as_deref())
+            .and_known("uid", owner.uid.map(|uid| uid.to_string()).as_deref())
+            .and_known("workload", workload.map(|workload| workload.name.as_str()))
+            .and_known("kind", workload.map(|workload| workload.kind.label()))
+            .and_known("container_id", home.container_id.as_deref())
+            .and_known("pod_uid", home.pod_uid.as_deref())
+            .and_known("unit", home.unit.as_deref())
+            .and_known("slurm_job", home.slurm_job.as_deref())
+            .and_known("slurm_step", home.slurm_step.as_deref())
+            .and_known("command", owner.command.as_deref());
+        text.push_str(described.as_str());
+        let start = owner.start.and_then(|start| Some(start.duration_since(UNIX_EPOCH).ok()?.as_secs_f64()));
+        let at = [begin, kind_at, more_at, text.len()];
+        Self { pid, kind, mig: mig.clone(), owner: owner.clone(), start, at }
+    }
+
+    fn fits(&self, process: &Process) -> bool {
+        let same_mig = match (&self.mig, &process.mig) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        self.pid == process.pid && self.kind == process.kind && same_mig && Arc::ptr_eq(&self.owner, &process.owner)
+    }
+}
+
+/// The GPU's processes by pid; those that share one are in the same order at each scrape.
+pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
+    let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
+    let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));
+    processes.sort_by(|a, b| {
+        let closer = || (a.kind, slice(a), &a.owner.name).cmp(&(b.kind, slice(b), &b.owner.name));
+        a.pid.cmp(&b.pid).then_with(closer)
+    });
+    processes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::trials::settings;
+    use super::super::view::Parts;
+    use super::*;
+    use crate::snapshot::{Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryPart, ProcessPart, Snapshot};
+
+    fn process(pid: u32, name: &str) -> Process {
+        let start = Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_250));
+        let owner = Owner { name: Some(name.to_owned()), uid: Some(1000), start, ..Owner::default() };
+        Process {
+            pid,
+            kind: ProcessKind::Compute,
+            mig: None,
+            owner: Arc::new(owner),
+            alive: true,
+            used: Some(5),
+            window_peak: Some(5),
+            peak: Some(5),
+            sm_utilization: None,
+            last_active: None,
+        }
+    }
+
+    fn slice(uuid: &str) -> Option<Arc<MigDevice>> {
+        Some(Arc::new(MigDevice { uuid: uuid.to_owned(), ..MigDevice::default() }))
+    }
+
+    /// The tags of the processes on one GPU.
+    fn tagged(tags: &Tags, uuid: &str, processes: &[Process]) -> Arc<GpuTags> {
+        let gpu = Arc::new(Gpu { uuid: uuid.to_owned(), ..Gpu::default() });
+        let memory = GpuMemory { state: GpuState::Up, at: Some(Instant::now()), ..GpuMemory::unsampled(gpu.clone()) };
+        let part = GpuProcesses {
+            gpu: gpu.clone(),
+            at: Some(Instant::now()),
+            processes: processes.to_vec(),
+            ..GpuProcesses::default()
+        };
+        let snapshot = Snapshot::new();
+        snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
+        snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(part)] }));
+        snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));
+        let parts = Parts::load(&snapshot);
+        let gpus = parts.gpus(&settings());
+        let processes: Vec<_> = gpus.iter().map(in_order).collect();
+        assert!(!processes[0].is_empty());
+        tags.of(&gpus, &processes).remove(0)
+    }
+
+    #[test]
+    fn a_tag_holds_what_the_series_and_the_information_bear() {
+        let trainer = process(7, "train.py");
+        let tags = tagged(&Tags::default(), "GPU-a", std::slice::from_ref(&trainer));
+        let shown = tags.on(&[&trainer]).next().unwrap();
+        assert_eq!(shown.labels, r#"gpu="0",uuid="GPU-a",pid="7",process="train.py",type="compute""#);
+        assert_eq!(shown.untyped, r#"gpu="0",uuid="GPU-a",pid="7",process="train.py""#);
+        assert_eq!((shown.described, shown.start), (r#",uid="1000""#, Some(1_700_000_000.25)));
+    }
+
+    #[test]
+    fn tags_are_kept_while_owners_stay_whatever_the_processes_do() {
+        let (tags, processes) = (Tags::default(), [process(7, "train.py"), process(3, "serve.py")]);
+        let first = tagged(&tags, "GPU-a", &processes);
+        let [mut seven, mut three] = processes;
+        (seven.used, seven.alive, three.peak) = (None, false, Some(9));
+        // In another order, too: the list is by memory.
+        assert!(Arc::ptr_eq(&first, &tagged(&tags, "GPU-a", &[three, seven])));
+    }
+
+    #[test]
+    fn what_changes_a_label_makes_new_tags() {
+        let known = [process(3, "serve.py"), Process { mig: slice("MIG-a"), ..process(7, "train.py") }];
+        let changed = |change: fn(&mut Process)| {
+            let mut processes = known.clone();
+            change(&mut processes[1]);
+            processes.to_vec()
+        };
+        let others: [(&str, Vec<Process>); 8] = [
+            ("GPU-b", known.to_vec()),
+            ("GPU-a", changed(|p| p.pid = 8)),
+            ("GPU-a", changed(|p| p.kind = ProcessKind::Mps)),
+            ("GPU-a", changed(|p| p.mig = slice("MIG-b"))),
+            ("GPU-a", changed(|p| p.mig = None)),
+            // Another process with the same pid; what it is called does not matter.
+            ("GPU-a", changed(|p| p.owner = Arc::new((*p.owner).clone()))),
+            ("GPU-a", known[..1].to_vec()),
+            ("GPU-a", [&known[..], &[process(9, "more.py")]].concat()),
+        ];
+        for (uuid, other) in others {
+            let tags = Tags::default();
+            let before = tagged(&tags, "GPU-a", &known);
+            let after = tagged(&tags, uuid, &other);
+            assert!(!Arc::ptr_eq(&before, &after), "{uuid} {other:?}");
+            assert_eq!(after.text, tagged(&Tags::default(), uuid, &other).text);
+        }
+    }
+
+    #[test]
+    fn gpus_that_are_gone_leave_no_tags() {
+        let tags = Tags::default();
+        tagged(&tags, "GPU-a", &[process(7, "train.py")]);
+        assert!(tags.of(&[], &[]).is_empty() && tags.0.lock().unwrap().is_empty());
+    }
+}
