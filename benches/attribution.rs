@@ -40,7 +40,8 @@ impl Drop for Crowd {
 }
 
 fn attribution() -> Attribution {
-    let settings = Settings { procfs: "/proc".into(), passwd: Some("/etc/passwd".into()), command_line: false };
+    let settings =
+        Settings { procfs: "/proc".into(), passwd: Some("/etc/passwd".into()), command_line: false, hold: 512 };
     Attribution::new(settings, Snapshot::new(), Arc::new(Faults::default()))
 }
 

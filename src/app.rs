@@ -67,6 +67,7 @@ impl Exporter {
                 procfs: config.path.procfs.clone(),
                 passwd: config.path.passwd.clone(),
                 command_line: config.process.command_line,
+                hold: descriptors::for_directories(),
             },
             snapshot.clone(),
             faults.clone(),

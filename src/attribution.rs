@@ -32,8 +32,6 @@ use users::Users;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{Home, Owner, Snapshot};
 
-/// How many directories are held open; beyond it a start time is read at each look.
-const HELD: usize = 512;
 /// The pid namespace that the kernel starts with: its number is fixed (`PROC_PID_INIT_INO`).
 const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Bytes of the arguments that are shown where the configuration asks for them.
@@ -48,6 +46,9 @@ pub struct Settings {
     pub passwd: Option<PathBuf>,
     /// Whether to tell the command line, which can hold secrets.
     pub command_line: bool,
+    /// How many directories of processes may be held open. Beyond it a start time is read at each look, which takes four
+    /// times as long.
+    pub hold: usize,
 }
 
 /// When a process started: with the pid, what makes it this process and no other.
@@ -131,7 +132,8 @@ impl Attribution {
         self.wedged.retain(|_, reader| !reader.is_back());
         let exhausted = self.readers.are_exhausted();
         let (mut asks, mut looked_at) = (Vec::new(), HashSet::new());
-        let mut held = self.known.values().filter(|known| known.directory.is_held()).count();
+        // Counted once somebody new has come: they are the processes of all GPUs.
+        let mut held = None;
         for &pid in pids.iter().filter(|&&pid| looked_at.insert(pid)) {
             let (held_already, cmdline) = match self.recall(pid) {
                 Ok(true) => match self.known.get(&pid) {
@@ -146,11 +148,17 @@ impl Attribution {
                     continue;
                 }
             };
-            let hold = !held_already && held < HELD;
-            held += usize::from(hold);
+            let held = held.get_or_insert_with(|| self.held());
+            let hold = !held_already && *held < self.settings.hold;
+            *held += usize::from(hold);
             asks.push(Ask { pid, hold, cmdline });
         }
         asks
+    }
+
+    /// How many directories are held open.
+    fn held(&self) -> usize {
+        self.known.values().filter(|known| known.directory.is_held()).count()
     }
 
     fn read(&mut self, asks: Vec<Ask>) {

@@ -15,6 +15,9 @@ use vram_exporter::snapshot::{PodContainer, Pods, Snapshot};
 
 const BOOT: u64 = 1_700_000_000;
 
+/// Directories that may be held open.
+const HELD: usize = 512;
+
 /// A `/proc` made of files.
 struct FakeProc {
     dir: tempfile::TempDir,
@@ -62,7 +65,7 @@ impl FakeProc {
 
 fn watch(procfs: &Path, passwd: Option<PathBuf>, command_line: bool) -> (Attribution, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let settings = Settings { procfs: procfs.to_owned(), passwd, command_line };
+    let settings = Settings { procfs: procfs.to_owned(), passwd, command_line, hold: HELD };
     (Attribution::new(settings, Snapshot::new(), faults.clone()), faults)
 }
 
@@ -151,7 +154,7 @@ fn a_reused_pid_is_another_process_beyond_the_held_directories_too() {
         .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
         .filter(|target| target.starts_with(proc.root()))
         .count();
-    assert_eq!(held, 512);
+    assert_eq!(held, HELD);
     for pid in [1, 600] {
         proc.end(pid);
         proc.start(pid, b"new", 9_000, 1000, b"/bin/new\0");
@@ -295,7 +298,8 @@ fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
     let proc = FakeProc::new();
     let id = "3b1f".repeat(16);
     let snapshot = Snapshot::new();
-    let settings = Settings { procfs: proc.root(), passwd: Some(proc.root().join("passwd")), command_line: false };
+    let settings =
+        Settings { procfs: proc.root(), passwd: Some(proc.root().join("passwd")), command_line: false, hold: HELD };
     let mut attribution = Attribution::new(settings, snapshot.clone(), Arc::default());
     proc.start(7, b"job", 100, 1000, b"job\0");
     proc.place(

@@ -117,6 +117,7 @@ impl Workplace {
             procfs: config.path.procfs.clone(),
             passwd: config.path.passwd.clone(),
             command_line: config.process.command_line,
+            hold: 512,
         };
         let attribution = Attribution::new(settings, snapshot.clone(), faults.clone());
         let lanes = lanes::Settings::new(&config, machine.library());

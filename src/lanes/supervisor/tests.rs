@@ -50,7 +50,8 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
     let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
     let memory = Frail { lane: Arc::new(memory), deaths: AtomicU32::new(deaths), snapshot: snapshot.clone() };
-    let places = attribution::Settings { procfs: PathBuf::from("/nonexistent"), passwd: None, command_line: false };
+    let places =
+        attribution::Settings { procfs: PathBuf::from("/nonexistent"), passwd: None, command_line: false, hold: 1 };
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
     let process =
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
