@@ -65,13 +65,15 @@ struct Book {
 struct GpuBook {
     roster: Roster,
     workloads: Workloads,
+    /// How many processes were on it at its last list.
+    alive: usize,
     /// How many processes were out of sight, so that it is said once when they are more.
     out_of_sight: u64,
 }
 
 impl GpuBook {
     fn new(settings: &Settings) -> Self {
-        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), out_of_sight: 0 }
+        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), alive: 0, out_of_sight: 0 }
     }
 
     fn show(&mut self, shown: &mut GpuProcesses, now: Instant) {
@@ -225,7 +227,7 @@ impl ProcessLane {
             book.attribution.sweep();
         }
         // Where a list cannot be read there may be processes.
-        let alive = book.gpus.values().map(|gpu| gpu.roster.alive()).sum::<usize>() + usize::from(blind);
+        let alive = book.gpus.values().map(|gpu| gpu.alive).sum::<usize>() + usize::from(blind);
         self.publish(&book);
         drop(book);
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
@@ -243,7 +245,7 @@ impl ProcessLane {
         let mut book = self.book();
         let Book { attribution, gpus, part } = &mut *book;
         let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
-        let GpuBook { roster, workloads, .. } = known;
+        let GpuBook { roster, workloads, alive, .. } = known;
         let pids: Vec<u32> = listing.entries.iter().map(|entry| entry.pid).collect();
         let identities = attribution.identify_all(&pids);
         if roster.end_former(&listing.entries, &identities, listing.at) {
@@ -260,6 +262,7 @@ impl ProcessLane {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
         roster.fold((&listing.entries, &listing.earlier), &identities, gpu, listing.at);
+        *alive = roster.alive();
         let members: Vec<Member<'_>> = roster.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
         // Made anew, since what was published may still be read; the other GPUs' stay as they are.
