@@ -19,6 +19,7 @@ mod processes;
 mod program;
 mod reference;
 mod table;
+mod tags;
 mod telemetry;
 #[cfg(any(test, fuzzing))]
 pub mod trials;
@@ -36,6 +37,7 @@ use self::exporter::Itself;
 use self::exposition::Exposition;
 use self::own_process::OwnProcess;
 use self::program::Program;
+use self::tags::Tags;
 use self::written::LastText;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -129,6 +131,7 @@ pub struct Metrics {
     settings: Settings,
     own_process: OwnProcess,
     program: Program,
+    tags: Tags,
     last_text: LastText,
     last_length: AtomicUsize,
 }
@@ -146,6 +149,7 @@ impl Metrics {
             settings,
             own_process: OwnProcess::new(),
             program,
+            tags: Tags::default(),
             last_text: LastText::default(),
             last_length: AtomicUsize::new(0),
         })
@@ -199,7 +203,7 @@ impl Metrics {
         gpu_memory::collect(&gpus, out);
         mig::collect(&gpus, out);
         if self.settings.process_series {
-            processes::collect(&gpus, parts.now, out);
+            processes::collect(&gpus, parts.now, &self.tags, out);
         }
         workloads::collect(&gpus, out);
         kubernetes::collect(parts, &self.settings, out);

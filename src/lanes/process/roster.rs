@@ -189,10 +189,14 @@ impl Roster {
 
     /// Folds what the driver says of the work of each process since it was last asked.
     pub(super) fn worked(&mut self, samples: &[UtilizationSample], asked_at: (Instant, SystemTime)) {
+        let mut samples: Vec<_> = samples.iter().collect();
+        samples.sort_by_key(|sample| sample.pid);
         for track in self.tracks.iter_mut().filter(|track| track.ended.is_none()) {
+            let from = samples.partition_point(|sample| sample.pid < track.pid);
+            let of_pid = samples[from..].iter().copied().take_while(|sample| sample.pid == track.pid);
             // What was measured before the first sight may be a former holder's of the pid.
             let since_seen = |sample: &&UtilizationSample| when(sample.timestamp, asked_at) >= track.first_seen;
-            let own = samples.iter().filter(|sample| sample.pid == track.pid).filter(since_seen);
+            let own = of_pid.filter(since_seen);
             let latest = own.clone().max_by_key(|sample| sample.timestamp);
             track.sm_utilization = latest.map(|sample| sample.sm);
             let worked = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();
