@@ -16,6 +16,8 @@ KINDS = {
 # Seconds of one turn, and the most scrapes in it. The first ones of a turn meet processors that were at rest; there must be far more
 # than a hundred after them, or they are the p99.
 TURN, MOST = 0.25, 50_000
+# Seconds that are too few for one scrape.
+LEAST = 1e-5
 # The client's pause before a scrape that is alone, in seconds, and the scrapes of such a turn: each meets processors at rest.
 PAUSE, MOST_ALONE = {"alone": 0.02}, 25
 # For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
@@ -46,7 +48,8 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            if not found or left[name, kind] <= 0:
+            # Less than a scrape takes is as good as none, and what is told to the client must not be rounded to nothing.
+            if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}
 

@@ -165,6 +165,17 @@ class CClient(Served):
         self.assertEqual([turn[0] for turn in taken if turn[1] == "new"], [1, 2] * 3)
         self.assertEqual((found["one"]["new"]["count"], found["other"]["alone"]["count"]), (60, 25))
 
+    def test_a_rest_in_which_no_scrape_has_room_is_no_turn(self):
+        asked = []
+
+        def times(program, address, kind, count, seconds):
+            asked.append(f"{seconds:.6f}")
+            return [99.9999]
+
+        with mock.patch.object(scrapes, "times", times):
+            scrapes.scrape_times(None, {"it": 1}, ("new",), 0.2)
+        self.assertEqual(asked, ["0.200000", "0.100000"])
+
     def test_a_long_answer_is_read_to_its_end(self):
         for form in ("chunked", "length"):
             self.assertEqual(len(self.times(self.served(b"0\r\n\r\n" * 4_000_000, form=form), "kept", 2)), 2)
