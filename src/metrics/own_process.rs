@@ -2,7 +2,11 @@
 //!
 //! Always read from the real `/proc`, wherever the configuration looks for other processes. What cannot be read is absent.
 
-use procfs::process::{LimitValue, Process};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use procfs::FromRead as _;
+use procfs::process::{LimitValue, Process, Stat};
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -52,11 +56,16 @@ pub(super) static SECTION: Section = Section {
     families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
 };
 
+/// Bytes: `stat` is one line of some fifty numbers.
+const LINE: usize = 2048;
+
 /// Reads the process at each scrape; keeps what does not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
     /// Its folder in `/proc`, open: finding it takes as long as reading it.
     process: Option<Process>,
+    /// The file `stat` in it, open for the same reason. Each read from its beginning tells the present.
+    stat: Option<File>,
     boot: Option<u64>,
     ticks: f64,
     page: u64,
@@ -75,6 +84,7 @@ impl OwnProcess {
         });
         Self {
             process,
+            stat: File::open("/proc/self/stat").ok(),
             boot: procfs::boot_time_secs().ok(),
             ticks: procfs::ticks_per_second() as f64,
             page: procfs::page_size(),
@@ -84,7 +94,7 @@ impl OwnProcess {
 
     pub(super) fn collect(&self, out: &mut Exposition<'_>) {
         let Some(process) = &self.process else { return };
-        if let Ok(stat) = process.stat() {
+        if let Some(stat) = self.stat() {
             out.add_one(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
             out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
             out.add_one(&VIRTUAL, stat.vsize as f64);
@@ -99,5 +109,41 @@ impl OwnProcess {
         if let Some(most) = self.most_fds {
             out.add_one(&MAX_FDS, most as f64);
         }
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        let mut line = [0; LINE];
+        let length = self.stat.as_ref()?.read_at(&mut line, 0).ok()?;
+        Stat::from_read(&line[..length]).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(own: &OwnProcess, family: &str) -> f64 {
+        let mut out = Exposition::whole(0);
+        own.collect(&mut out);
+        let text = String::from_utf8(out.end(b"").unwrap().0).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(family)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {family} in {text}")).parse().unwrap()
+    }
+
+    #[test]
+    fn each_scrape_tells_the_present() {
+        const MORE: usize = 64 << 20;
+        let own = OwnProcess::new();
+        let (before, files) = (told(&own, "process_resident_memory_bytes"), told(&own, "process_open_fds"));
+        let held = std::hint::black_box(vec![1_u8; MORE]);
+        let opened: Vec<_> = (0..50).map(|_| File::open("/proc/self/stat").unwrap()).collect();
+        assert!(told(&own, "process_resident_memory_bytes") > before + 0.7 * MORE as f64);
+        // Tests beside this one close files, too.
+        assert!(told(&own, "process_open_fds") > files + 10.0);
+        drop((held, opened));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let started = told(&own, "process_start_time_seconds");
+        assert!(started <= now + 2.0 && started > now - 3600.0, "{started} {now}");
+        assert!(told(&own, "process_threads") >= 2.0);
     }
 }
