@@ -49,14 +49,17 @@ class Point:
     limit: int = NO_LIMIT
 
 
-def points(quick):
+def points(quick, corner=False):
     if quick:
         return [Point(1, 0, 100), Point(1, 16, 100), Point(2, 16, 10)]
+    corners = [Point(*CORNER), Point(*CORNER, DEFAULT_LIMIT)]
+    if corner:
+        return corners
     gpus, processes, hz = CENTRE
     found = [Point(number, processes, hz) for number in GPUS]
     found += [Point(gpus, number, hz) for number in PROCESSES]
     found += [Point(gpus, processes, number) for number in RATES]
-    return list(dict.fromkeys([*found, Point(*CORNER), Point(*CORNER, DEFAULT_LIMIT)]))
+    return list(dict.fromkeys([*found, *corners]))
 
 
 def measured(point, options, plan, sleepers):
@@ -90,7 +93,7 @@ def settled(running, point, plan):
 
 def study(options, plan, failures):
     """Every point, `--growth-runs` times in another order each."""
-    wanted = points(options.quick)
+    wanted = points(options.quick, options.corner)
     taken = {point: [] for point in wanted}
     most = max(point.gpus * point.processes for point in wanted)
     with machine.Sleepers(options.bare, most + 1) as sleepers:
