@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::{
@@ -89,16 +90,7 @@ fn metrics(gpus: u32, each: u32) -> Metrics {
     snapshot.memory.store(Arc::new(MemoryPart { gpus: gpus.iter().map(memory).collect() }));
     snapshot.processes.store(Arc::new(ProcessPart { gpus: read }));
     snapshot.driver.store(Arc::new(Driver { up: true, gpus, ..Driver::default() }));
-    let settings = Settings {
-        peak_window: Duration::from_secs(60),
-        stale_after: Duration::from_secs(3600),
-        process_interval: Duration::from_secs(1),
-        host_pid_namespace: Some(true),
-        process_series: true,
-        pod_resources_interval: Duration::from_secs(10),
-        telemetry_interval: Duration::from_secs(1),
-        telemetry_slow_interval: Duration::from_secs(15),
-    };
+    let settings = Settings { stale_after: Duration::from_secs(3600), ..Settings::new(&Config::default(), Some(true)) };
     Metrics::new(snapshot, Arc::new(Faults::default()), settings).unwrap()
 }
 

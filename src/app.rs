@@ -91,16 +91,7 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
              shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
         );
     }
-    metrics::Settings {
-        host_pid_namespace,
-        stale_after: config.memory.stale_after,
-        process_interval: config.process.interval,
-        process_series: config.process.series,
-        pod_resources_interval: config.kubernetes.pod_resources_interval,
-        telemetry_interval: config.telemetry.interval,
-        telemetry_slow_interval: config.telemetry.slow_interval,
-        peak_window: config.memory.peak_window,
-    }
+    metrics::Settings::new(config, host_pid_namespace)
 }
 
 /// Checks the files that the configuration names and that must be right before anything starts. Says what they ask for, or

@@ -54,6 +54,13 @@ pub struct Config {
     pub demo: Option<String>,
 }
 
+/// What holds where nothing is said.
+impl Default for Config {
+    fn default() -> Self {
+        check::config(&layers::Effective::defaults(), None)
+    }
+}
+
 /// The web server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Web {

@@ -39,6 +39,7 @@ use self::own_process::OwnProcess;
 use self::program::Program;
 use self::tags::Tags;
 use self::written::LastText;
+use crate::config::Config;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -72,6 +73,22 @@ pub struct Settings {
     pub telemetry_interval: Duration,
     /// The time between two slow telemetry readings.
     pub telemetry_slow_interval: Duration,
+}
+
+impl Settings {
+    /// The part of the configuration that concerns the metrics, and whether the exporter sees the machine's processes.
+    pub fn new(config: &Config, host_pid_namespace: Option<bool>) -> Self {
+        Self {
+            peak_window: config.memory.peak_window,
+            stale_after: config.memory.stale_after,
+            process_interval: config.process.interval,
+            host_pid_namespace,
+            process_series: config.process.series,
+            pod_resources_interval: config.kubernetes.pod_resources_interval,
+            telemetry_interval: config.telemetry.interval,
+            telemetry_slow_interval: config.telemetry.slow_interval,
+        }
+    }
 }
 
 /// Why there is no exposition.

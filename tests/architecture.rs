@@ -27,7 +27,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ),
     ("demo", &["config", "nvml", "snapshot"]),
     ("http", &["config", "faults", "metrics", "snapshot", "trials", "web_config"]),
-    ("metrics", &["faults", "snapshot", "trials"]),
+    ("metrics", &["config", "faults", "snapshot", "trials"]),
     ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
     ("nvml", &["faults", "snapshot"]),
     ("attribution", &["faults", "snapshot", "trials"]),

@@ -7,20 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use vram_exporter::config::Config;
 use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::metrics::{Kind, Metrics, Settings, Unit, families, reference};
 use vram_exporter::snapshot::*;
 
-const SETTINGS: Settings = Settings {
-    peak_window: Duration::from_secs(60),
-    stale_after: Duration::from_secs(2),
-    process_interval: Duration::from_secs(1),
-    host_pid_namespace: Some(true),
-    process_series: true,
-    pod_resources_interval: Duration::from_secs(10),
-    telemetry_interval: Duration::from_secs(1),
-    telemetry_slow_interval: Duration::from_secs(15),
-};
 const GIB: u64 = 1 << 30;
 
 // ---- snapshots -------------------------------------------------------------------------------------------------------
@@ -144,7 +135,7 @@ impl Machine {
             telemetry: gpus.iter().map(telemetry).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
-            settings: SETTINGS,
+            settings: Settings { stale_after: Duration::from_secs(2), ..Settings::new(&Config::default(), Some(true)) },
             faults: Arc::default(),
         }
     }

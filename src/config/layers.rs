@@ -63,6 +63,11 @@ impl Source for Layer {
 }
 
 impl Effective {
+    /// What holds where nothing is said.
+    pub(super) fn defaults() -> Self {
+        Self::merge(vec![Layer::defaults()])
+    }
+
     /// Lays later layers over earlier ones; the first is the defaults, so that every key is set.
     pub(super) fn merge(layers: Vec<Layer>) -> Self {
         let builder = layers.into_iter().fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::environment::CONFIG_FILE;
 use super::flags::EXTRAS;
 use super::keys::{KEYS, Key, SECTIONS};
-use super::layers::{Effective, Layer};
+use super::layers::Effective;
 use super::setting::Setting;
 use super::units::parse_duration;
 
@@ -78,12 +78,8 @@ pub fn reference() -> String {
         let help = help.replace(&format!("[env: {CONFIG_FILE}]"), &format!("Also `{CONFIG_FILE}`."));
         push(&mut out, format_args!("| `--{name}{value}` | {help} |\n"));
     }
-    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&defaults())));
+    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&Effective::defaults())));
     out
-}
-
-fn defaults() -> Effective {
-    Effective::merge(vec![Layer::defaults()])
 }
 
 fn push(out: &mut String, text: std::fmt::Arguments<'_>) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use self::reader::{Family, Labels, read};
 use super::label::LONGEST;
 use super::{Metrics, Settings, families};
+use crate::config::Config;
 use crate::faults::Faults;
 use crate::snapshot::trials::{Names, publish};
 use crate::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
@@ -22,16 +23,7 @@ static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
 });
 
 pub(crate) fn settings() -> Settings {
-    Settings {
-        peak_window: Duration::from_secs(60),
-        stale_after: Duration::from_secs(3600),
-        process_interval: Duration::from_secs(1),
-        host_pid_namespace: Some(true),
-        process_series: true,
-        pod_resources_interval: Duration::from_secs(10),
-        telemetry_interval: Duration::from_secs(1),
-        telemetry_slow_interval: Duration::from_secs(15),
-    }
+    Settings { stale_after: Duration::from_secs(3600), ..Settings::new(&Config::default(), Some(true)) }
 }
 
 /// Shows a machine full of such names. True where the driver is up, so that there was something to show.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use vram_exporter::attribution::{self, Attribution};
-use vram_exporter::config::{self, Command, Config};
+use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
 use vram_exporter::lanes::{self, Steps};
@@ -109,8 +109,7 @@ impl Workplace {
 
     fn on(scenario: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let machine = SimulatedMachine::prepare(scenario).unwrap();
-        let Ok(Command::Run(config)) = config::load(["vram-exporter".into()], []) else { panic!("no configuration") };
-        let mut config = machine.adapt(config);
+        let mut config = machine.adapt(Config::default());
         adjust(&mut config);
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let settings = attribution::Settings {
@@ -121,7 +120,8 @@ impl Workplace {
         };
         let attribution = Attribution::new(settings, snapshot.clone(), faults.clone());
         let lanes = lanes::Settings::new(&config, machine.library());
-        let metrics = Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config)).unwrap();
+        let metrics =
+            Metrics::new(snapshot.clone(), faults.clone(), metrics::Settings::new(&config, Some(true))).unwrap();
         let steps = Steps::open(lanes, attribution, snapshot.clone(), faults).unwrap();
         Self { snapshot, steps, metrics, next: Instant::now(), _machine: machine }
     }
@@ -165,17 +165,4 @@ impl Workplace {
 
 fn passes(snapshot: &Snapshot) -> u64 {
     snapshot.vitals.durations(Lane::Process).buckets.iter().sum()
-}
-
-fn metrics_settings(config: &Config) -> metrics::Settings {
-    metrics::Settings {
-        peak_window: config.memory.peak_window,
-        stale_after: config.memory.stale_after,
-        process_interval: config.process.interval,
-        host_pid_namespace: Some(true),
-        process_series: config.process.series,
-        pod_resources_interval: config.kubernetes.pod_resources_interval,
-        telemetry_interval: config.telemetry.interval,
-        telemetry_slow_interval: config.telemetry.slow_interval,
-    }
 }

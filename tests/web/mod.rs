@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
 use vram_exporter::metrics::{Metrics, Settings};
@@ -65,16 +66,8 @@ impl Served {
         listen: impl FnOnce(&Runtime) -> Listener,
     ) -> Self {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
-        let settings = Settings {
-            peak_window: Duration::from_secs(60),
-            stale_after: Duration::from_secs(600),
-            process_interval: Duration::from_secs(1),
-            host_pid_namespace: Some(true),
-            process_series: true,
-            pod_resources_interval: Duration::from_secs(10),
-            telemetry_interval: Duration::from_secs(1),
-            telemetry_slow_interval: Duration::from_secs(15),
-        };
+        let settings =
+            Settings { stale_after: Duration::from_secs(600), ..Settings::new(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
         let mut state = HttpState::new(metrics.clone(), snapshot.clone(), faults.clone(), telemetry_path);
         change(&mut state);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::attribution;
-use crate::config::{self, Command};
+use crate::config::Config;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::Seen;
 use crate::nvml::Library;
@@ -45,8 +45,7 @@ struct Stage {
 fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let beside = std::env::current_exe().unwrap().parent().unwrap().join("libnvml_sim.so");
     assert!(beside.is_file(), "{} is missing: build with the feature `demo`", beside.display());
-    let Ok(Command::Run(config)) = config::load(["vram-exporter".into()], []) else { panic!("no configuration") };
-    let settings = Settings::new(&config, Library::At(beside));
+    let settings = Settings::new(&Config::default(), Library::At(beside));
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
     let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
     let memory = Frail { lane: Arc::new(memory), deaths: AtomicU32::new(deaths), snapshot: snapshot.clone() };
