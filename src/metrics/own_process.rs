@@ -2,8 +2,11 @@
 //!
 //! Always read from the real `/proc`, wherever the configuration looks for other processes. What cannot be read is absent.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use procfs::FromRead as _;
 use procfs::process::{LimitValue, Process, Stat};
@@ -32,8 +35,13 @@ static VIRTUAL: Family = Family::gauge(
     &[],
     "Virtual memory of the exporter in bytes.",
 );
-static OPEN_FDS: Family =
-    Family::gauge("process_open_fds", Unit::Number, When::Scrape, &[], "Open file descriptors of the exporter.");
+static OPEN_FDS: Family = Family::gauge(
+    "process_open_fds",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Open file descriptors of the exporter. Before Linux 6.2 they are counted once in 10 seconds at most.",
+);
 static MAX_FDS: Family = Family::gauge(
     "process_max_fds",
     Unit::Number,
@@ -59,13 +67,18 @@ pub(super) static SECTION: Section = Section {
 /// Bytes: `stat` is one line of some fifty numbers.
 const LINE: usize = 2048;
 
+/// The open files of the exporter.
+const FILES: &str = "/proc/self/fd";
+/// How long a count stands that was made one by one: thousands of directories of processes may be open.
+const COUNT_STANDS: Duration = Duration::from_secs(10);
+
 /// Reads the process at each scrape; keeps what does not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
-    /// Its folder in `/proc`, open: finding it takes as long as reading it.
-    process: Option<Process>,
-    /// The file `stat` in it, open for the same reason. Each read from its beginning tells the present.
+    /// Its file `stat`, open: finding it takes as long as reading it. Each read from its beginning tells the present.
     stat: Option<File>,
+    /// The open files as they were last counted one by one.
+    counted: Mutex<Option<(Instant, u64)>>,
     boot: Option<u64>,
     ticks: f64,
     page: u64,
@@ -76,14 +89,13 @@ pub(super) struct OwnProcess {
 impl OwnProcess {
     /// Reads the boot time once: `/proc/stat` is long on a machine with many cores.
     pub(super) fn new() -> Self {
-        let process = Process::myself().ok();
-        let limits = process.as_ref().and_then(|own| own.limits().ok());
+        let limits = Process::myself().and_then(|own| own.limits()).ok();
         let most_fds = limits.and_then(|limits| match limits.max_open_files.soft_limit {
             LimitValue::Value(most) => Some(most),
             LimitValue::Unlimited => None,
         });
         Self {
-            process,
+            counted: Mutex::default(),
             stat: File::open("/proc/self/stat").ok(),
             boot: procfs::boot_time_secs().ok(),
             ticks: procfs::ticks_per_second() as f64,
@@ -93,7 +105,6 @@ impl OwnProcess {
     }
 
     pub(super) fn collect(&self, out: &mut Exposition<'_>) {
-        let Some(process) = &self.process else { return };
         if let Some(stat) = self.stat() {
             out.add_one(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
             out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
@@ -103,12 +114,33 @@ impl OwnProcess {
                 out.add_one(&START_TIME, boot as f64 + stat.starttime as f64 / self.ticks);
             }
         }
-        if let Ok(open) = process.fd_count() {
+        if let Some(open) = self.open_files() {
             out.add_one(&OPEN_FDS, open as f64);
         }
         if let Some(most) = self.most_fds {
             out.add_one(&MAX_FDS, most as f64);
         }
+    }
+
+    fn open_files(&self) -> Option<u64> {
+        // The kernel tells the number as the folder's size from 6.2 on.
+        match fs::metadata(FILES).ok()?.len() {
+            0 => self.counted_files(Path::new(FILES), Instant::now()),
+            told => Some(told),
+        }
+    }
+
+    fn counted_files(&self, folder: &Path, now: Instant) -> Option<u64> {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, files)) = *counted
+            && now.saturating_duration_since(at) < COUNT_STANDS
+        {
+            return Some(files);
+        }
+        // Among them is the one through which they are counted.
+        let files = (fs::read_dir(folder).ok()?.count() as u64).saturating_sub(1);
+        *counted = Some((now, files));
+        Some(files)
     }
 
     fn stat(&self) -> Option<Stat> {
@@ -145,5 +177,17 @@ mod tests {
         let started = told(&own, "process_start_time_seconds");
         assert!(started <= now + 2.0 && started > now - 3600.0, "{started} {now}");
         assert!(told(&own, "process_threads") >= 2.0);
+    }
+    #[test]
+    fn files_are_counted_where_the_kernel_does_not_tell() {
+        let (own, folder, now) = (OwnProcess::new(), tempfile::tempdir().unwrap(), Instant::now());
+        let open = |name: &str| File::create(folder.path().join(name)).unwrap();
+        let _files = ["0", "1", "the folder itself"].map(open);
+        assert_eq!(own.counted_files(folder.path(), now), Some(2));
+        let _one_more = open("3");
+        assert_eq!(own.counted_files(folder.path(), now + COUNT_STANDS / 2), Some(2));
+        assert_eq!(own.counted_files(folder.path(), now + COUNT_STANDS), Some(3));
+        let own = OwnProcess::new();
+        assert_eq!(own.counted_files(Path::new("/nonexistent"), now), None);
     }
 }
