@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Enough for every process directory that the lanes hold and every connection that the web server takes.
+/// Enough for every process directory that is held and every connection that the web server takes by default.
 const WANTED: u64 = 65_536;
 
 /// Twice what 16 GPUs with 512 processes each need.
@@ -20,8 +20,31 @@ pub(super) fn take() {
     }
 }
 
-/// How many directories of processes may be held open: half of what is granted is for everything else.
+/// How many directories of processes may be held open. To be asked for after [`take`].
 pub(super) fn for_directories() -> usize {
-    let granted = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    share(getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft))
+}
+
+/// Half of what is granted is for everything else.
+fn share(granted: u64) -> usize {
     (granted / 2).min(MOST_DIRECTORIES) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_open_files_are_for_directories_up_to_what_can_be_of_use() {
+        assert_eq!([0, 1, 64, 1024].map(share), [0, 0, 32, 512]);
+        assert_eq!([32_767, 32_768, WANTED, u64::MAX].map(share), [16_383, 16_384, 16_384, 16_384]);
+    }
+
+    #[test]
+    fn what_was_taken_is_shared() {
+        take();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert!(soft >= hard.min(WANTED));
+        assert_eq!(for_directories(), share(soft));
+    }
 }

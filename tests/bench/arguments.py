@@ -65,6 +65,8 @@ def parse(described):
     options.out, options.exporter = options.out.resolve(), options.exporter.resolve()
     if "growth" in options.only and not options.simulator:
         parser.error("growth is studied on the simulator only")
+    if options.corner and (options.quick or "growth" not in options.only):
+        parser.error("--corner is of --only growth, and not of --quick")
     if options.quick:
         options.gpus = min(options.gpus, 2)
     options.processes = options.processes or (16 if options.quick or not options.simulator else 64)

@@ -39,6 +39,7 @@ struct Stage {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     orders: Arc<Orders>,
+    link: Arc<Link>,
 }
 
 /// A supervisor on the built-in scenario, whose memory lane dies so many times.
@@ -55,7 +56,8 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let process =
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
     let duties: Duties = [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
-    let stage = Stage { snapshot: snapshot.clone(), faults: faults.clone(), orders: Arc::default() };
+    let stage =
+        Stage { snapshot: snapshot.clone(), faults: faults.clone(), orders: Arc::default(), link: link.clone() };
     (Supervisor::new(settings, duties, link, snapshot, faults, stage.orders.clone()), stage)
 }
 
@@ -100,6 +102,20 @@ fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_secs(2)));
     assert!(stage.snapshot.vitals.since_beat(Lane::Process) < silence());
+    stage.orders.stop();
+    handle.join().unwrap();
+}
+
+#[test]
+fn the_memory_lane_is_told_how_many_processes_live() {
+    let (supervisor, stage) = supervisor(0);
+    let handle = thread::spawn(move || supervisor.run());
+    stage.orders.listen(handle.thread().clone());
+    let living = || {
+        let part = stage.snapshot.processes.load();
+        part.gpus.iter().flat_map(|gpu| &gpu.processes).filter(|process| process.alive).count()
+    };
+    wait_until("processes", || living() > 0 && stage.link.processes.load(Ordering::Relaxed) == living());
     stage.orders.stop();
     handle.join().unwrap();
 }

@@ -231,3 +231,24 @@ fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
     let idle = only(&mut roster, later + WINDOW);
     assert_eq!((idle.sm_utilization, idle.last_active), (None, Some(later - Duration::from_millis(500))));
 }
+
+#[test]
+fn samples_come_in_any_order_and_are_each_of_their_process() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+    fold(&mut roster, &[listed(8, MIB), listed(7, MIB), listed(9, MIB), listed(10, MIB)], start, &named(1, "train.py"));
+    let sample =
+        |pid, timestamp: u64, sm| UtilizationSample { pid, timestamp: timestamp * 1_000_000, sm, active: true };
+    let samples =
+        [(9, 1_002, 0.9), (7, 1_003, 0.7), (8, 1_001, 0.8), (7, 1_001, 0.1), (11, 1_004, 1.0), (9, 1_001, 0.2)];
+    let later = start + Duration::from_secs(5);
+    roster.worked(&samples.map(|(pid, at, sm)| sample(pid, at, sm)), (later, wall + Duration::from_secs(5)));
+    let (shown, _) = roster.show(later);
+    let told = |pid| {
+        let process = shown.iter().find(|process| process.pid == pid).unwrap();
+        (process.sm_utilization, process.last_active.map(|at| later - at))
+    };
+    let ago = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!([told(7), told(8), told(9)], [(Some(0.7), ago(2)), (Some(0.8), ago(4)), (Some(0.9), ago(3))]);
+    assert_eq!(told(10), (None, ago(5)));
+}
