@@ -132,7 +132,7 @@ impl Attribution {
         self.wedged.retain(|_, reader| !reader.is_back());
         let exhausted = self.readers.are_exhausted();
         let (mut asks, mut looked_at) = (Vec::new(), HashSet::new());
-        // Counted once somebody new has come: they are the processes of all GPUs.
+        // Counted only when somebody new has come, because the processes of all GPUs are walked for it.
         let mut held = None;
         for &pid in pids.iter().filter(|&&pid| looked_at.insert(pid)) {
             let (held_already, cmdline) = match self.recall(pid) {

@@ -136,7 +136,8 @@ impl<'t> Exposition<'t> {
     fn value(&mut self, value: f64) {
         // Up to here every whole number is itself; nearly all values are whole.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        // Up to here numbers that differ in their thousandths are different numbers; nearly all others have no more digits.
+        // Up to here numbers that differ in their thousandths are different numbers. Nearly all that are not whole have no
+        // further digits.
         const THOUSANDTHS: f64 = 1e12;
         // By conversion: rounding is a call of a function on the oldest processors that this runs on.
         if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {

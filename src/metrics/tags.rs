@@ -33,7 +33,8 @@ struct Tag {
     mig: Option<Arc<MigDevice>>,
     owner: Arc<Owner>,
     start: Option<f64>,
-    /// Where its labels begin in the text, where `type` begins, the rest of the information's, and where all of it ends.
+    /// Of the text: where its labels begin, where the comma before `type` stands, where what only the information bears
+    /// begins, and the end.
     at: [usize; 4],
 }
 
@@ -142,7 +143,7 @@ impl Tag {
     }
 }
 
-/// The GPU's processes by pid; those that share one are in the same order at each scrape.
+/// The GPU's processes by pid. Those that share one are nearly always in the same order as before; where not, tags are made anew.
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
     let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));
