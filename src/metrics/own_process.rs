@@ -180,6 +180,7 @@ mod tests {
         assert!(started > boot && started <= boot + up + 1.0, "{boot} {started} {up}");
         assert!(told(&own, "process_threads") >= 2.0);
     }
+
     #[test]
     fn files_are_counted_where_the_kernel_does_not_tell() {
         let (own, folder, now) = (OwnProcess::new(), tempfile::tempdir().unwrap(), Instant::now());
