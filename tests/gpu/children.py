@@ -15,15 +15,16 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A cuda_child.py process that speaks JSON lines."""
+    """A cuda_child.py process that speaks JSON lines; `environment` is added to this program's own."""
 
-    def __init__(self, mode, *args):
+    def __init__(self, mode, *args, environment=None):
         self.mode = mode
         self.buffer = b""
         self.process = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "cuda_child.py"), mode, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
         )
         self.pid = self.process.pid
 
@@ -72,15 +73,15 @@ def end_process(process, grace=5.0):
 class Crowd:
     """`count` children of one mode, all ready inside the `with` block, all gone after it."""
 
-    def __init__(self, count, mode, *args):
+    def __init__(self, count, mode, *args, environment=None):
         self.children = []
-        self.plan = (count, mode, args)
+        self.plan = (count, mode, args, environment)
 
     def __enter__(self):
-        count, mode, args = self.plan
+        count, mode, args, environment = self.plan
         try:
             for _ in range(count):
-                self.children.append(Child(mode, *args))
+                self.children.append(Child(mode, *args, environment=environment))
             for child in self.children:
                 child.hear()
         except BaseException:

@@ -2,8 +2,10 @@
 
 Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
 matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
-`training` trains a small transformer, `paced` trains it too and times its steps. Each prints one JSON line when it is ready. Only `busy`,
-`leak`, `training` and `paced` load PyTorch; the others call the driver directly, so that an allocation is the driver's own.
+`training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
+`ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
+says what its allocator has reserved, `arrays` holds a JAX array. Each prints one JSON line when it is ready. Only `busy`, `leak`, `training`, `paced`
+and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import json
 import sys
 import threading
 import time
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 MIB = 1 << 20
 
@@ -22,15 +24,21 @@ def say(**message):
     print(json.dumps(message), flush=True)
 
 
-class Cuda:
-    """The driver API of device 0 with its primary context current on this thread."""
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle: 64 opaque bytes, passed by value."""
 
-    def __init__(self):
+    _fields_ = [("reserved", c_ubyte * 64)]
+
+
+class Cuda:
+    """The driver API of one device with its primary context current on this thread."""
+
+    def __init__(self, ordinal=0):
         self.lib = self.load()
         device = c_int()
         context = c_void_p()
         self.call("cuInit", c_uint(0))
-        self.call("cuDeviceGet", byref(device), c_int(0))
+        self.call("cuDeviceGet", byref(device), c_int(ordinal))
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self.call("cuCtxSetCurrent", context)
 
@@ -57,6 +65,25 @@ class Cuda:
 
     def free(self, address):
         self.call("cuMemFree_v2", address)
+
+    def count(self):
+        """The number of devices that this process may use."""
+        count = c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        return count.value
+
+    def share(self, address):
+        """A CUDA IPC handle of an allocation, in hexadecimal."""
+        handle = IpcHandle()
+        self.call("cuIpcGetMemHandle", byref(handle), address)
+        return bytes(handle).hex()
+
+    def map_shared(self, handle):
+        """The allocation of another process, by its handle."""
+        address = c_uint64()
+        lazy_peer_access = c_uint(1)
+        self.call("cuIpcOpenMemHandle_v2", byref(address), IpcHandle.from_buffer_copy(bytes.fromhex(handle)), lazy_peer_access)
+        return address
 
 
 def hold_context(options):
@@ -160,7 +187,58 @@ def driver_load(options):
         gpu.check("nvmlDeviceGetTotalEnergyConsumption", gpu.lib.nvmlDeviceGetTotalEnergyConsumption(gpu.device, byref(energy)))
 
 
-MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load}
+def every_gpu(options):
+    first = Cuda()
+    sizes = [(ordinal + 1) * options.mib for ordinal in range(first.count())]
+    for ordinal, mib in enumerate(sizes):
+        (Cuda(ordinal) if ordinal else first).allocate(mib * MIB)
+    say(ready=True, mib=sizes)
+    sys.stdin.read()
+
+
+def ipc_owner(options):
+    cuda = Cuda()
+    say(ready=True, handle=cuda.share(cuda.allocate(options.mib * MIB)))
+    sys.stdin.read()
+
+
+def ipc_user(options):
+    """Map the handle of the first stdin line {"handle": hex}."""
+    cuda = Cuda()
+    say(ready=True)
+    cuda.map_shared(json.loads(sys.stdin.readline())["handle"])
+    say(mapped=True)
+    sys.stdin.read()
+
+
+def tensors(options):
+    """Say what PyTorch's allocator has reserved with one small tensor, and after the next stdin line with --mib more, half of it freed."""
+    import torch
+
+    kept = [torch.zeros(1, device="cuda")]
+    torch.cuda.synchronize()
+    say(ready=True, backend=torch.cuda.get_allocator_backend(), reserved=torch.cuda.memory_reserved())
+    sys.stdin.readline()
+    for _ in range(8):
+        kept.append(torch.ones(options.mib * MIB // 8, dtype=torch.uint8, device="cuda"))
+    del kept[1::2]
+    torch.cuda.synchronize()
+    say(reserved=torch.cuda.memory_reserved(), allocated=torch.cuda.memory_allocated())
+    sys.stdin.read()
+
+
+def arrays(options):
+    import jax
+
+    held = jax.numpy.ones((options.mib, MIB // 4), dtype="float32")
+    held.block_until_ready()
+    stats = jax.local_devices()[0].memory_stats() or {}
+    say(ready=True, platform=jax.local_devices()[0].platform, in_use=stats.get("bytes_in_use"), pool=stats.get("pool_bytes"))
+    sys.stdin.read()
+
+
+MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
+    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays}  # fmt: skip
 
 
 def main():

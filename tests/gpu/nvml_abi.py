@@ -335,12 +335,20 @@ class Gpu:
         self.check("nvmlDeviceGetMemoryInfo_v2", self.lib.nvmlDeviceGetMemoryInfo_v2(self.device, byref(memory)))
         return {key: value for key, value in fields(memory).items() if key != "version"}
 
-    def processes(self):
-        """pid to bytes of the compute list; None for unknown memory."""
+    @classmethod
+    def all(cls, path=None):
+        """Every GPU of the machine, by index."""
+        first = cls(0, path)
+        count = c_uint()
+        cls.check("nvmlDeviceGetCount_v2", first.lib.nvmlDeviceGetCount_v2(byref(count)))
+        return [first] + [cls(index, path) for index in range(1, count.value)]
+
+    def processes(self, kind="Compute"):
+        """pid to bytes of the list of this kind (Compute, Graphics, MPSCompute); None for unknown memory."""
         room = 1024
         rows = (ProcessInfo * room)()
         count = c_uint(room)
-        call = "nvmlDeviceGetComputeRunningProcesses_v3"
+        call = f"nvmlDeviceGet{kind}RunningProcesses_v3"
         self.check(call, getattr(self.lib, call)(self.device, byref(count), rows))
         return {
             row.pid: None if row.usedGpuMemory == NOT_AVAILABLE else row.usedGpuMemory for row in rows[: count.value]

@@ -19,6 +19,7 @@ import traceback
 import check_cost
 import check_memory
 import check_owners
+import check_sharing
 import check_survival
 import nvml_abi
 from results import Results
@@ -35,6 +36,11 @@ CHECKS = {
     "stall": check_cost.stall,
     "killed": check_survival.killed,
     "pace": check_survival.pace,
+    "mps": check_sharing.mps,
+    "ipc": check_sharing.ipc,
+    "allocators": check_sharing.allocators,
+    "jax": check_sharing.jax,
+    "two-gpus": check_sharing.two_gpus,
 }
 
 

@@ -1,0 +1,185 @@
+"""Checks of processes that share: a GPU under MPS, an allocation by CUDA IPC, two GPUs in one process; and of allocators that are not the default one."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+import nvml_abi
+from check_memory import settle
+from children import Child
+from exporter import Exporter
+
+MIB = 1 << 20
+KINDS = ("Compute", "Graphics", "MPSCompute")
+MPS_CONTROL = "nvidia-cuda-mps-control"
+MPS_PLACES = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/nvidia/bin", "/usr/bin"))
+
+
+def listed(gpu):
+    """pid to bytes over the three lists. A pid of several lists counts once, with the figure of the first list that knows one."""
+    seen = {}
+    for kind in KINDS:
+        for pid, used in gpu.processes(kind).items():
+            seen[pid] = used if seen.get(pid) is None else seen[pid]
+    return seen
+
+
+def shown(scrape, index):
+    """pid to bytes as the exporter shows them; ValueError when a pid has two series on one GPU."""
+    found = {}
+    for labels, value in scrape.rows("gpu_process_memory_used_bytes", gpu=index):
+        if int(labels["pid"]) in found:
+            raise ValueError(f"pid {labels['pid']} has two series on GPU {index}")
+        found[int(labels["pid"])] = value
+    return found
+
+
+def equal_to_lists(setup, results, exporter, what, pids):
+    """One line for each GPU: its memory and its processes equal NVML's own at rest, and `pids` are among them on GPU 0."""
+    gpus = nvml_abi.Gpu.all(setup.library)
+    for gpu in gpus:
+        settle(gpu)
+    time.sleep(1.5)  # the process lane reads at least once a second
+    scrape = exporter.scrape()
+    for index, gpu in enumerate(gpus):
+        memory, lists = gpu.memory(), listed(gpu)
+        known = {pid: float(used) for pid, used in lists.items() if used is not None}
+        ours = shown(scrape, index)
+        used = scrape.value("gpu_memory_used_bytes", gpu=index)
+        unowned = scrape.value("gpu_memory_unattributed_bytes", gpu=index)
+        want_unowned = max(0.0, memory["used"] - sum(known.values())) if len(known) == len(lists) else None
+        rows = ", ".join(f"{value / MIB:.0f}" for _, value in sorted(ours.items()))
+        counts = " + ".join(str(len(gpu.processes(kind))) for kind in KINDS)
+        figure = f"processes {rows or 'none'} MiB, used {show(used)}, unattributed {show(unowned)}; lists of {counts}"
+        same = ours == known and used == memory["used"] and unowned == want_unowned and (index or set(pids) <= ours.keys())
+        if not same:
+            figure += f"; NVML: processes {known}, used {memory['used']}, unattributed {want_unowned}"
+        results.check(f"{what}: GPU {index} equals NVML's lists", figure, "equal to the byte", same)
+    return scrape
+
+
+def show(value):
+    return "absent" if value is None else f"{value / MIB:.1f} MiB"
+
+
+class Mps:
+    """An MPS daemon of its own: pipes and logs in a temporary folder, ended by its own `quit`."""
+
+    def __init__(self):
+        self.control = shutil.which(MPS_CONTROL, path=MPS_PLACES)
+        self.folder = None
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="mps-")
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder, "CUDA_MPS_LOG_DIRECTORY": self.folder}
+        self.tell("-d")
+        return self
+
+    def tell(self, *flags, text=None):
+        return subprocess.run([self.control, *flags], input=text, text=True, capture_output=True, check=True, timeout=60, env={**os.environ, **self.environment})
+
+    def __exit__(self, *_):
+        try:
+            self.tell(text="quit\n")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def mps(setup, results):
+    """Three clients of one MPS server, and a process beside them that is none."""
+    daemon = Mps()
+    if daemon.control is None:
+        results.note("MPS", f"left out: no {MPS_CONTROL}")
+        return
+    with daemon, Exporter(setup, "mps") as exporter:
+        clients = []
+        try:
+            for mib in (700, 800, 900):
+                clients.append(Child("context", "--mib", mib, environment=daemon.environment))
+            clients.append(Child("context", "--mib", 300))
+            for child in clients:
+                child.hear()
+            pids = [child.pid for child in clients]
+            scrape = equal_to_lists(setup, results, exporter, "MPS, three clients", pids)
+            servers = nvml_abi.Gpu(0, setup.library).processes("MPSCompute").keys() & set(pids)
+            results.check("MPS: the clients are clients", f"{len(servers)} of the three are on NVML's MPS list", "3", servers == set(pids[:3]))
+            names = {labels.get("process") for pid in pids for labels, _ in scrape.rows("gpu_process_memory_used_bytes", gpu=0, pid=pid)}
+            results.check("MPS: the clients bear their own names", ", ".join(sorted(map(str, names))), "cuda_child.py", names == {"cuda_child.py"})
+        finally:
+            for child in clients:
+                child.end()
+
+
+def ipc(setup, results):
+    """2 GiB that one process allocated and another maps."""
+    owner, user = Child("ipc-owner", "--mib", 2048), Child("ipc-user")
+    try:
+        handle = owner.hear()["handle"]
+        user.hear()
+        user.tell(handle=handle)
+        user.hear()
+        with Exporter(setup, "ipc") as exporter:
+            scrape = equal_to_lists(setup, results, exporter, "CUDA IPC, 2 GiB in two processes", [owner.pid, user.pid])
+        held = [scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=child.pid) for child in (owner, user)]
+        results.check("CUDA IPC: booked once, on the process that allocated it", f"{show(held[0])} and {show(held[1])}", "over and under 2 GiB",
+            None not in held and held[0] > 2048 * MIB > held[1])  # fmt: skip
+    finally:
+        owner.end()
+        user.end()
+
+
+def allocators(setup, results):
+    """PyTorch's other ways to take memory from the driver: the process grows by what its allocator says that it reserved."""
+    for what, conf in (("caching allocator", ""), ("expandable segments", "expandable_segments:True"), ("cudaMallocAsync", "backend:cudaMallocAsync")):
+        child = Child("tensors", "--mib", 10240, environment={"PYTORCH_ALLOC_CONF": conf})
+        try:
+            before = child.hear(180)
+            gpu = setup.gpu()
+            settle(gpu)
+            base = gpu.process_memory(child.pid)
+            child.tell(go=True)
+            after = child.hear()
+            with Exporter(setup, f"allocator-{before['backend']}") as exporter:
+                scrape = equal_to_lists(setup, results, exporter, f"PyTorch, {what}", [child.pid])
+            used = scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=child.pid)
+            apart = float("inf") if used is None else (used - base - (after["reserved"] - before["reserved"])) / MIB
+            results.check(f"PyTorch, {what} ({before['backend']}): growth against memory_reserved()",
+                f"{apart:+.2f} MiB of {show(after['reserved'])}, {show(after['allocated'])} of it allocated", "within 4 MiB", abs(apart) <= 4)  # fmt: skip
+        finally:
+            child.end()
+
+
+def jax(setup, results):
+    """A JAX process with 1 GiB of arrays, as installed and without preallocation."""
+    for what, preallocate in (("as installed", "true"), ("without preallocation", "false")):
+        child = Child("arrays", "--mib", 1024, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": preallocate})
+        try:
+            told = child.hear(180)
+            results.check(f"JAX, {what}: runs on the GPU", f"platform {told['platform']}, {show(told['in_use'])} in use, {show(told['pool'])} in the pool", "gpu", told["platform"] == "gpu")
+            with Exporter(setup, f"jax-{preallocate}") as exporter:
+                scrape = equal_to_lists(setup, results, exporter, f"JAX, {what}", [child.pid])
+            used = scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=child.pid)
+            fits = used is not None and told["pool"] is not None and used >= told["pool"]
+            results.check(f"JAX, {what}: the process holds its pool", show(used), "the pool and a context", fits)
+        finally:
+            child.end()
+
+
+def two_gpus(setup, results):
+    """One process with different amounts on every GPU."""
+    gpus = nvml_abi.Gpu.all(setup.library)
+    if len(gpus) < 2:
+        results.note("one process on two GPUs", "left out: one GPU")
+        return
+    child = Child("every-gpu", "--mib", 1024)
+    try:
+        sizes = child.hear()["mib"]
+        with Exporter(setup, "two-gpus") as exporter:
+            scrape = equal_to_lists(setup, results, exporter, f"one process on {len(gpus)} GPUs", [child.pid])
+            held = [scrape.value("gpu_process_memory_used_bytes", gpu=index, pid=child.pid) for index in range(len(gpus))]
+            right = [value is not None and mib * MIB < value < (mib + 1024) * MIB for value, mib in zip(held, sizes)]
+            results.check("one process on two GPUs: each GPU has its own share", ", ".join(map(show, held)), f"{sizes} MiB and a context each", all(right) and len(right) == len(gpus))
+    finally:
+        child.end()
