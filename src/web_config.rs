@@ -2,7 +2,8 @@
 //! exporter-toolkit, and read anew when a file changes.
 //!
 //! Invariant: settings are whole and right. A file that is wrong changes nothing: at the start the exporter does not
-//! run, later the last right settings stay. TLS is neither switched on nor off while the server runs.
+//! run, later the last right settings stay. While the server runs, TLS is neither switched on nor off, and no kind of proof
+//! that is asked of clients (a password, a certificate, a name in it) is dropped.
 
 mod bucket;
 mod client;
@@ -200,13 +201,14 @@ impl Guard {
     /// The settings as successors of those in effect.
     fn succeed(&self, file: &Path, mut settings: Settings) -> Result<Settings, WebConfigError> {
         let present = self.settings.load();
-        let switched = match (present.tls.is_some(), settings.tls.is_some()) {
-            (true, false) => Some("off"),
-            (false, true) => Some("on"),
-            _ => None,
-        };
-        if let Some(switched) = switched {
-            return Err(WebConfigError::new(file, Problem::Switched(switched)));
+        let switched = |what, to| Err(WebConfigError::new(file, Problem::Switched { what, to }));
+        if settings.tls.is_some() && present.tls.is_none() {
+            return switched("TLS", "on");
+        }
+        // A file that is being written is empty, then cut, for a moment: nobody gets in by that.
+        let demands = present.demands().into_iter().zip(settings.demands());
+        if let Some(((what, _), _)) = demands.into_iter().find(|((_, before), (_, after))| *before && !after) {
+            return switched(what, "off");
         }
         // A limit that stays the same goes on counting.
         if let (Some(new), Some(old)) = (&mut settings.bucket, &present.bucket)

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 24] = [
+const ROWS: [&str; 25] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -29,6 +29,7 @@ const ROWS: [&str; 24] = [
     "the machine is suspended, or stands still",
     "no file descriptor is left",
     "the disk is full",
+    "the web-config file is emptied, cut or wrong",
     "the kubelet fails",
     "the API server fails",
     "a lane dies",

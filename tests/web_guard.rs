@@ -100,6 +100,58 @@ fn a_password_over_tls_opens_everything_and_health_needs_none() {
     assert_eq!(status(&scrape), 200);
 }
 
+/// What a plain connection gets for these bytes, until it is closed.
+fn plain(address: SocketAddr, sent: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(sent).unwrap();
+    let mut answer = Vec::new();
+    // A close with something left unread is a reset.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_file_that_is_emptied_or_cut_opens_nothing_until_a_restart() {
+    let pki = Pki::new();
+    let text = format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n{ALICE}");
+    let exporter = guarded(&pki, &text, &[]);
+    let (known, stranger) = (trust(&pki, Some("client")), trust(&pki, None));
+    let ask = |headers| get(exporter.address, &known, "/metrics", headers).unwrap();
+    for (cut, counted) in [("", 1), (TLS, 2)] {
+        pki.config(cut);
+        eventually("the cut file is refused", || {
+            (faults(&ask(ALICES), "web_config", "malformed") == counted).then_some(())
+        });
+        assert_eq!(status(&ask("")), 401, "{cut:?}");
+        assert!(get(exporter.address, &stranger, "/metrics", ALICES).is_err(), "{cut:?}");
+    }
+    assert!(exporter.log().contains("cannot be switched off while the server runs"), "{}", exporter.log());
+    assert!(exporter.terminate().success());
+
+    let exporter = guarded(&pki, TLS, &[]);
+    assert_eq!(status(&get(exporter.address, &stranger, "/metrics", "").unwrap()), 200, "a restart takes it");
+}
+
+#[test]
+fn passwords_stay_when_the_file_is_emptied() {
+    let pki = Pki::new();
+    let exporter = guarded(&pki, ALICE, &[]);
+    let ask = |headers: &str| {
+        plain(
+            exporter.address,
+            format!("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes(),
+        )
+    };
+    assert_eq!(status(&ask("")), 401);
+    pki.config("");
+    eventually("the empty file is refused", || (faults(&ask(ALICES), "web_config", "malformed") == 1).then_some(()));
+    assert_eq!(status(&ask("")), 401);
+    pki.config("basic_auth_users:\n  bob: '@bob@'\n");
+    eventually("the file that follows is taken", || (status(&ask(BOBS)) == 200).then_some(()));
+    assert_eq!(status(&ask(ALICES)), 401);
+}
+
 #[test]
 fn under_client_certificates_probes_have_a_listener_of_their_own() {
     let pki = Pki::new();

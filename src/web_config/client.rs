@@ -51,7 +51,7 @@ impl ClientAuth {
         matches!(self, Self::VerifyClientCertIfGiven | Self::RequireAndVerifyClientCert)
     }
 
-    fn needs_certificate(self) -> bool {
+    pub(super) fn needs_certificate(self) -> bool {
         matches!(self, Self::RequireAnyClientCert | Self::RequireAndVerifyClientCert)
     }
 }

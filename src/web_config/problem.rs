@@ -45,8 +45,8 @@ pub(super) enum Problem {
     Refused { key: String, why: String },
     #[error("the system gives no random numbers")]
     NoRandomness,
-    #[error("TLS cannot be switched {0} while the server runs; restart the exporter")]
-    Switched(&'static str),
+    #[error("{what} cannot be switched {to} while the server runs; restart the exporter if that is meant")]
+    Switched { what: &'static str, to: &'static str },
 }
 
 impl Problem {

@@ -21,6 +21,8 @@ use super::users::Users;
 #[derive(Default)]
 pub(super) struct Settings {
     pub(super) tls: Option<Arc<ServerConfig>>,
+    /// Whether a client's certificate must bear one of `client_allowed_sans`.
+    names: bool,
     pub(super) headers: Arc<[(HeaderName, HeaderValue)]>,
     pub(super) users: Users,
     pub(super) bucket: Option<Arc<Bucket>>,
@@ -61,6 +63,21 @@ impl Settings {
         Ok((settings, seen.finish()))
     }
 
+    /// What is asked of clients, by the name that a message gives it. None of it is dropped while the server runs.
+    pub(super) fn demands(&self) -> [(&'static str, bool); 5] {
+        let client = |asks: fn(ClientAuth) -> bool| self.summary.client_auth.is_some_and(asks);
+        [
+            ("TLS", self.tls.is_some()),
+            ("basic_auth_users", self.users.len() > 0),
+            ("the demand for client certificates", client(ClientAuth::needs_certificate)),
+            (
+                "the demand for verified client certificates",
+                client(|auth| auth == ClientAuth::RequireAndVerifyClientCert),
+            ),
+            ("client_allowed_sans", self.names),
+        ]
+    }
+
     fn judge(file: &Path, seen: &mut Seen) -> Result<Self, Problem> {
         let document = Document::parse(&seen.read(file)?)?;
         let mut notes = Vec::new();
@@ -69,7 +86,9 @@ impl Settings {
         let headers: Arc<[_]> = headers(&http.headers.unwrap_or_default())?.into();
         let limit = limit(&document.rate_limit.unwrap_or_default(), &mut notes)?;
         let folder = file.parent().unwrap_or(Path::new(""));
-        let tls = match document.tls_server_config.filter(|tls| *tls != Tls::default()) {
+        let written = document.tls_server_config.filter(|tls| *tls != Tls::default());
+        let names = written.as_ref().is_some_and(|tls| tls.client_allowed_sans.is_some());
+        let tls = match written {
             Some(tls) => Some(server_config(&tls, http.http2.unwrap_or(true), folder, seen, &mut notes)?),
             None => None,
         };
@@ -85,7 +104,7 @@ impl Settings {
         };
         let tls = tls.map(|(config, _)| Arc::new(config));
         let bucket = limit.map(|limit| Arc::new(Bucket::new(limit, Instant::now())));
-        Ok(Self { tls, headers, users, bucket, summary })
+        Ok(Self { tls, names, headers, users, bucket, summary })
     }
 }
 

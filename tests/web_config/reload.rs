@@ -59,9 +59,12 @@ async fn users_headers_and_limit_follow_the_file() {
     assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Err(Refusal::Unauthorized));
     assert_eq!(guard.admit(&basic("bob", "builder")).await, Ok(()));
     assert_eq!(guard.headers().len(), 1);
-    pki.config("rate_limit:\n  interval: 1h\n  burst: 1\n");
+    pki.config("basic_auth_users:\n  bob: @bob@\n");
     assert!(guard.reread().unwrap());
     assert!(guard.headers().is_empty());
+    let guard = pki.guard("").unwrap();
+    pki.config("rate_limit:\n  interval: 1h\n  burst: 1\n");
+    assert!(guard.reread().unwrap());
     assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()));
     pki.config("# changed\nrate_limit:\n  interval: 1h\n  burst: 1\n");
     assert!(guard.reread().unwrap());
@@ -114,6 +117,80 @@ async fn tls_is_not_switched_while_the_server_runs() {
     pki.config(TLS);
     assert!(plain.reread().unwrap_err().to_string().contains("TLS cannot be switched on while the server runs"));
     assert!(plain.tls().is_none());
+}
+
+const USERS: &str = "basic_auth_users:\n  alice: '@alice@'\n";
+const CA: &str = "  client_ca_file: ca.crt\n";
+const SANS: &str = "  client_allowed_sans: [scraper.example]\n";
+
+fn policy(name: &str) -> String {
+    format!("{TLS}  client_auth_type: {name}\n")
+}
+
+#[tokio::test]
+async fn passwords_are_not_switched_off_while_the_server_runs() {
+    let pki = Pki::new();
+    for (before, after) in [
+        (USERS.to_owned(), ""),
+        (USERS.to_owned(), "basic_auth_users:\n"),
+        (USERS.to_owned(), "rate_limit:\n  interval: 1s\n  burst: 1\n"),
+        (format!("{TLS}{USERS}"), TLS),
+    ] {
+        let faults = Arc::new(Faults::default());
+        let guard = Guard::open(Some(&pki.config(&before)), faults.clone()).unwrap();
+        pki.config(after);
+        let error = guard.reread().unwrap_err();
+        assert!(error.to_string().contains("basic_auth_users cannot be switched off while the server runs"), "{error}");
+        assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "{after:?}");
+        assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()), "{after:?}");
+        assert_eq!(faults.count(Source::WebConfig, Reason::Malformed), 1, "{after:?}");
+        assert_eq!(pki.guard(after).unwrap().admit(&HeaderMap::new()).await, Ok(()), "a restart takes {after:?}");
+    }
+    let guard = pki.guard("").unwrap();
+    pki.config(USERS);
+    assert!(guard.reread().unwrap(), "users may come while the server runs");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized));
+}
+
+#[tokio::test]
+async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_runs() {
+    let pki = Pki::new();
+    let verify = policy("RequireAndVerifyClientCert") + CA;
+    let (any, given) = (policy("RequireAnyClientCert"), policy("VerifyClientCertIfGiven") + CA);
+    let refused = [
+        (verify.clone(), TLS.to_owned(), "the demand for client certificates"),
+        (verify.clone(), policy("RequestClientCert"), "the demand for client certificates"),
+        (verify.clone(), given.clone(), "the demand for client certificates"),
+        (any.clone(), TLS.to_owned(), "the demand for client certificates"),
+        (any.clone(), given.clone(), "the demand for client certificates"),
+        (verify.clone(), any.clone(), "the demand for verified client certificates"),
+        (verify.clone() + SANS, verify.clone(), "client_allowed_sans"),
+        (verify.clone() + SANS, verify.clone() + "  client_allowed_sans:\n", "client_allowed_sans"),
+    ];
+    for (before, after, what) in refused {
+        let guard = pki.guard(&before).unwrap();
+        let tls = guard.tls().unwrap();
+        pki.config(&after);
+        let error = guard.reread().unwrap_err().to_string();
+        assert!(error.contains(&format!("{what} cannot be switched off while the server runs")), "{error}");
+        assert!(Arc::ptr_eq(&tls, &guard.tls().unwrap()), "{after}");
+        assert!(shake(guard.tls().unwrap(), client(&pki)).await.is_err(), "{after}");
+        assert!(pki.guard(&after).is_ok(), "a restart takes {after}");
+    }
+    let other = verify.clone() + "  client_allowed_sans: [other.example]\n";
+    let taken = [
+        (TLS.to_owned(), any.clone()),
+        (any, verify.clone()),
+        (given.clone(), TLS.to_owned()),
+        (given, verify.clone()),
+        (verify.clone(), verify.clone() + SANS),
+        (verify + SANS, other),
+    ];
+    for (before, after) in taken {
+        let guard = pki.guard(&before).unwrap();
+        pki.config(&after);
+        assert!(guard.reread().unwrap(), "{after}");
+    }
 }
 
 #[tokio::test]
