@@ -76,8 +76,9 @@ pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result
     }
     match &tls.client_allowed_sans {
         Some(sans) if sans.is_empty() => Err(Problem::refused(SANS_KEY, "is empty, which would let nobody in")),
-        Some(_) if !auth.verifies() => {
-            let why = "needs a client_auth_type that verifies: anybody can write any name in a certificate of his own";
+        Some(_) if auth != ClientAuth::RequireAndVerifyClientCert => {
+            let why = "needs client_auth_type RequireAndVerifyClientCert: a client without a certificate bears no name, \
+                       and in one that is not verified any name can stand";
             Err(Problem::refused(SANS_KEY, why))
         }
         _ => Ok(auth),
@@ -218,13 +219,17 @@ mod tests {
         assert_eq!(judged("RequestClientCert", true, None), Ok(1));
         assert_eq!(judged("RequireClientCert", false, None), Ok(0));
         assert_eq!(judged("VerifyClientCertIfGiven", false, None), Ok(1));
+        assert_eq!(judged("VerifyClientCertIfGiven", true, None), Ok(0));
         assert_eq!(judged("RequireAndVerifyClientCert", true, Some(&["a"])), Ok(0));
         for (auth, has_ca, sans, message) in [
             ("", true, None, "is missing although there are CAs"),
             ("NoClientCert", true, None, "is missing although there are CAs"),
             ("RequireAndVerifyClientCert", false, None, "needs client_ca_file"),
             ("requireAndVerifyClientCert", true, None, "unknown policy"),
-            ("RequireAnyClientCert", false, Some(&["a"][..]), "needs a client_auth_type that verifies"),
+            ("", false, Some(&["a"][..]), "needs client_auth_type RequireAndVerifyClientCert"),
+            ("RequestClientCert", false, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
+            ("RequireAnyClientCert", false, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
+            ("VerifyClientCertIfGiven", true, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
             ("RequireAndVerifyClientCert", true, Some(&[]), "would let nobody in"),
         ] {
             let why = judged(auth, has_ca, sans).unwrap_err();

@@ -8,7 +8,7 @@ use vram_exporter::web_config::{ClientAuth, Guard};
 use crate::pki::{Pki, fixtures};
 
 /// Fixtures and what their refusal says, beside the name of the file.
-const REFUSED: [(&str, &str); 39] = [
+const REFUSED: [(&str, &str); 40] = [
     ("junk", "line 1"),
     ("unknown_key", "line 2, cert_fille"),
     ("duplicate_key", "line 4, key_file"),
@@ -25,7 +25,8 @@ const REFUSED: [(&str, &str); 39] = [
     ("both_absent", "absent.crt cannot be read: No such file"),
     ("cert_twice", "tls_server_config.cert: is given beside tls_server_config.cert_file"),
     ("key_of_another", "tls_server_config.key_file: is not the key of the certificate"),
-    ("client_sans_unverified", "client_allowed_sans: needs a client_auth_type that verifies"),
+    ("client_sans_unverified", "client_allowed_sans: needs client_auth_type RequireAndVerifyClientCert"),
+    ("client_sans_if_given", "client_allowed_sans: needs client_auth_type RequireAndVerifyClientCert"),
     ("client_unknown_policy", "client_auth_type: unknown policy \"RequireNiceClientCert\""),
     ("client_ca_absent", "absent.crt cannot be read: No such file"),
     ("client_ca_without_policy", "client_auth_type: is missing although there are CAs for clients"),
