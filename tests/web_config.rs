@@ -2,6 +2,8 @@
 //! handshakes and with real passwords.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "web_config/differs.rs"]
+mod differs;
 #[path = "web_config/handshakes.rs"]
 mod handshakes;
 #[path = "web_config/hostile.rs"]

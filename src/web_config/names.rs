@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(check_use(&anything, in_year(2031)), Err(CertificateError::Expired));
         let server = of(&[ExtendedKeyUsagePurpose::ServerAuth]);
         assert_eq!(check_use(&server, in_year(2025)), Err(CertificateError::InvalidPurpose));
+        assert_eq!(check_use(&of(&[ExtendedKeyUsagePurpose::Any]), in_year(2025)), Ok(()));
         let client = of(&[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]);
         assert_eq!(check_use(&client, in_year(2025)), Ok(()));
     }

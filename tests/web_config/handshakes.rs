@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::ResolvesClientCert;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CipherSuite, ClientConfig, NamedGroup, ProtocolVersion, RootCertStore, ServerConfig, SupportedCipherSuite,
@@ -48,7 +50,7 @@ impl Client {
         self
     }
 
-    fn speaking(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
+    pub(crate) fn speaking(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
         self.versions = versions.to_vec();
         self
     }
@@ -58,9 +60,16 @@ impl Client {
         self
     }
 
-    fn with_groups(mut self, groups: &[&'static dyn SupportedKxGroup]) -> Self {
+    pub(crate) fn with_groups(mut self, groups: &[&'static dyn SupportedKxGroup]) -> Self {
         self.provider.kx_groups = groups.to_vec();
         self
+    }
+
+    /// The same, with certificates of the resolver's choice.
+    pub(crate) fn resolving(self, resolver: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(self.provider));
+        let builder = builder.with_protocol_versions(&self.versions).unwrap().with_root_certificates(self.roots);
+        Arc::new(builder.with_client_cert_resolver(resolver))
     }
 
     fn config(self) -> Arc<ClientConfig> {
@@ -78,7 +87,7 @@ pub(crate) async fn shake(server: Arc<ServerConfig>, client: Client) -> Result<A
     shake_as(server, client.config()).await
 }
 
-async fn shake_as(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Result<Agreed, String> {
+pub(crate) async fn shake_as(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Result<Agreed, String> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let serving = async move {
         let mut stream = TlsAcceptor::from(server).accept(near).await.map_err(|error| error.to_string())?;
@@ -104,7 +113,7 @@ async fn shake_as(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Resul
     served.map(|_| agreed.unwrap())
 }
 
-fn client(pki: &Pki, certificate: &str) -> Client {
+pub(crate) fn client(pki: &Pki, certificate: &str) -> Client {
     let client = Client::trusting(&pki.at("ca.crt"));
     if certificate.is_empty() {
         return client;
@@ -112,11 +121,11 @@ fn client(pki: &Pki, certificate: &str) -> Client {
     client.showing(&pki.at(&format!("{certificate}.crt")), &pki.at(&format!("{certificate}.key")))
 }
 
-const NONE: &str = "no certificates";
+pub(crate) const NONE: &str = "no certificates";
 const UNKNOWN: &str = "UnknownIssuer";
 
 /// Policy, certificate that is shown, and the server's refusal; "" where the client is let in.
-const POLICIES: [(&str, &str, &str); 33] = [
+const POLICIES: [(&str, &str, &str); 34] = [
     ("tls", "", ""),
     ("tls", "client", ""),
     ("client_request", "", ""),
@@ -141,6 +150,7 @@ const POLICIES: [(&str, &str, &str); 33] = [
     ("client_verify", "expired", "expired"),
     ("client_verify", "early", "not valid yet"),
     ("client_verify", "server", "does not allow extended key usage for client authentication"),
+    ("client_verify", "any_purpose", "does not allow extended key usage for client authentication"),
     ("client_verify_inline", "client", ""),
     ("client_verify_inline", "stranger", UNKNOWN),
     ("client_verify_self_signed", "self_signed", ""),
@@ -184,14 +194,10 @@ async fn whoever_shows_a_certificate_holds_its_key() {
         let chain = CertificateDer::pem_file_iter(pki.at("client.crt")).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(pki.at("stranger.key")).unwrap();
         let signer = ring::sign::any_supported_type(&key).unwrap();
-        let thief = rustls::sign::CertifiedKey::new(chain, signer);
+        let thief = Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, signer)));
         for version in [&TLS12, &TLS13] {
-            let roots = client(&pki, "").roots;
-            let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-            let builder = builder.with_protocol_versions(&[version]).unwrap().with_root_certificates(roots);
-            let resolver = Arc::new(rustls::sign::SingleCertAndKey::from(thief.clone()));
-            let config = builder.with_client_cert_resolver(resolver);
-            let error = shake_as(server.clone(), Arc::new(config)).await.unwrap_err();
+            let config = client(&pki, "").speaking(&[version]).resolving(thief.clone());
+            let error = shake_as(server.clone(), config).await.unwrap_err();
             assert!(error.contains("BadSignature"), "{shape}: {error}");
         }
     }

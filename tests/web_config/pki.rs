@@ -39,6 +39,7 @@ impl Pki {
         pki.leaf(&pki.ca, "other", &Leaf { names: &["other.example"], ..CLIENT });
         pki.leaf(&pki.ca, "expired", &Leaf { years: (2020, 2021), ..CLIENT });
         pki.leaf(&pki.ca, "early", &Leaf { years: (2089, 2090), ..CLIENT });
+        pki.leaf(&pki.ca, "any_purpose", &Leaf { purpose: Purpose::Any, ..CLIENT });
         pki.leaf(&ca("another CA"), "stranger", &CLIENT);
         for (name, years) in [("self_signed", (2020, 2090)), ("self_signed_expired", (2020, 2021))] {
             let key = KeyPair::generate().unwrap();
