@@ -93,7 +93,8 @@ fn a_password_over_tls_opens_everything_and_health_needs_none() {
     assert_eq!(faults(&scrape, "http", "no_permission"), 3, "three wrong passwords; none is no fault");
     assert_eq!(faults(&scrape, "http", "handshake"), 0);
 
-    assert!(exporter.get("/metrics").is_err(), "plain HTTP");
+    let plain = exporter.get("/metrics").unwrap();
+    assert_eq!((plain.status, plain.body.as_str()), (400, "TLS is spoken here; ask with https://\n"));
     let scrape = eventually("the handshake is counted", || {
         Some(ask("/metrics", ALICES)).filter(|scrape| faults(scrape, "http", "handshake") == 1)
     });
@@ -109,6 +110,27 @@ fn plain(address: SocketAddr, sent: &[u8]) -> String {
     // A close with something left unread is a reset.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn http_where_tls_is_spoken_is_told_so_and_nothing_else() {
+    let pki = Pki::new();
+    let headers = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n";
+    let exporter = guarded(&pki, &format!("{TLS}{ALICE}{headers}"), &[]);
+    let trust = trust(&pki, None);
+    for path in ["/", "/metrics", "/healthz", "/readyz"] {
+        let asked = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{ALICES}\r\n").repeat(2);
+        let answer = plain(exporter.address, asked.as_bytes());
+        assert_eq!((status(&answer), answer.matches("HTTP/1.1 ").count()), (400, 1), "{path}: {answer}");
+        assert!(answer.contains("https://") && answer.contains("x-frame-options: deny\r\n"), "{answer}");
+        assert!(!answer.contains("vram"), "{path}: {answer}");
+    }
+    // What is neither TLS nor HTTP is not answered in words.
+    assert!(!plain(exporter.address, b"get / HTTP/1.1\r\nHost: x\r\n\r\n").contains("HTTP"));
+    eventually("all five are counted", || {
+        let scrape = get(exporter.address, &trust, "/metrics", ALICES).unwrap();
+        (faults(&scrape, "http", "handshake") == 5).then_some(())
+    });
 }
 
 #[test]

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
@@ -40,6 +40,15 @@ const HEAD: usize = 32 * 1024;
 const ROUND: Duration = Duration::from_millis(250);
 /// Between two attempts to accept where the system has nothing left to give.
 const BREATH: Duration = Duration::from_millis(50);
+
+/// How a client's requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As they should.
+    Open,
+    /// Without TLS, where TLS is asked for: nothing is told.
+    PlainAtTls,
+}
 
 /// A web server: any number of listeners for the same pages, within the same limits.
 #[derive(Debug)]
@@ -113,15 +122,30 @@ impl Server {
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let Some(tls) = self.guard.tls() else {
-            return self.speak(stream, connection, ending).await;
+            return self.speak(stream, connection, ending, Way::Open).await;
         };
-        tokio::select! {
-            () = begins(&mut ending) => {}
-            shaken = TlsAcceptor::from(tls).accept(stream) => match shaken {
-                Ok(stream) => self.speak(stream, connection, ending.clone()).await,
-                Err(error) => self.faults.report(Source::Http, Reason::Handshake, None, &error),
+        let begun = tokio::select! {
+            () = begins(&mut ending) => return,
+            begun = begin(stream) => begun,
+        };
+        let failed = match begun {
+            Ok((b'A'..=b'Z', stream)) => {
+                self.speak(stream, connection, ending, Way::PlainAtTls).await;
+                io::Error::other("a client speaks HTTP without TLS")
             }
-        }
+            Ok((_, stream)) => {
+                let shaken = tokio::select! {
+                    () = begins(&mut ending) => return,
+                    shaken = TlsAcceptor::from(tls).accept(stream) => shaken,
+                };
+                match shaken {
+                    Ok(stream) => return self.speak(stream, connection, ending, Way::Open).await,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        self.faults.report(Source::Http, Reason::Handshake, None, &failed);
     }
 
     /// Speaks with a client that came by no listener, until either side ends it.
@@ -135,12 +159,12 @@ impl Server {
         self.attend(stream, &member, ending).await;
     }
 
-    async fn speak<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
+    async fn speak<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>, way: Way)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let io = TokioIo::new(Watched::new(stream, connection.clone()));
-        let service = service_fn(|request| self.answer(request, connection.clone()));
+        let service = service_fn(|request| self.answer(request, connection.clone(), way));
         let mut protocol = http1::Builder::new();
         // Time is bounded by the crowd, which knows a request that is begun from a pause between two.
         protocol.half_close(true).max_buf_size(HEAD).header_read_timeout(None);
@@ -165,18 +189,22 @@ impl Server {
         &self,
         request: Request<Incoming>,
         connection: Arc<Connection>,
+        way: Way,
     ) -> Result<Response<Answer>, Infallible> {
         connection.begin_answer();
-        let has_body = has_body(&request);
-        let mut response = self.respond(request.map(Body::new), &connection).await;
-        if has_body {
+        let is_last = has_body(&request) || way == Way::PlainAtTls;
+        let mut response = self.respond(request.map(Body::new), &connection, way).await;
+        if is_last {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(|body| Answer::new(body, connection)))
     }
 
-    async fn respond(&self, request: Request, connection: &Connection) -> Response {
-        let mut response = self.pass(request, connection).await;
+    async fn respond(&self, request: Request, connection: &Connection, way: Way) -> Response {
+        let mut response = match way {
+            Way::Open => self.pass(request, connection).await,
+            Way::PlainAtTls => text(StatusCode::BAD_REQUEST, "TLS is spoken here; ask with https://".to_owned()),
+        };
         for (name, value) in self.guard.headers().iter() {
             response.headers_mut().insert(name, value.clone());
         }
@@ -255,6 +283,13 @@ impl Server {
 /// a bad one into the middle of that; and of an upgrade with a body it drops what is left of the answer.
 fn has_body<B: hyper::body::Body>(request: &hyper::Request<B>) -> bool {
     !request.body().is_end_stream()
+}
+
+/// Reads the first byte, and gives the stream back with it: a letter begins a method of HTTP, and no handshake.
+async fn begin<S: AsyncRead + AsyncWrite>(stream: S) -> io::Result<(u8, impl AsyncRead + AsyncWrite)> {
+    let (mut read, write) = tokio::io::split(stream);
+    let first = read.read_u8().await?;
+    Ok((first, tokio::io::join(io::Cursor::new([first]).chain(read), write)))
 }
 
 /// Waits until the server begins to end.
