@@ -192,6 +192,36 @@ fn other_methods_and_other_paths_are_refused() {
     }
 }
 
+#[test]
+fn a_request_names_one_host() {
+    let server = Served::start();
+    let statuses = |asked: &str| -> Vec<u16> {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(asked.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        answers.split("HTTP/1.").skip(1).map(|answer| answer[2..5].parse().unwrap()).collect()
+    };
+    for path in ["/metrics", "/", "/healthz", "/nowhere"] {
+        assert_eq!(statuses(&format!("GET {path} HTTP/1.1\r\n\r\n")), [400], "{path}");
+    }
+    for hosts in ["Host: a\r\nHost: a\r\n", "Host: a b\r\n", "Host: a/b\r\n", "Host: a@b\r\n", "Host: \u{e9}\r\n"] {
+        for version in ["1.0", "1.1"] {
+            assert_eq!(statuses(&format!("GET /metrics HTTP/{version}\r\n{hosts}\r\n")), [400], "{hosts:?} {version}");
+        }
+    }
+    for host in
+        ["", "a", "a:9836", "a_b.example", "[::1]:9836", "[fe80::1%25eth0]", "10.0.0.1", "xn--bcher-kva.example:"]
+    {
+        assert_eq!(statuses(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n")), [200], "{host:?}");
+    }
+    assert_eq!(statuses("GET /metrics HTTP/1.0\r\n\r\n"), [200]);
+    assert_eq!(statuses("GET http://a/metrics HTTP/1.1\r\n\r\n"), [400]);
+    assert_eq!(statuses("GET /nowhere HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), [400, 200]);
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "what is refused is no scrape");
+}
+
 /// A collector whose family has no name, which the encoder refuses.
 struct Nameless(Desc);
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -213,6 +213,9 @@ impl Server {
 
     /// Lets a request pass to the pages, or says why not. Health is told to everybody.
     async fn pass(&self, request: Request, connection: &Connection) -> Response {
+        if let Some(problem) = host_problem(&request) {
+            return text(StatusCode::BAD_REQUEST, problem.to_owned());
+        }
         if has_body(&request) {
             return text(StatusCode::PAYLOAD_TOO_LARGE, "no request here has a body".to_owned());
         }
@@ -283,6 +286,20 @@ impl Server {
 /// a bad one into the middle of that; and of an upgrade with a body it drops what is left of the answer.
 fn has_body<B: hyper::body::Body>(request: &hyper::Request<B>) -> bool {
     !request.body().is_end_stream()
+}
+
+/// What is wrong with the `Host` of a request, as RFC 9112 (section 3.2) has it. No name is this server's own, so any will do.
+fn host_problem<B>(request: &hyper::Request<B>) -> Option<&'static str> {
+    let can_be_in_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:%[]".contains(byte);
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() >= Version::HTTP_11 => Some("a request must name its Host"),
+        (Some(_), Some(_)) => Some("a request must name one Host and no second one"),
+        (Some(host), None) if !host.as_bytes().iter().all(can_be_in_a_name) => {
+            Some("the Host of this request is no name")
+        }
+        _ => None,
+    }
 }
 
 /// Reads the first byte, and gives the stream back with it: a letter begins a method of HTTP, and no handshake.

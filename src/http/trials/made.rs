@@ -75,6 +75,9 @@ fn request(pieces: &mut Pieces<'_>, out: &mut Vec<u8>) {
     let version = pieces.pick(&VERSIONS).as_bytes();
     let end: &[u8] = if pieces.once_in(12) { b"\n" } else { b"\r\n" };
     out.extend_from_slice(&[method, b" ", &target, b" ", version, end].concat());
+    if !pieces.once_in(6) {
+        out.extend_from_slice(&[b"host: y".as_slice(), end].concat());
+    }
     for _ in 0..pieces.below(6) {
         match pieces.below(16) {
             0 => out.extend_from_slice(pieces.bytes(60)),
