@@ -19,6 +19,7 @@ pub mod trials;
 pub use listener::Listener;
 pub use server::Server;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -141,7 +142,8 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        return (head, ()).into_response();
+        // A body of unknown length: this one is empty, and a GET's would not be.
+        return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
     }
     match state.metrics.scrape() {
         Ok(scrape) => (head, text_of(scrape, version, &state.writers)).into_response(),

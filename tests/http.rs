@@ -54,6 +54,28 @@ fn head_has_the_header_and_no_body() {
 }
 
 #[test]
+fn a_head_says_what_a_get_would_or_leaves_it_out() {
+    let server = Served::start();
+    server.show(GpuState::Up, "H200", vec![process(1, "train.py", 1 << 30)]);
+    for path in ["/metrics", "/", "/healthz", "/readyz", "/favicon.ico", "/nowhere"] {
+        for headers in ["", "Accept-Encoding: gzip\r\n"] {
+            let (head, got) = (server.ask("HEAD", path, headers), server.ask("GET", path, headers));
+            assert_eq!((head.status, head.body.len()), (got.status, 0), "{path} {headers}");
+            for name in ["content-type", "content-encoding", "vary", "cache-control", "content-security-policy"] {
+                assert!(
+                    [got.header(name), ""].contains(&head.header(name)),
+                    "{path} {headers}: {name} {}",
+                    head.header(name)
+                );
+            }
+            // A scrape's length is known when it is written.
+            let known = if path == "/metrics" { "" } else { got.header("content-length") };
+            assert_eq!(head.header("content-length"), known, "{path} {headers}");
+        }
+    }
+}
+
+#[test]
 fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
     let server = Served::start();
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "1");
