@@ -47,6 +47,9 @@ pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const HEALTH: &str = "/healthz";
 /// Whether there is something to scrape.
 const READINESS: &str = "/readyz";
+/// Where browsers look for an icon, whatever page they show.
+const ICON: &str = "/favicon.ico";
+const ICON_SVG: &str = include_str!("http/icon.svg");
 
 /// Pieces of a long scrape that may wait for the client.
 const PIECES: usize = 8;
@@ -55,9 +58,9 @@ const PIECES: usize = 8;
 const WRITERS: usize = 4;
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The page needs its own style and nothing else, so a name that slipped through as markup could still load nothing.
-const PAGE_POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The page needs its own style and icon and nothing else, so a name that slipped through as markup could still load nothing.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; \
+     frame-ancestors 'none'";
 
 /// What clients may take of the exporter, all listeners together.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,12 +115,10 @@ pub fn router(state: HttpState) -> Router {
     // Fastest, and small bodies too: a scraper's network is near, and the text shrinks tenfold at any level.
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
-    health_routes()
-        .route("/", get(page))
-        .route(&telemetry_path, get(scrape))
-        .fallback(not_found)
-        .with_state(Arc::new(state))
-        .layer(compression)
+    let pages = health_routes().route("/", get(page)).route(&telemetry_path, get(scrape));
+    // Who asks for the metrics there gets them.
+    let pages = if telemetry_path == ICON { pages } else { pages.route(ICON, get(icon)) };
+    pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
 }
 
 /// Health and readiness alone, for a listener of their own.
@@ -197,6 +198,15 @@ async fn page(State(state): State<Arc<HttpState>>) -> Response {
         (header::CACHE_CONTROL, "no-store"),
     ];
     (headers, Html(page)).into_response()
+}
+
+async fn icon() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "image/svg+xml"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "max-age=86400"),
+    ];
+    (headers, ICON_SVG).into_response()
 }
 
 async fn not_found(State(state): State<Arc<HttpState>>) -> Response {

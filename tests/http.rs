@@ -207,7 +207,7 @@ fn other_methods_and_other_paths_are_refused() {
             assert_eq!(answer.header("allow"), "GET,HEAD");
         }
     }
-    for path in ["/metric", "/metrics/", "/..%2fetc/passwd", "/favicon.ico"] {
+    for path in ["/metric", "/metrics/", "/..%2fetc/passwd", "/favicon"] {
         let answer = server.get(path);
         assert_eq!(answer.status, 404, "{path}");
         assert!(answer.text().contains("/metrics"));
@@ -351,6 +351,20 @@ fn the_page_shows_each_gpu_and_the_links() {
     assert!(!text.contains("ended"));
     assert!(!text.contains("SIMULATED"));
     assert!(!text.contains("<script"));
+}
+
+#[test]
+fn the_page_has_an_icon() {
+    let server = Served::start();
+    let page = server.get("/");
+    assert!(page.text().contains("<link rel=\"icon\" type=\"image/svg+xml\" href=\"/favicon.ico\">"));
+    assert!(page.header("content-security-policy").contains("img-src 'self'"));
+    let icon = server.get("/favicon.ico");
+    assert_eq!((icon.status, icon.header("content-type")), (200, "image/svg+xml"));
+    assert!(icon.text().starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && icon.text().ends_with("</svg>\n"));
+    assert_eq!(server.ask("POST", "/favicon.ico", "Content-Length: 0\r\n").status, 405);
+    let there = Served::with("/favicon.ico", |_| ());
+    assert_eq!(there.get("/favicon.ico").value("vram_exporter_nvml_up"), "0", "the configured path wins");
 }
 
 #[test]

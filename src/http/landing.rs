@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
+use super::ICON;
 use super::html::{Bytes, Escaped};
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
@@ -28,7 +29,8 @@ fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_pa
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n<title>vram-exporter</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+         <meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n<link rel=\"icon\" type=\"image/svg+xml\" href=\"{ICON}\">\n\
+         <title>vram-exporter</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
     )?;
     if driver.simulated {
         out.push_str("<div class=\"banner\">SIMULATED GPUs: no number on this page is a measurement</div>\n");

@@ -89,13 +89,14 @@ fn chunks(mut text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
 }
 
 /// The tags that a page has; each stands in the text as it is written there, attributes included.
-const TAGS: [&str; 34] = [
+const TAGS: [&str; 35] = [
     "!DOCTYPE html",
     "html",
     "/html",
     "head",
     "/head",
     "meta",
+    "link",
     "title",
     "/title",
     "style",
