@@ -354,6 +354,19 @@ fn the_page_shows_each_gpu_and_the_links() {
 }
 
 #[test]
+fn while_the_driver_opens_the_page_says_so() {
+    let server = Served::start();
+    let starting = server.get("/");
+    assert!(starting.text().contains("Starting: the driver is being opened"), "{}", starting.text());
+    assert!(!starting.text().contains("problem\"") && !starting.text().contains("No "));
+    let problem = Some("the driver was let go of, as asked".to_owned());
+    server.snapshot.clear(Driver { problem, ..Driver::default() });
+    let told = server.get("/");
+    assert!(told.text().contains("No GPU can be read: the driver was let go of, as asked"));
+    assert!(!told.text().contains("Starting") && !told.text().contains("No NVIDIA driver"));
+}
+
+#[test]
 fn the_page_has_an_icon() {
     let server = Served::start();
     let page = server.get("/");

@@ -58,8 +58,12 @@ fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_pa
 
 fn write_driver(out: &mut String, driver: &Driver) -> fmt::Result {
     if !driver.up {
-        let problem = driver.problem.as_deref().unwrap_or("The driver has not been opened yet.");
-        return writeln!(out, "<p class=\"card note problem\">No NVIDIA driver: {}</p>", Escaped(problem));
+        return match &driver.problem {
+            Some(problem) => {
+                writeln!(out, "<p class=\"card note problem\">No GPU can be read: {}</p>", Escaped(problem))
+            }
+            None => writeln!(out, "<p class=\"card note\">Starting: the driver is being opened.</p>"),
+        };
     }
     let known = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
     writeln!(
