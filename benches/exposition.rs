@@ -62,6 +62,7 @@ fn process(pid: u32) -> Process {
         mig: None,
         owner: Arc::new(owner),
         alive: true,
+        ended: None,
         used: Some(used),
         window_peak: Some(used),
         peak: Some(used + 4096),

@@ -22,7 +22,7 @@ pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, Pods}
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Boundary, Home, Owner, PodContainer, Workload, WorkloadKind};
-pub use process::{GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
+pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
 pub use telemetry::{ClockDomain, GpuTelemetry, Quick, Slow, THROTTLE_REASONS, TelemetryPart};
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, Vitals};
 

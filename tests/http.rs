@@ -330,11 +330,7 @@ fn readiness_follows_the_driver_and_the_first_sample() {
 #[test]
 fn the_page_shows_each_gpu_and_the_links() {
     let server = Served::start();
-    let processes = vec![
-        process(11, "small", 1 << 30),
-        process(12, "large", 9 << 30),
-        Process { alive: false, ..process(13, "ended", 99 << 30) },
-    ];
+    let processes = vec![process(11, "small", 1 << 30), process(12, "large", 9 << 30)];
     server.show(GpuState::Up, "NVIDIA H200", processes);
     let page = server.get("/");
     assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
@@ -348,9 +344,47 @@ fn the_page_shows_each_gpu_and_the_links() {
         assert!(text.contains(&format!("href=\"{link}\"")), "{link}");
     }
     assert!(text.find("9.0 GiB large").unwrap() < text.find("1.0 GiB small").unwrap());
-    assert!(!text.contains("ended"));
     assert!(!text.contains("SIMULATED"));
     assert!(!text.contains("<script"));
+}
+
+#[test]
+fn the_page_shows_who_reached_the_peak_and_has_ended() {
+    let server = Served::start();
+    let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+    let workload =
+        |name: &str| Some(Arc::new(Workload { name: name.to_owned(), kind: WorkloadKind::Slurm, pod: None }));
+    let owned = |process: Process, owner: &str| {
+        let owner = Owner { workload: workload(owner), ..(*process.owner).clone() };
+        Process { owner: Arc::new(owner), ..process }
+    };
+    let ended = |pid, name: &str, peak: u64, (after, by)| {
+        let ended = Some(Ended { after: ago(after), by: ago(by) });
+        Process { alive: false, ended, used: None, peak: Some(peak << 20), ..process(pid, name, 0) }
+    };
+    let mut processes = vec![
+        owned(process(40, "serve.py", 20992 << 20), "unit:serve.service"),
+        ended(41, "tiny.py", 1 << 10, (31, 30)),
+        owned(ended(42, "train.py", 80384, (31, 30)), "slurm:7"),
+        ended(43, "eval.py", 4096, (900, 200)),
+    ];
+    processes[3].owner = Arc::new(Owner { user: Some("ada".to_owned()), ..(*processes[3].owner).clone() });
+    processes.extend((50..60).map(|pid| ended(pid, "forgotten.py", 5, (31, 30))));
+    server.show(GpuState::Up, "H200", processes);
+    let page = server.get("/");
+    let list = page.text().split("<ul>").nth(1).unwrap().split("</ul>").next().unwrap();
+    let list = list.replace("<span class=\"soft\">", "").replace("</span>", "");
+    let rows: Vec<&str> = list.split("<li").skip(1).map(|row| row.strip_suffix("</li>").unwrap()).collect();
+    let (told, ends): (Vec<_>, Vec<_>) = rows.iter().map(|row| row.split_once(", ended ").unwrap_or((row, ""))).unzip();
+    let expected = [
+        ">20.5 GiB serve.py 40 of unit:serve.service",
+        " class=\"soft\">peak 78.5 GiB train.py 42 of slurm:7",
+        " class=\"soft\">peak 4.0 GiB eval.py 43 of ada",
+        " class=\"soft\">peak 1.0 GiB tiny.py 41",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((ends[0], ends[2]), ("", "3 min to 15 min ago"));
+    assert!(ends[1].ends_with(" s ago") && !ends[1].contains("to"), "{ends:?}");
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn process(pid: u32, name: &str) -> Process {
             ..Owner::default()
         }),
         alive: true,
+        ended: None,
         used: Some(GIB),
         window_peak: Some(2 * GIB),
         peak: Some(3 * GIB),

@@ -1,6 +1,7 @@
 //! Text that is safe within HTML.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Displays the text with everything escaped that means something in HTML, in content and in quoted attributes. Control
 /// characters become U+FFFD: HTML has no way to write them.
@@ -35,9 +36,56 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Displays bytes that may be unknown.
+pub(super) struct Known(pub(super) Option<u64>);
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => Bytes(bytes).fmt(f),
+            None => f.write_str("unknown"),
+        }
+    }
+}
+
+/// Displays how long ago something was that lies between two moments: one age where they are within two seconds, else both.
+pub(super) struct Between(pub(super) Duration, pub(super) Duration);
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(least, most) = *self;
+        write_age(f, least)?;
+        if most.saturating_sub(least) >= Duration::from_secs(2) {
+            f.write_str(" to ")?;
+            write_age(f, most)?;
+        }
+        f.write_str(" ago")
+    }
+}
+
+fn write_age(f: &mut fmt::Formatter<'_>, age: Duration) -> fmt::Result {
+    match age.as_secs() {
+        seconds @ 0..120 => write!(f, "{seconds} s"),
+        seconds @ 120..7200 => write!(f, "{} min", seconds / 60),
+        seconds => write!(f, "{} h", seconds / 3600),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_are_told_as_exactly_as_they_are_known() {
+        let between =
+            |least: u64, most: u64| Between(Duration::from_millis(least), Duration::from_millis(most)).to_string();
+        assert_eq!(between(12_900, 14_899), "12 s ago");
+        assert_eq!(between(400, 2_400), "0 s to 2 s ago");
+        assert_eq!(between(60_000, 600_000), "60 s to 10 min ago");
+        assert_eq!(between(7_199_000, 7_200_000), "119 min ago");
+        assert_eq!(between(7_200_000, 7_200_000), "2 h ago");
+        assert_eq!(Known(None).to_string(), "unknown");
+    }
 
     #[test]
     fn nothing_active_survives() {

@@ -3,15 +3,16 @@
 //! Invariant: every value that did not come from this file goes through [`Escaped`] or is a number.
 
 use std::fmt::{self, Write as _};
+use std::time::Instant;
 
 use super::ICON;
-use super::html::{Bytes, Escaped};
+use super::html::{Between, Bytes, Escaped, Known};
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 
 /// Seconds after which the page loads itself anew.
 const REFRESH: u32 = 5;
-/// How many processes a GPU's row shows.
+/// How many processes a GPU's row shows of those that live, and of those that ended.
 const TOP: usize = 3;
 const STYLE: &str = include_str!("landing.css");
 
@@ -78,17 +79,18 @@ fn write_gpus(out: &mut String, gpus: &[GpuView<'_>], settings: &Settings) -> fm
     write!(
         out,
         "<div class=\"card\"><table>\n<thead><tr><th class=\"n\">GPU</th><th>name</th><th>used of total</th>\
-         <th class=\"n\">peak, last {} s</th><th class=\"n\">peak since start</th><th>largest processes</th><th>state</th></tr></thead>\n<tbody>\n",
+         <th class=\"n\">peak, last {} s</th><th class=\"n\">peak since start</th><th>largest processes, and those that ended</th><th>state</th></tr></thead>\n<tbody>\n",
         settings.peak_window.as_secs()
     )?;
+    let now = Instant::now();
     for gpu in gpus {
-        write_gpu(out, gpu)?;
+        write_gpu(out, gpu, now)?;
     }
     out.push_str("</tbody></table></div>\n");
     Ok(())
 }
 
-fn write_gpu(out: &mut String, view: &GpuView<'_>) -> fmt::Result {
+fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result {
     let name = view.gpu.name.as_deref().unwrap_or("unknown");
     write!(out, "<tr><td class=\"n\">{}</td><td class=\"w\">{}</td>", view.gpu.index, Escaped(name))?;
     match view.memory.and_then(|memory| memory.figures.as_ref()) {
@@ -101,10 +103,20 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>) -> fmt::Result {
         None => out.push_str("<td class=\"soft\">unknown</td><td></td><td></td>"),
     }
     out.push_str("<td><ul>");
-    for process in largest(view) {
-        let name = process.owner.name.as_deref().unwrap_or("?");
-        let used = process.used.map_or_else(|| "unknown".to_owned(), |used| Bytes(used).to_string());
-        write!(out, "<li>{used} {} <span class=\"soft\">{}</span></li>", Escaped(name), process.pid)?;
+    let processes = view.processes.map_or(&[][..], |part| &part.processes);
+    for process in largest(processes, |process| process.alive, |process| process.used) {
+        write!(out, "<li>{} ", Known(process.used))?;
+        write_process(out, process)?;
+        out.push_str("</li>");
+    }
+    for process in largest(processes, |process| !process.alive, |process| process.peak) {
+        write!(out, "<li class=\"soft\">peak {} ", Known(process.peak))?;
+        write_process(out, process)?;
+        if let Some(ended) = process.ended {
+            let age = |moment| now.saturating_duration_since(moment);
+            write!(out, ", ended {}", Between(age(ended.by), age(ended.after)))?;
+        }
+        out.push_str("</li>");
     }
     let class = if view.up { "" } else { " problem" };
     writeln!(out, "</ul></td><td class=\"w{class}\">{}</td></tr>", state(view))
@@ -121,12 +133,25 @@ fn write_bar(out: &mut String, figures: &MemoryFigures) -> fmt::Result {
     )
 }
 
-fn largest<'a>(view: &GpuView<'a>) -> Vec<&'a Process> {
-    let processes = view.processes.map_or(&[][..], |part| &part.processes);
-    let mut living: Vec<_> = processes.iter().filter(|process| process.alive).collect();
-    living.sort_by_key(|process| std::cmp::Reverse(process.used));
-    living.truncate(TOP);
-    living
+/// Name, pid and owner of a process.
+fn write_process(out: &mut String, process: &Process) -> fmt::Result {
+    let owner = &process.owner;
+    let name = owner.name.as_deref().unwrap_or("?");
+    write!(out, "{} <span class=\"soft\">{}", Escaped(name), process.pid)?;
+    let workload = owner.workload.as_ref().map(|workload| workload.name.as_str());
+    if let Some(owner) = workload.or(owner.user.as_deref()) {
+        write!(out, " of {}", Escaped(owner))?;
+    }
+    out.push_str("</span>");
+    Ok(())
+}
+
+/// The processes of one kind with the most bytes, unknown ones last.
+fn largest(processes: &[Process], kind: fn(&Process) -> bool, bytes: fn(&Process) -> Option<u64>) -> Vec<&Process> {
+    let mut found: Vec<_> = processes.iter().filter(|process| kind(process)).collect();
+    found.sort_by_key(|process| std::cmp::Reverse(bytes(process)));
+    found.truncate(TOP);
+    found
 }
 
 fn state(view: &GpuView<'_>) -> &'static str {

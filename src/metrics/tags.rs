@@ -172,6 +172,7 @@ mod tests {
             mig: None,
             owner: Arc::new(owner),
             alive: true,
+            ended: None,
             used: Some(5),
             window_peak: Some(5),
             peak: Some(5),

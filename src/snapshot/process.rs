@@ -84,6 +84,8 @@ pub struct Process {
     pub owner: Arc<Owner>,
     /// Whether it was in the last list.
     pub alive: bool,
+    /// When it left the GPU; `None` while it is alive.
+    pub ended: Option<Ended>,
     /// Bytes now. `None` where the driver does not tell, and after the end.
     pub used: Option<u64>,
     /// Bytes: the highest `used` within the peak window; 0 once the process ended longer ago than that.
@@ -94,6 +96,15 @@ pub struct Process {
     pub sm_utilization: Option<f64>,
     /// When it last did work on the GPU, its first sight at the earliest. `None` where the driver cannot tell, and after the end.
     pub last_active: Option<Instant>,
+}
+
+/// When a process left the GPU, as exactly as the lists tell: between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The last list that held it.
+    pub after: Instant,
+    /// The first list that did not.
+    pub by: Instant,
 }
 
 /// The processes of one workload on one GPU (or MIG device), summed.

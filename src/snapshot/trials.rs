@@ -154,12 +154,14 @@ fn on(names: &mut Names<'_>, gpu: &Gpu) -> Option<Arc<MigDevice>> {
 }
 
 fn process(names: &mut Names<'_>, gpu: &Gpu) -> Process {
+    let (alive, now) = (names.below(4, 1) > 0, Instant::now());
     Process {
         pid: names.below(3, 1) as u32,
         kind: [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps][names.below(3, 0)],
         mig: on(names, gpu),
         owner: Arc::new(owner(names)),
-        alive: names.below(4, 1) > 0,
+        alive,
+        ended: (!alive).then_some(Ended { after: now, by: now }),
         used: Some(names.number()),
         window_peak: Some(names.number()),
         peak: Some(names.number()),

@@ -119,6 +119,7 @@ pub(crate) fn process(pid: u32, name: &str, used: u64) -> Process {
         mig: None,
         owner: Arc::new(Owner { name: Some(name.to_owned()), ..Owner::default() }),
         alive: true,
+        ended: None,
         used: Some(used),
         window_peak: None,
         peak: None,

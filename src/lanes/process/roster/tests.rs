@@ -1,7 +1,7 @@
 //! The roster over time, with clocks of its own.
 
 use super::*;
-use crate::snapshot::{Home, Owner, PodContainer, ProcessKind, WorkloadKind};
+use crate::snapshot::{Ended, Home, Owner, PodContainer, ProcessKind, WorkloadKind};
 
 const MIB: u64 = 1 << 20;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -45,6 +45,23 @@ fn a_reused_pid_starts_anew_and_the_old_one_keeps_its_peak() {
     assert_eq!((of("serve.py").used, of("serve.py").peak), (Some(5 * MIB), Some(5 * MIB)));
     assert_eq!((of("train.py").used, of("train.py").peak), (None, Some(900 * MIB)));
     assert!(!of("train.py").alive && of("serve.py").alive);
+}
+
+#[test]
+fn an_end_is_dated_by_the_lists_before_and_after_it() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let train = named(1, "train.py");
+    fold(&mut roster, &[listed(7, MIB)], at(0), &train);
+    fold(&mut roster, &[listed(7, MIB)], at(3), &train);
+    assert_eq!(only(&mut roster, at(4)).ended, None);
+    fold(&mut roster, &[], at(60), &train);
+    fold(&mut roster, &[], at(61), &train);
+    assert_eq!(only(&mut roster, at(61)).ended, Some(Ended { after: at(3), by: at(60) }), "however often it is shown");
+    fold(&mut roster, &[listed(7, MIB)], at(62), &train);
+    assert_eq!(only(&mut roster, at(62)).ended, None, "it came back");
+    roster.end_former(&[listed(7, MIB)], &[named(2, "serve.py")], at(64));
+    assert_eq!(only(&mut roster, at(64)).ended, Some(Ended { after: at(62), by: at(64) }));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Record;
 use crate::lanes::process::listing::Listed;
-use crate::snapshot::{Gpu, MigDevice, Owner, Process, ProcessKind, Workload};
+use crate::snapshot::{Ended, Gpu, MigDevice, Owner, Process, ProcessKind, Workload};
 
 /// The start of a process is known by the second of the machine's boot.
 const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
@@ -30,6 +30,8 @@ pub(super) struct Track {
     pub(super) first_seen: Instant,
     /// The same by the wall clock.
     pub(super) first_seen_at: SystemTime,
+    /// When a list last held it.
+    pub(super) last_seen: Instant,
     pub(super) ended: Option<Instant>,
     pub(super) sm_utilization: Option<f64>,
     pub(super) last_active: Option<Instant>,
@@ -55,6 +57,7 @@ impl Track {
             record: Record::new(peak_window),
             first_seen: now,
             first_seen_at: SystemTime::now(),
+            last_seen: now,
             ended: None,
             sm_utilization: None,
             last_active: None,
@@ -89,6 +92,7 @@ impl Track {
     pub(super) fn see(&mut self, entry: &Listed, gpu: &Gpu, now: Instant) {
         self.kind = entry.kind;
         self.used = entry.used;
+        self.last_seen = now;
         // Looked up each time: the layout may have been read after the process came.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
         self.mig = gpu.mig.iter().find(here).cloned();
@@ -110,6 +114,7 @@ impl Track {
             mig: self.mig.clone(),
             owner: self.owner.clone(),
             alive,
+            ended: self.ended.map(|by| Ended { after: self.last_seen, by }),
             used: self.used,
             window_peak: self.record.window_peak(now, !alive),
             peak: self.record.peak(),
