@@ -194,6 +194,13 @@ fn a_list_replaces_the_list_below_it() {
     assert_eq!(two, config(&[], &[("VRAM_EXPORTER_WEB_LISTEN_ADDRESS", ":1, [::1]:2")]));
     assert_eq!(two.web.listen_addresses.len(), 2);
     assert!(refused(&["--web.listen-address=:1", "--web.listen-address=[::]:1"], &[]).contains("given twice"));
+    for apart in [
+        vec!["--web.listen-address=127.0.0.1:1,[::1]:1,127.0.0.2:1"],
+        vec!["--web.listen-address=:0,127.0.0.1:0", "--web.health-address=:0"],
+        vec!["--web.systemd-socket", "--web.health-address=:9836"],
+    ] {
+        config(&apart, &[]);
+    }
 }
 
 #[test]
@@ -304,6 +311,17 @@ fn impossible_values_are_refused() {
         ("--memory.stale-after=1s", "must be at least 2s, two periods of memory.idle-rate = 1"),
         ("--memory.peak-window=99999999999999999999s", "from 1s to 1h"),
         ("--memory.peak-window=60", "from 1s to 1h"),
+        (
+            "--web.health-address=127.0.0.1:9836",
+            "web.health-address = \"127.0.0.1:9836\" (flag --web.health-address) must be addresses that do not overlap with \
+             web.listen-address, as 127.0.0.1:9836 does with :9836 (default)",
+        ),
+        ("--web.health-address=:9836", "as :9836 does with :9836"),
+        (
+            "--web.listen-address=127.0.0.1:1,0.0.0.0:1",
+            "must be addresses that do not overlap, as 127.0.0.1:1 and 0.0.0.0:1 do",
+        ),
+        ("--web.health-address=127.0.0.1:1,:1", "must be addresses that do not overlap, as 127.0.0.1:1 and :1 do"),
         ("--telemetry.interval=20s", "telemetry.slow-interval = \"15s\" (default) must be at least telemetry.interval"),
         ("--process.series-limit=0", "from 1 to 65536"),
         ("--process.series-limit=1.5", "from 1 to 65536"),

@@ -19,6 +19,33 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
+impl ListenAddress {
+    /// Whether the system gives one of the two only: the same address, or one that stands for all and so for the other too. Port 0 is a
+    /// free port each time.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => {
+                one.port() == other.port() && one.port() != 0 && (takes_in(one, other) || takes_in(other, one))
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Whether who listens on `wide` answers at `address` too, the ports aside. `[::]` answers IPv4.
+fn takes_in(wide: &SocketAddr, address: &SocketAddr) -> bool {
+    match (wide.ip().to_canonical(), address.ip().to_canonical()) {
+        (IpAddr::V6(ip), _) if ip.is_unspecified() => true,
+        (IpAddr::V4(ip), IpAddr::V4(_)) if ip.is_unspecified() => true,
+        // The same link-local address on two links is two addresses.
+        (IpAddr::V6(_), IpAddr::V6(_)) => {
+            wide.ip() == address.ip()
+                && matches!((wide, address), (SocketAddr::V6(a), SocketAddr::V6(b)) if a.scope_id() == b.scope_id())
+        }
+        (one, other) => one == other,
+    }
+}
+
 impl fmt::Display for ListenAddress {
     /// Writes it so that [`ListenAddress::from_str`] reads back the same one.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,6 +147,38 @@ mod tests {
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    /// Held against the system: each pair is bound, one beside the other.
+    #[test]
+    fn addresses_overlap_where_the_system_gives_one_of_them_only() {
+        let tcp = ["0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]", "[::ffff:127.0.0.1]"];
+        for one in tcp {
+            // Who has no IPv6 cannot be asked about it.
+            let Ok(first) = std::net::TcpListener::bind(format!("{one}:0")) else { continue };
+            let port = first.local_addr().unwrap().port();
+            for other in tcp {
+                let at = |host: &str| read(&format!("{host}:{port}")).unwrap();
+                let taken = match std::net::TcpListener::bind(format!("{other}:{port}")) {
+                    Ok(_) => false,
+                    Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => true,
+                    Err(_) => continue,
+                };
+                assert_eq!(at(one).overlaps(&at(other)), taken, "{one} beside {other}");
+                let next = read(&format!("{other}:{}", port ^ 1)).unwrap();
+                assert!(!at(one).overlaps(&next));
+            }
+        }
+        for (one, other, overlap) in [
+            (":0", ":0", false),
+            ("[fe80::1%1]:1", "[fe80::1%2]:1", false),
+            ("[fe80::1%1]:1", "[fe80::1%1]:1", true),
+            ("unix:/run/x", "unix:/run//./x", true),
+            ("unix:/run/x", "unix:/run/y", false),
+            ("unix:/run/x", ":1", false),
+        ] {
+            assert_eq!(read(one).unwrap().overlaps(&read(other).unwrap()), overlap, "{one} beside {other}");
         }
     }
 

@@ -44,6 +44,19 @@ pub(super) fn fit(effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
     let enough = requests <= count(effective, "web.max-connections");
     hold("web.max-connections", "web.max-requests", enough, format!("at least web.max-requests = {requests}"));
 
+    let (listen, health) = ("web.listen-address", "web.health-address");
+    // With sockets of the service manager the first are not listened on.
+    let systemd = switch(effective, "web.systemd-socket");
+    let pairs = [(listen, listen, !systemd), (health, health, true), (health, listen, !systemd)];
+    for (key, other, _) in pairs.into_iter().filter(|(_, _, bound)| *bound) {
+        let overlap = overlap(&addresses(effective, key), &addresses(effective, other), key == other);
+        let owes = overlap.as_ref().map(|(one, two)| match key == other {
+            true => format!("addresses that do not overlap, as {one} and {two} do"),
+            false => format!("addresses that do not overlap with {other}, as {one} does with {two}"),
+        });
+        hold(key, other, overlap.is_none(), owes.unwrap_or_default());
+    }
+
     let server = text(effective, "kubernetes.api-server");
     let named = server.is_none() || text(effective, "kubernetes.node-name").is_some();
     let owes = "given together with kubernetes.node-name, since only this node's pods are asked for".to_owned();
@@ -53,6 +66,19 @@ pub(super) fn fit(effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
         hold(file, "kubernetes.api-server", used, "given together with a URL as kubernetes.api-server".to_owned());
     }
     found
+}
+
+/// Two addresses that cannot both be listened on: one of each list, or two of the same.
+fn overlap(
+    some: &[ListenAddress],
+    others: &[ListenAddress],
+    same_list: bool,
+) -> Option<(ListenAddress, ListenAddress)> {
+    some.iter().enumerate().find_map(|(index, one)| {
+        let from = if same_list { index + 1 } else { 0 };
+        let other = others.iter().skip(from).find(|other| one.overlaps(other))?;
+        Some((one.clone(), other.clone()))
+    })
 }
 
 /// The configuration of settings that fit together.
