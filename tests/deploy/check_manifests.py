@@ -41,6 +41,15 @@ def schema_problems(scenario, versions):
                 yield f"{item['kind']} in Kubernetes {version}: {error.message}"
 
 
+def empty_lists(value, path=""):
+    """The API server keeps no empty list, so that each client-side apply would find a difference and say "configured"."""
+    if value == []:
+        yield f"an empty list: {path}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from empty_lists(inner, f"{path}.{key}".lstrip("."))
+
+
 def pod_problems(scenario, annotations, pod):
     if not pod.get("hostPID"):
         yield "hostPID is not set: no other container's process would be seen"
@@ -160,6 +169,7 @@ def main():
         problems = [
             *schema_problems(scenario, versions),
             *access_problems(scenario),
+            *(f"{item['kind']}: {problem}" for item in scenario.objects for problem in empty_lists(item)),
             *configuration_problems(scenario, exporter),
         ]
         pods = list(scenario.pods())
