@@ -1,11 +1,11 @@
 //! Where the API server is and whom to trust there, as the settings and the files that they name say now.
 
+use std::env::VarError;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper::Uri;
-use kube::Config;
-use kube::config::InClusterError;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -34,16 +34,11 @@ impl Place {
     /// Reads the files that are needed, which may take its time.
     pub(super) fn read(server: &Server) -> Result<Self, Error> {
         match server {
-            Server::InCluster => {
-                let config = Config::incluster_env().map_err(|error| no_service_account(&error))?;
-                let certificates = config.root_cert.unwrap_or_default().into_iter().map(CertificateDer::from);
-                let token = config.auth_info.token_file.map(|path| (path.into(), "the token for the API server"));
-                Ok(Self { uri: config.cluster_url, tls: trusting(certificates)?, token })
-            }
+            Server::InCluster => Self::in_cluster(|name| std::env::var(name), Path::new(SERVICE_ACCOUNT)),
             Server::At { url, token_file, ca_file } => {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
-                    Some(path) => trusting(certificates(path)?)?,
+                    Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
                     // Without TLS there is nobody to trust, and the system's certificates need not be read for it.
                     None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
                     None => trusting_the_system()?,
@@ -52,6 +47,28 @@ impl Place {
                 Ok(Self { uri, tls, token: token_file.clone().map(|path| (path, purpose)) })
             }
         }
+    }
+
+    /// The cluster's server, from the variables and the two files that a pod with a service account has.
+    fn in_cluster(variable: impl Fn(&str) -> Result<String, VarError>, folder: &Path) -> Result<Self, Error> {
+        let variable = |name| match variable(name) {
+            Ok(value) if !value.is_empty() => Ok(value),
+            Ok(_) => Err(Error::NoServiceAccount(format!("the variable {name} is empty"))),
+            Err(error) => Err(Error::NoServiceAccount(format!("the variable {name}: {error}"))),
+        };
+        let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+        // Only an address of IPv6 has colons, which need brackets before the port's.
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let server = format!("https://{host}:{port}");
+        port.parse::<u16>().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
+        let uri = server.parse().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
+        let trusted =
+            certificates(&folder.join("ca.crt"), "the certificates to trust").map_err(|error| match error {
+                Error::File { kind: ErrorKind::NotFound, .. } => Error::NoServiceAccount(error.to_string()),
+                error => error,
+            })?;
+        let token = Some((folder.join("token"), "the token for the API server"));
+        Ok(Self { uri, tls: trusting(trusted)?, token })
     }
 
     /// What could not be read, as far as the settings tell.
@@ -64,15 +81,8 @@ impl Place {
     }
 }
 
-fn no_service_account(error: &InClusterError) -> Error {
-    match error {
-        InClusterError::ParseCertificates(_) => Error::NoTrust(innermost(error)),
-        _ => Error::NoServiceAccount(error.to_string()),
-    }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem = std::fs::read(path).map_err(|error| Error::file(path, CERTIFICATES, &error))?;
+fn certificates(path: &Path, purpose: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let pem = std::fs::read(path).map_err(|error| Error::file(path, purpose, &error))?;
     let certificates: Result<_, _> = CertificateDer::pem_slice_iter(&pem).collect();
     certificates.map_err(|error| Error::NoTrust(format!("{}: {error}", path.display())))
 }
@@ -106,4 +116,53 @@ fn tls(roots: RootCertStore) -> Result<ClientConfig, Error> {
         ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
     let versions = versions.map_err(|error| Error::NoTrust(innermost(&error)))?;
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn in_cluster(host: &str, port: &str, folder: &Path) -> Result<Place, Error> {
+        let variable = |name: &str| match name {
+            "KUBERNETES_SERVICE_HOST" => Ok(host.to_owned()),
+            "KUBERNETES_SERVICE_PORT" => Ok(port.to_owned()),
+            _ => Err(VarError::NotPresent),
+        };
+        Place::in_cluster(variable, folder)
+    }
+
+    #[test]
+    fn a_projected_volume_of_token_and_certificates_alone_is_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).unwrap();
+        fs::write(folder.path().join("ca.crt"), authority.cert.pem()).unwrap();
+        let cases = [
+            ("10.96.0.1", "443", "10.96.0.1:443"),
+            ("10.96.0.1", "6443", "10.96.0.1:6443"),
+            ("fd00::1", "443", "[fd00::1]:443"),
+            ("api.example", "6443", "api.example:6443"),
+        ];
+        for (host, port, expected) in cases {
+            let place = in_cluster(host, port, folder.path()).unwrap();
+            assert_eq!((place.uri.scheme_str(), place.uri.authority().unwrap().as_str()), (Some("https"), expected));
+            assert_eq!(place.token.unwrap().0, folder.path().join("token"));
+        }
+        for (host, port) in [("", "443"), ("10.96.0.1", "x"), ("a b", "443")] {
+            assert!(matches!(in_cluster(host, port, folder.path()), Err(Error::NoServiceAccount(_))), "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_without_a_service_account_lacks_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = in_cluster("10.96.0.1", "443", folder.path()).unwrap_err().to_string();
+        assert!(text.contains("ca.crt") && text.contains("automountServiceAccountToken"), "{text}");
+        let absent = Place::in_cluster(|_| Err(VarError::NotPresent), folder.path()).unwrap_err().to_string();
+        assert!(
+            absent.contains("KUBERNETES_SERVICE_HOST") && absent.contains("automountServiceAccountToken"),
+            "{absent}"
+        );
+    }
 }
