@@ -85,7 +85,7 @@ impl SimulatedCluster {
         let mut allocatable: Vec<_> = allocated.iter().map(|allocation| allocation.device.clone()).collect();
         allocatable.sort_by(|a, b| format!("{:?}", a.device).cmp(&format!("{:?}", b.device)));
         allocatable.dedup();
-        let pods = Pods { up: Some(true), containers: Arc::new(containers) };
+        let pods = Pods { up: Some(true), containers: Arc::new(containers), ..Pods::default() };
         let cluster = Self { pods, allocated: Arc::new(allocated), allocatable: Arc::new(allocatable) };
         (!cluster.pods.containers.is_empty()).then_some(cluster)
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, Pods};
+pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Boundary, Home, Owner, PodContainer, Workload, WorkloadKind};

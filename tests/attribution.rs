@@ -309,7 +309,7 @@ fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
     assert_eq!(workload(&attribution.identify(7)), Some("container:3b1f3b1f3b1f"));
     let pod = PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() };
     let containers = Arc::new([(id, Arc::new(pod))].into());
-    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers }));
+    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers, ..Pods::default() }));
     assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
     snapshot.pods.store(Arc::default());
     assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));

@@ -143,6 +143,29 @@ fn the_kubelet_alone_names_holders_and_no_process() {
 }
 
 #[test]
+fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
+    let mut node = Node::new(&[]);
+    node.run("team-b", "train-0", 'a');
+    node.run("team-b", "notebook-7", 'b');
+    // A kubelet before 1.34 goes on listing it.
+    node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
+    let exporter =
+        node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
+    let both = |s: &Scrape| pods(s, "gpu_allocation_info") == ["notebook-7", "train-0"];
+    exporter.scrape_until("both", both);
+    let mut ended = api_server::pod("team-b", "train-0", &[("main", &format!("containerd://{}", id('a')))]);
+    ended["status"]["phase"] = "Failed".into();
+    node.api.put(ended);
+    exporter.scrape_until("the end", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
+    // One of the same name may run by now: without the API server the kubelet's word is the only one.
+    node.runtime.block_on(node.api.stop());
+    exporter.scrape_until("both", both);
+    node.run("team-b", "train-0", 'c');
+    node.runtime.block_on(node.api.resume());
+    exporter.scrape_until("the new one", |s| both(s) && s.value("vram_exporter_kubernetes_api_up", &[]) == Some(1.0));
+}
+
+#[test]
 fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
     // It holds 40 GiB for a second, and 5 GiB when its name comes.
     let spike = "memory = [{ kind = \"constant\", value = \"40GiB\", for = \"1s\" }, { kind = \"constant\", value = \"5GiB\" }]";

@@ -214,7 +214,7 @@ fn everything() -> Machine {
     machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
     machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });
     let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
-    machine.pods = Pods { up: Some(true), containers: Arc::new(pods) };
+    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), ..Pods::default() };
     let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
     let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
     let held = vec![

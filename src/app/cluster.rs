@@ -122,7 +122,7 @@ mod tests {
         let snapshot = Snapshot::new();
         let main = PodContainer { namespace: "team".into(), pod: "trainer".into(), container: "main".into() };
         let containers = Arc::new(HashMap::from([("c1".to_owned(), Arc::new(main))]));
-        snapshot.pods.store(Arc::new(Pods { up: Some(true), containers }));
+        snapshot.pods.store(Arc::new(Pods { up: Some(true), containers, ..Pods::default() }));
         snapshot.allocations.store(Arc::new(Allocations { up: Some(true), ..Allocations::default() }));
         (snapshot, Arc::new(Faults::default()))
     }

@@ -245,10 +245,13 @@ impl Follower {
 
     fn publish(&mut self) {
         let changed = self.names.take_change() | self.publish.take().is_some();
-        let containers = match changed {
-            true => Arc::new(self.names.shown()),
-            false => self.snapshot.pods.load().containers.clone(),
+        let (containers, ended) = match changed {
+            true => (Arc::new(self.names.shown()), Arc::new(self.names.ended())),
+            false => {
+                let pods = self.snapshot.pods.load();
+                (pods.containers.clone(), pods.ended.clone())
+            }
         };
-        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.up), containers }));
+        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.up), containers, ended }));
     }
 }

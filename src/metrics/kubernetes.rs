@@ -48,7 +48,7 @@ static CONTAINERS: Family = Family::gauge(
 pub(super) static SECTION: Section = Section {
     title: "Kubernetes",
     intro: "`namespace`, `pod` and `container` are the holder's. `replica` is there under time-slicing and MPS. Without an answer \
-            for three intervals the kubelet's families are absent.",
+            for three intervals the kubelet's families are absent. A pod that has ended holds nothing, where the API server says so, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
 
@@ -59,7 +59,9 @@ pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Expos
     let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
     out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
     let Some(allocations) = parts.fresh_allocations(settings) else { return };
-    let held = allocations.allocated.iter().filter_map(|allocation| {
+    // Kubelets before Kubernetes 1.34 list the devices of pods that have ended, until another pod needs one.
+    let holders = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
+    let held = holders.filter_map(|allocation| {
         let device = &allocation.device;
         let labels = place(&parts.driver, &device.device)?.and_pod(Some(&allocation.holder));
         Some((labels.and("resource", &device.resource).and_known("replica", device.replica.as_deref()), 1.0))

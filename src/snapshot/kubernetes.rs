@@ -1,10 +1,13 @@
 //! What Kubernetes tells of this node: which container is which pod's, and which container was given which GPU.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::PodContainer;
+
+/// The names of pods, by their namespace.
+pub type EndedPods = HashMap<String, HashSet<String>>;
 
 /// The containers of this node's pods, as the API server names them. Written by the watch of the API server.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +16,17 @@ pub struct Pods {
     pub up: Option<bool>,
     /// By the runtime's full container id. Stays while the API server does not answer: an id is never given twice.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
+    /// The pods in a terminal phase.
+    pub ended: Arc<EndedPods>,
+}
+
+impl Pods {
+    /// Whether the API server says at this time that a container's pod has ended. A name can be given again, so that
+    /// what it said before counts no longer.
+    pub fn has_ended(&self, holder: &PodContainer) -> bool {
+        let ended = || self.ended.get(&holder.namespace).is_some_and(|pods| pods.contains(&holder.pod));
+        self.up == Some(true) && ended()
+    }
 }
 
 /// What the kubelet has handed out, and what it can. Written by the reading of the pod-resources socket.

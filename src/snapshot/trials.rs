@@ -81,7 +81,7 @@ pub(crate) fn publish(names: &mut Names<'_>, snapshot: &Snapshot) {
     let telemetry = gpus.iter().map(|gpu| GpuTelemetry::unread(gpu.clone())).collect();
     snapshot.allocations.store(Arc::new(allocations(names)));
     let containers = (0..names.below(3, 1)).map(|_| (names.name(), pod(names))).collect();
-    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers: Arc::new(containers) }));
+    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers: Arc::new(containers), ..Pods::default() }));
     snapshot.memory.store(Arc::new(MemoryPart { gpus: memory }));
     snapshot.processes.store(Arc::new(ProcessPart { gpus: processes }));
     snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: telemetry }));

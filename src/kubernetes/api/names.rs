@@ -1,4 +1,4 @@
-//! Which container id has which names, and for how long after it went.
+//! Which container id has which names, and for how long after it went; and which pods have ended.
 //!
 //! Invariants: an id that two containers lay claim to is shown under neither. An id that went (its pod was deleted, its
 //! container replaced, a list no longer holds it) stays for [`RETENTION`], because its process may still hold memory
@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::PodContainer;
+use crate::snapshot::{EndedPods, PodContainer};
 
 use super::error::Error;
 use super::pod::{Named, Pod};
@@ -17,6 +17,8 @@ use super::pod::{Named, Pod};
 pub(super) const RETENTION: Duration = Duration::from_secs(600);
 /// Most ids of pods that exist. A node runs some hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
+/// Most pods that are known to have ended, which a cluster keeps by the thousand. Those beyond count as the kubelet says.
+const ENDED_LIMIT: usize = 16_384;
 /// Most ids that are kept after they went; beyond it the oldest goes first.
 const GONE_LIMIT: usize = 4_096;
 
@@ -31,7 +33,9 @@ pub(super) struct Names {
     claims: HashMap<Arc<str>, Vec<Claim>>,
     /// What went, the oldest first. An entry whose claim was renewed has no effect.
     gone: VecDeque<(Instant, Named)>,
-    /// Whether [`Names::shown`] is another than the last time.
+    /// The pods that have ended and are not deleted yet.
+    ended: HashSet<(String, String)>,
+    /// Whether [`Names::shown`] or [`Names::ended`] is another than the last time.
     changed: bool,
 }
 
@@ -50,6 +54,9 @@ impl Names {
         for key in self.present.keys().filter(absent).cloned().collect::<Vec<_>>() {
             self.withdraw(&key, now);
         }
+        let before = self.ended.len();
+        self.ended.retain(|(namespace, name)| listed.contains(&(namespace.as_str(), name.as_str())));
+        self.changed |= self.ended.len() < before;
         pods.iter().try_for_each(|pod| self.put(pod, now))
     }
 
@@ -69,6 +76,10 @@ impl Names {
         for new in told.iter().filter(|new| !before.contains(new)) {
             self.claim(new);
         }
+        self.changed |= match pod.has_ended() {
+            true => self.ended.len() < ENDED_LIMIT && self.ended.insert(key.clone()),
+            false => self.ended.remove(&key),
+        };
         if !told.is_empty() {
             self.present.insert(key, told);
         }
@@ -79,7 +90,9 @@ impl Names {
     pub(super) fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
         let taken = self.put(last, now);
         if let Some((namespace, name)) = last.key() {
-            self.withdraw(&(namespace.to_owned(), name.to_owned()), now);
+            let key = (namespace.to_owned(), name.to_owned());
+            self.withdraw(&key, now);
+            self.changed |= self.ended.remove(&key);
         }
         taken
     }
@@ -108,6 +121,15 @@ impl Names {
             _ => None,
         };
         self.claims.iter().filter_map(sole).collect()
+    }
+
+    /// The pods that have ended.
+    pub(super) fn ended(&self) -> EndedPods {
+        let mut ended = EndedPods::new();
+        for (namespace, name) in &self.ended {
+            ended.entry(namespace.clone()).or_default().insert(name.clone());
+        }
+        ended
     }
 
     fn withdraw(&mut self, key: &(String, String), now: Instant) {
@@ -216,6 +238,35 @@ mod tests {
         assert_eq!(shown(&names), ["2 a/side"], "while it may still be meant");
         names.forget(begin + RETENTION);
         assert_eq!(shown(&names), ["1 a/main", "2 a/side"]);
+    }
+
+    #[test]
+    fn a_pod_has_ended_from_its_terminal_phase_until_another_has_its_name() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        let in_phase = |name: &str, phase: &str| -> Pod {
+            let metadata = json!({"namespace": "team", "name": name, "resourceVersion": "1"});
+            serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
+        };
+        let ended = |names: &Names| names.ended().remove("team").map_or(0, |pods| pods.len());
+        names.put(&in_phase("a", "Running"), now).unwrap();
+        assert!(!names.take_change() && ended(&names) == 0);
+        names.put(&in_phase("a", "Failed"), now).unwrap();
+        assert!(names.take_change() && names.ended()["team"].contains("a"));
+        names.put(&in_phase("a", "Failed"), now).unwrap();
+        assert!(!names.take_change());
+        names.put(&in_phase("a", "Pending"), now).unwrap();
+        assert!(names.take_change() && ended(&names) == 0);
+        names.put(&in_phase("a", "Succeeded"), now).unwrap();
+        names.remove(&in_phase("a", "Succeeded"), now).unwrap();
+        assert!(names.take_change() && ended(&names) == 0);
+        names.replace(&[in_phase("a", "Failed"), in_phase("b", "Failed")], now).unwrap();
+        assert!(names.take_change() && ended(&names) == 2);
+        names.replace(&[in_phase("b", "Failed")], now).unwrap();
+        assert!(names.take_change() && ended(&names) == 1);
+        for n in 0..ENDED_LIMIT + 9 {
+            names.put(&in_phase(&format!("p{n}"), "Failed"), now).unwrap();
+        }
+        assert_eq!(ended(&names), ENDED_LIMIT);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A pod as far as it is needed: its name, and which container ids it tells of under which names.
+//! A pod as far as it is needed: its name, whether it has ended, and which container ids it tells of under which names.
 //!
 //! Invariant: nothing else of a pod is kept, not even while an answer is decoded. What the API server would never say
 //! (a pod without a name, an id that is none) is left out and does no harm to the rest.
@@ -34,6 +34,8 @@ pub(super) struct Pod {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
+    #[serde(rename = "phase", deserialize_with = "is_terminal")]
+    ended: bool,
     #[serde(deserialize_with = "with_ids")]
     container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "with_ids")]
@@ -80,6 +82,12 @@ fn names_only<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<ObjectMet
     }))
 }
 
+/// Decodes a phase. From the terminal ones nothing leads back.
+fn is_terminal<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let phase: Option<Cow<'_, str>> = Option::deserialize(from)?;
+    Ok(matches!(phase.as_deref(), Some("Succeeded" | "Failed")))
+}
+
 /// Decodes a list, or `null`, and keeps of it the containers that have an id.
 fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, D::Error> {
     struct Containers;
@@ -114,6 +122,11 @@ impl Pod {
         let metadata = self.metadata.as_ref()?;
         let namespace = metadata.namespace.as_deref().filter(fits)?;
         Some((namespace, metadata.name.as_deref().filter(fits)?))
+    }
+
+    /// Whether all of its containers have ended for good.
+    pub(super) fn has_ended(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.ended)
     }
 
     /// Every container id that the pod tells of, those of ended and replaced containers too.
@@ -230,7 +243,7 @@ mod tests {
         .unwrap();
         let found: Vec<_> = pod.containers().iter().map(|(id, of)| format!("{id} {}", of.container)).collect();
         assert_eq!(found, ["c1 init", "c2 main", "c3 main", "c4 debugger"]);
-        assert_eq!(pod.key(), Some(("n", "p")));
+        assert_eq!((pod.key(), pod.has_ended()), (Some(("n", "p")), false));
         assert!(pod.metadata.unwrap().labels.is_none());
     }
 
@@ -240,6 +253,22 @@ mod tests {
         let status: PodStatus = serde_json::from_str(text).unwrap();
         assert_eq!(status.all().count(), 1);
         assert!(serde_json::from_str::<PodStatus>(r#"{"containerStatuses":7}"#).is_err());
+    }
+
+    #[test]
+    fn the_terminal_phases_alone_are_an_end() {
+        let cases = [
+            ("\"Succeeded\"", true),
+            ("\"Failed\"", true),
+            ("\"Running\"", false),
+            ("\"Unknown\"", false),
+            ("null", false),
+        ];
+        for (phase, ended) in cases {
+            let pod: Pod = serde_json::from_str(&format!("{{\"status\":{{\"phase\":{phase}}}}}")).unwrap();
+            assert_eq!(pod.has_ended(), ended, "{phase}");
+        }
+        assert!(serde_json::from_str::<Pod>(r#"{"status":{"phase":7}}"#).is_err());
     }
 
     #[test]
