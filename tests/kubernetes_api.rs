@@ -217,6 +217,76 @@ async fn what_is_too_old_to_go_on_from_is_listed_anew_and_is_no_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_two_servers_lists_that_the_watch_does_not_know_are_repeated_and_are_no_fault() {
+    for as_status in [false, true] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.fall_behind(2);
+        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        let two = ("c2", "team/web/app");
+        watch.shows(&[ONE, two]).await;
+        server.expire(as_status);
+        server.cut();
+        // A 410 for the watch that was cut, and one for each list of the server that is behind.
+        eventually("three more lists", || {
+            assert_eq!(watch.names().len(), 2, "what a list of before does not hold is not taken away");
+            (server.lists().len() == 1 + 3).then_some(())
+        })
+        .await;
+        watched(&server).await;
+        server.put(pod("team", "late", &[("main", "docker://c3")]));
+        watch.shows(&[ONE, two, ("c3", "team/late/main")]).await;
+        assert_eq!((server.lists().len(), watch.all_faults()), (1 + 3, 0), "as a status: {as_status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_watches_never_know_its_lists_is_a_fault_and_the_names_of_the_lists_are_shown() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.watch_with(Some(Trouble::Status(410, status(410, "too old resource version"), None)));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Unknown).await;
+    assert!(server.lists().len() >= 4, "three in a row can be by chance");
+    assert_eq!(watch.names().len(), 1);
+    server.watch_with(None);
+    watch.shows(&[ONE]).await;
+    assert_eq!(watch.faults(Reason::Unknown), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn until_all_is_listed_again_the_pods_do_not_count_as_followed() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let watch = Watch::at(server.url(), None, None, Duration::from_secs(8));
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    server.list_with(Some(Trouble::Silence));
+    server.expire(false);
+    server.cut();
+    eventually("down without a fault", || (watch.up() == Some(false) && watch.all_faults() == 0).then_some(())).await;
+    assert_eq!(watch.names().len(), 1, "the names stay");
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_403_is_a_lack_of_permission_where_it_lasts() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.list_with(Some(Trouble::Status(403, status(403, "no"), None)));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Unknown).await;
+    assert_eq!(watch.faults(Reason::NoPermission), 0, "it may have started just now");
+    watch.fails(Reason::NoPermission).await;
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_new_list_no_longer_holds_can_have_its_id_given_to_nobody_else() {
     let server = ApiServer::start().await;
     server.put(one());
@@ -236,7 +306,7 @@ async fn what_a_new_list_no_longer_holds_can_have_its_id_given_to_nobody_else() 
 async fn a_refused_list_is_counted_and_tried_again() {
     let cases = [
         (401, Reason::NoPermission),
-        (403, Reason::NoPermission),
+        (403, Reason::Unknown),
         (404, Reason::NotFound),
         (410, Reason::Unknown),
         (429, Reason::Unknown),
@@ -258,7 +328,7 @@ async fn a_refused_list_is_counted_and_tried_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_watch_keeps_the_names_and_goes_on() {
-    for (code, reason) in [(401, Reason::NoPermission), (403, Reason::NoPermission), (500, Reason::Unknown)] {
+    for (code, reason) in [(401, Reason::NoPermission), (403, Reason::Unknown), (500, Reason::Unknown)] {
         let server = ApiServer::start().await;
         server.put(one());
         let watch = Watch::start(&server);

@@ -34,7 +34,7 @@ use crate::snapshot::{Pods, Snapshot};
 use connection::Connection;
 use error::Error;
 use names::Names;
-use pause::Backoff;
+use pause::Pauses;
 use pod::Pod;
 
 /// How long changes are gathered before they are published together.
@@ -42,6 +42,11 @@ const GATHER: Duration = Duration::from_millis(100);
 /// After so many seconds the server ends a watch, and 5 s later it is held for dead (kube adds them); the next one
 /// follows.
 const WATCH_SECONDS: u32 = 60;
+/// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts for longer is a lack of permission.
+const STARTING: Duration = Duration::from_secs(10);
+/// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
+/// another server's list is answered with 410. More than this many in a row are a fault.
+const GONE_BY_CHANCE: u32 = 3;
 /// The longest time between two looks at what is due.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -75,16 +80,16 @@ pub enum Server {
 
 /// Follows the pods of this node for ever. What fails is a fault, and is tried again.
 pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
-    let (watching, mut backoff) = (Arc::new(Notify::new()), Backoff::default());
+    let watching = Arc::new(Notify::new());
     let connection = Connection::new(settings.clone(), watching.clone());
-    let mut follower = Follower { settings, snapshot, faults, names: Names::default(), publish: None, up: false };
+    let mut follower = Follower::new(settings, snapshot, faults);
     follower.publish();
     loop {
         let error = match connection.open().await {
-            Ok(client) => follower.attend(client, &watching, &mut backoff).await,
+            Ok(client) => follower.attend(client, &watching).await,
             Err(error) => error,
         };
-        follower.endure(&error, &mut backoff).await;
+        follower.endure(error).await;
     }
 }
 
@@ -95,7 +100,11 @@ struct Follower {
     names: Names,
     /// When to publish what changed; `None` where nothing did.
     publish: Option<Instant>,
-    up: bool,
+    /// Since when the pods are followed; `None` while they are not.
+    followed: Option<Instant>,
+    /// Since when the server answers 403; `None` where it answered otherwise, or not at all, since.
+    forbidden: Option<Instant>,
+    pauses: Pauses,
 }
 
 /// A list that is not complete yet.
@@ -111,8 +120,13 @@ impl Listing {
 }
 
 impl Follower {
+    fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
+        let (names, pauses) = (Names::default(), Pauses::default());
+        Self { settings, snapshot, faults, names, publish: None, followed: None, forbidden: None, pauses }
+    }
+
     /// Lists and watches with one client, until all has to begin anew.
-    async fn attend(&mut self, client: Client, watching: &Notify, backoff: &mut Backoff) -> Error {
+    async fn attend(&mut self, client: Client, watching: &Notify) -> Error {
         let mut events = pin!(watcher::watcher(Api::<Pod>::all(client), self.selection()));
         let (mut listing, mut listed) = (None, false);
         loop {
@@ -131,7 +145,7 @@ impl Follower {
                 Error::Gone if !listed => return Error::Refused { code: 410, text: error.to_string() },
                 _ if !listed || !error.leaves_the_watch() => return error,
                 // kube goes on from the version that it saw last.
-                _ => self.endure(&error, backoff).await,
+                _ => self.endure(error).await,
             }
             let _ = watching.notified().now_or_never();
         }
@@ -182,7 +196,7 @@ impl Follower {
             Event::InitDone => {
                 let pods = listing.take().map(|listing| listing.pods).unwrap_or_default();
                 self.names.replace(&pods, now)?;
-                self.up = true;
+                self.followed = Some(now);
                 self.publish();
                 return Ok(true);
             }
@@ -193,29 +207,43 @@ impl Follower {
         Ok(false)
     }
 
-    /// Counts what went wrong and waits, during which names are still forgotten in time.
-    async fn endure(&mut self, error: &Error, backoff: &mut Backoff) {
-        let pause = backoff.next(Instant::now());
-        if let Error::Gone = error {
-            tracing::debug!(
-                "the API server keeps no history that reaches back to the last event: all pods are listed anew"
-            );
+    /// Counts what went wrong and waits, during which names are still forgotten in time and the pods do not count as
+    /// followed.
+    async fn endure(&mut self, error: Error) {
+        let now = Instant::now();
+        let error = self.judge(error, now);
+        let followed = self.followed.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let until = now + self.pauses.next(&error, followed);
+        if matches!(error, Error::Gone) && self.pauses.gone_in_a_row() <= GONE_BY_CHANCE {
+            tracing::debug!("{error}");
         } else {
-            self.faults.report(Source::KubernetesApi, error.reason(), None, error);
-            self.up = false;
-            self.publish();
+            self.faults.report(Source::KubernetesApi, error.reason(), None, &error);
         }
-        let until = Instant::now() + if let Error::Busy { after, .. } = error { pause.max(*after) } else { pause };
+        self.publish();
         while Instant::now() < until {
             sleep_until(self.due().min(until).into()).await;
             self.settle();
         }
     }
 
+    /// Makes a 403 that lasts a lack of permission.
+    fn judge(&mut self, error: Error, now: Instant) -> Error {
+        let Error::NotYetAllowed(text) = error else {
+            self.forbidden = None;
+            return error;
+        };
+        let since = if self.followed.is_some() { now } else { self.forbidden.unwrap_or(now) };
+        self.forbidden = Some(since);
+        match now.saturating_duration_since(since) >= STARTING {
+            true => Error::Forbidden(text),
+            false => Error::NotYetAllowed(text),
+        }
+    }
+
     /// A watch has begun: the server answers again.
     fn rise(&mut self, listed: bool) {
-        if listed && !self.up {
-            self.up = true;
+        if listed && self.followed.is_none() {
+            self.followed = Some(Instant::now());
             self.publish();
         }
     }
@@ -252,6 +280,31 @@ impl Follower {
                 (pods.containers.clone(), pods.ended.clone())
             }
         };
-        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.up), containers, ended }));
+        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.followed.is_some()), containers, ended }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Reason;
+
+    #[test]
+    fn a_server_that_starts_is_no_lack_of_permission_and_one_that_goes_on_is() {
+        let server = Server::InCluster;
+        let settings = Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20) };
+        let mut follower = Follower::new(settings, Snapshot::new(), Arc::default());
+        let (begin, short) = (Instant::now(), STARTING - Duration::from_millis(1));
+        let mut judged = |error: Error, now| follower.judge(error, now).reason();
+        let forbidden = || Error::NotYetAllowed("no".to_owned());
+        assert_eq!(judged(forbidden(), begin), Reason::Unknown);
+        assert_eq!(judged(forbidden(), begin + short), Reason::Unknown);
+        assert_eq!(judged(forbidden(), begin + STARTING), Reason::NoPermission);
+        assert_eq!(judged(Error::Unreachable("no".to_owned()), begin + STARTING), Reason::Connection);
+        assert_eq!(judged(forbidden(), begin + STARTING), Reason::Unknown, "it starts once more");
+        assert_eq!(judged(forbidden(), begin + STARTING * 2), Reason::NoPermission);
+        follower.followed = Some(begin);
+        let again = follower.judge(forbidden(), begin + STARTING * 3);
+        assert_eq!(again.reason(), Reason::Unknown, "it was allowed in between");
     }
 }

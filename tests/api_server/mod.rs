@@ -73,9 +73,12 @@ impl Asked {
     }
 }
 
+/// By namespace and name.
+type Pods = BTreeMap<(String, String), Value>;
+
 #[derive(Default)]
 struct State {
-    pods: BTreeMap<(String, String), Value>,
+    pods: Pods,
     version: u64,
     /// Every event since the start, by its version.
     history: Vec<(u64, String, String)>,
@@ -83,6 +86,8 @@ struct State {
     oldest: u64,
     gone_as_status: bool,
     page: usize,
+    /// The number of further lists that another server answers, with the version and the pods that it knows.
+    behind: Option<(u32, u64, Pods)>,
     token: Option<String>,
     list: Option<Trouble>,
     watch: Option<Trouble>,
@@ -245,6 +250,12 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
+    /// The next `lists` lists are answered by another server, which knows nothing of what comes after this call.
+    pub(crate) fn fall_behind(&self, lists: u32) {
+        let mut state = self.state();
+        state.behind = Some((lists, state.version, state.pods.clone()));
+    }
+
     /// Lists in pages of so many pods.
     pub(crate) fn page(&self, size: usize) {
         self.state().page = size;
@@ -290,16 +301,22 @@ impl State {
         self.watches.retain(|(_, watch)| watch.send(Piece::Text(Bytes::copy_from_slice(bytes))).is_ok());
     }
 
-    fn list(&self, query: &HashMap<String, String>) -> Response<Body> {
+    fn list(&mut self, query: &HashMap<String, String>) -> Response<Body> {
         let selector = query.get("fieldSelector").cloned().unwrap_or_default();
-        let chosen =
-            self.pods.values().filter(|pod| selects(&selector, pod["spec"]["nodeName"].as_str().unwrap_or("")));
+        let (version, pods) = match &mut self.behind {
+            Some((lists, version, pods)) if *lists > 0 => {
+                *lists -= 1;
+                (*version, &*pods)
+            }
+            _ => (self.version, &self.pods),
+        };
+        let chosen = pods.values().filter(|pod| selects(&selector, pod["spec"]["nodeName"].as_str().unwrap_or("")));
         let from: usize =
             query.get("continue").map_or(0, |token| token.strip_prefix("from-").unwrap().parse().unwrap());
         let chosen: Vec<_> = chosen.skip(from).collect();
         let page = if self.page == 0 { chosen.len() } else { self.page.min(chosen.len()) };
         let more = if page < chosen.len() { format!("from-{}", from + page) } else { String::new() };
-        let metadata = json!({"resourceVersion": self.version.to_string(), "continue": more});
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
         let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": chosen[..page]});
         answer(200, list.to_string())
     }

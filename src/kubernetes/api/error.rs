@@ -14,6 +14,16 @@ use crate::faults::Reason;
 
 /// The longest text that is taken over from an answer.
 const LONGEST_TEXT: usize = 300;
+/// How a connection ends that is refused, or accepted by a proxy that has no server.
+const HUNG_UP: &[io::ErrorKind] = &[
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::ConnectionAborted,
+    io::ErrorKind::BrokenPipe,
+    io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+];
 
 /// Why there is no answer that can be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -35,13 +45,21 @@ pub(super) enum Error {
     /// 401.
     #[error("the API server does not accept the token, or there is none (401): {0}")]
     Unauthorized(String),
-    /// 403.
+    /// 403, for less time than a server takes to start.
+    #[error(
+        "the API server does not let the exporter list and watch pods (403): a starting server answers so; if it \
+         lasts, a ClusterRole with these two verbs or its binding is missing: {0}"
+    )]
+    NotYetAllowed(String),
+    /// 403 for longer than a server takes to start.
     #[error(
         "the exporter may not list and watch pods, which needs a ClusterRole with these two verbs and a binding (403): {0}"
     )]
     Forbidden(String),
-    /// 410: the watch cannot be resumed; no fault.
-    #[error("what was seen last is too old for the API server")]
+    /// 410: the watch cannot be resumed. A fault only where it goes on.
+    #[error(
+        "the API server keeps no history that reaches back to the last event or list (410): all pods are listed again"
+    )]
     Gone,
     /// Another answer that is no success.
     #[error("the API server answered {code}: {text}")]
@@ -61,9 +79,12 @@ pub(super) enum Error {
     /// Not what was asked for.
     #[error("the API server's answer cannot be understood: {0}")]
     Malformed(String),
-    /// No connection, no TLS, or an end in the middle.
+    /// No TLS, or an end in the middle of an answer.
     #[error("no connection to the API server: {0}")]
     Connection(String),
+    /// No process listens, or the one that does closes the connection at once.
+    #[error("no connection to the API server: {0}")]
+    Unreachable(String),
 }
 
 impl Error {
@@ -83,8 +104,10 @@ impl Error {
             Self::Timeout(_) | Self::Refused { code: 408 | 504, .. } | Self::Busy { code: 504, .. } => Reason::Timeout,
             Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_) | Self::Url(_) => Reason::Malformed,
             Self::File { kind: io::ErrorKind::InvalidData, .. } => Reason::Malformed,
-            Self::Connection(_) | Self::NoTrust(_) => Reason::Connection,
-            Self::Gone | Self::Refused { .. } | Self::Busy { .. } | Self::File { .. } => Reason::Unknown,
+            Self::Connection(_) | Self::Unreachable(_) | Self::NoTrust(_) => Reason::Connection,
+            Self::NotYetAllowed(_) | Self::Gone | Self::Refused { .. } | Self::Busy { .. } | Self::File { .. } => {
+                Reason::Unknown
+            }
         }
     }
 
@@ -118,9 +141,10 @@ impl From<kube::Error> for Error {
                 Self::Malformed(innermost(&error))
             }
             // A line that is no UTF-8.
-            kube::Error::ReadEvents(_) if is_io(&error, io::ErrorKind::InvalidData) => {
+            kube::Error::ReadEvents(_) if is_io(&error, &[io::ErrorKind::InvalidData]) => {
                 Self::Malformed(innermost(&error))
             }
+            _ if is_io(&error, HUNG_UP) => Self::Unreachable(innermost(&error)),
             _ => Self::Connection(innermost(&error)),
         }
     }
@@ -131,7 +155,7 @@ impl From<&Status> for Error {
         let text = if status.message.is_empty() { &status.reason } else { &status.message };
         match status.code {
             401 => Self::Unauthorized(cut(text)),
-            403 => Self::Forbidden(cut(text)),
+            403 => Self::NotYetAllowed(cut(text)),
             410 => Self::Gone,
             // kube takes an event that it cannot decode for a status, of which every field may be missing.
             0 => Self::Malformed("an event that is none".to_owned()),
@@ -145,9 +169,9 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// Whether a cause is an input or output error of this kind.
-fn is_io(error: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
-    causes(error).any(|error| error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == kind))
+/// Whether a cause is an input or output error of one of these kinds.
+fn is_io(error: &(dyn StdError + 'static), kinds: &[io::ErrorKind]) -> bool {
+    causes(error).any(|error| error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind())))
 }
 
 /// The last of the causes, in its own words.

@@ -3,27 +3,57 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use super::error::Error;
+
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// After so long without trouble the next one is another trouble.
-const CALM: Duration = Duration::from_secs(180);
+/// A question that reaches no server costs no server anything. It is repeated soon, so that a new pod has its name right
+/// after the server's return.
+const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
+/// Once the pods were followed for this long, the next failure is the first of its row.
+const CALM: Duration = Duration::from_secs(10);
 /// A watch that ends sooner ended for a reason that the next one may meet too.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// The pause after a failure: 1 s, doubled each time up to 60 s, of which a random part of up to a half is left out.
+/// The pauses after failures: each 1 s at first and doubled each time, of which a random part of up to a half is left
+/// out. Each kind of failure has its own row: the failures of an outage say nothing of the list that a 410 after it asks for.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
-    pause: Duration,
-    until: Option<Instant>,
+pub(super) struct Pauses {
+    gone: Backoff,
+    unreachable: Backoff,
+    refused: Backoff,
+}
+
+impl Pauses {
+    /// The pause after a failure. `followed` is how long the pods were followed before it.
+    pub(super) fn next(&mut self, error: &Error, followed: Duration) -> Duration {
+        if followed >= CALM {
+            *self = Self::default();
+        }
+        match error {
+            Error::Gone => self.gone.next(LONGEST),
+            Error::Unreachable(_) => self.unreachable.next(LONGEST_UNREACHABLE),
+            Error::Busy { after, .. } => self.refused.next(LONGEST).max(*after),
+            _ => self.refused.next(LONGEST),
+        }
+    }
+
+    /// How many watches in a row began with a 410.
+    pub(super) fn gone_in_a_row(&self) -> u32 {
+        self.gone.row
+    }
+}
+
+#[derive(Debug, Default)]
+struct Backoff {
+    row: u32,
 }
 
 impl Backoff {
-    /// The pause after a failure that comes `now`.
-    pub(super) fn next(&mut self, now: Instant) -> Duration {
-        let calm = self.until.is_none_or(|until| now.saturating_duration_since(until) >= CALM);
-        self.pause = if calm { FIRST } else { (self.pause * 2).min(LONGEST) };
-        self.until = Some(now + self.pause);
-        jitter(self.pause)
+    fn next(&mut self, longest: Duration) -> Duration {
+        let pause = FIRST * 2u32.pow(self.row.min(6));
+        self.row = self.row.saturating_add(1);
+        jitter(pause.min(longest))
     }
 }
 
@@ -32,7 +62,7 @@ impl Backoff {
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     began: Option<Instant>,
-    short: u32,
+    short: Backoff,
 }
 
 impl Pace {
@@ -45,12 +75,10 @@ impl Pace {
     pub(super) fn next(&mut self, now: Instant) -> Duration {
         let Some(began) = self.began.take() else { return Duration::ZERO };
         if now.saturating_duration_since(began) >= SHORT {
-            self.short = 0;
+            self.short = Backoff::default();
             return Duration::ZERO;
         }
-        let pause = FIRST * 2u32.pow(self.short.min(6));
-        self.short = self.short.saturating_add(1);
-        jitter(pause.min(LONGEST))
+        self.short.next(LONGEST)
     }
 }
 
@@ -65,16 +93,50 @@ fn jitter(pause: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    fn assert_pause(pause: Duration, seconds: u64) {
+        let longest = Duration::from_secs(seconds);
+        assert!(pause >= longest / 2 && pause <= longest, "{pause:?} for {longest:?}");
+    }
+
     #[test]
-    fn the_pause_doubles_to_a_minute_and_begins_anew_after_a_calm() {
-        let (mut backoff, mut now) = (Backoff::default(), Instant::now());
+    fn the_pause_doubles_to_a_minute_and_starts_again_after_a_calm() {
+        let (mut pauses, silent) = (Pauses::default(), Error::Timeout(FIRST));
         for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let pause = backoff.next(now);
-            let expected = Duration::from_secs(expected);
-            assert!(pause >= expected / 2 && pause <= expected, "{pause:?} for {expected:?}");
-            now += pause + Duration::from_secs(30);
+            assert_pause(pauses.next(&silent, CALM - Duration::from_millis(1)), expected);
         }
-        assert!(backoff.next(now + CALM + LONGEST) <= FIRST);
+        assert_pause(pauses.next(&silent, CALM), 1);
+        assert_pause(pauses.next(&silent, Duration::ZERO), 2);
+    }
+
+    #[test]
+    fn a_list_after_an_outage_does_not_wait_for_what_failed_in_it() {
+        let mut pauses = Pauses::default();
+        for _ in 0..8 {
+            pauses.next(&Error::Timeout(FIRST), Duration::ZERO);
+            pauses.next(&Error::Unreachable(String::new()), Duration::ZERO);
+        }
+        for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert_pause(pauses.next(&Error::Gone, Duration::ZERO), expected);
+        }
+        assert_eq!(pauses.gone_in_a_row(), 8);
+        assert_pause(pauses.next(&Error::Gone, CALM), 1);
+        assert_eq!(pauses.gone_in_a_row(), 1);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_asked_every_two_seconds() {
+        let mut pauses = Pauses::default();
+        for expected in [1, 2, 2, 2] {
+            assert_pause(pauses.next(&Error::Unreachable(String::new()), Duration::ZERO), expected);
+        }
+        assert_pause(pauses.next(&Error::Malformed(String::new()), Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn a_server_that_says_how_long_is_left_alone_for_as_long() {
+        let busy = Error::Busy { code: 429, after: LONGEST * 2 };
+        assert_eq!(Pauses::default().next(&busy, Duration::ZERO), LONGEST * 2);
+        assert_pause(Pauses::default().next(&Error::Busy { code: 429, after: Duration::ZERO }, Duration::ZERO), 1);
     }
 
     #[test]
