@@ -27,7 +27,7 @@ use crate::snapshot::{AllocatedDevice, Allocations, Snapshot};
 const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
 /// The pause after a first failure; each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause after a failure.
+/// The longest pause after a failure, where the interval is no shorter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whom to ask, and how often.
@@ -57,12 +57,18 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
                 follower.asked = None;
                 follower.publish(false);
                 let wait = pause;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = after(pause, follower.settings.interval);
                 wait
             }
         };
         tokio::time::sleep(wait).await;
     }
+}
+
+/// The pause after the failure that follows a `pause`. A kubelet that answers is asked once per interval, so that one
+/// that does not may be asked as often.
+fn after(pause: Duration, interval: Duration) -> Duration {
+    (pause * 2).min(interval.clamp(FIRST_PAUSE, LONGEST_PAUSE))
 }
 
 /// What is known, and what is to be asked.
@@ -129,5 +135,21 @@ impl Follower {
 
     fn report(&self, error: &Error) {
         self.faults.report(Source::PodResources, error.reason(), None, error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_that_fails_is_asked_as_often_as_one_that_answers() {
+        let pauses = |interval| {
+            let longer = |pause: &Duration| Some(after(*pause, Duration::from_secs(interval)));
+            std::iter::successors(Some(FIRST_PAUSE), longer).map(|pause| pause.as_secs()).take(7).collect::<Vec<_>>()
+        };
+        assert_eq!(pauses(1), [1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(pauses(10), [1, 2, 4, 8, 10, 10, 10]);
+        assert_eq!(pauses(3600), [1, 2, 4, 8, 16, 30, 30]);
     }
 }
