@@ -25,7 +25,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvm
 
 use crate::clock::{self, Nanos};
 use crate::code::{Answer, Code};
-use crate::fault::{Kind, Target};
+use crate::fault::{Fault, Kind, Target};
 use crate::library;
 use crate::machine::{Gpu, Instance, Machine};
 use crate::scenario::grammar::Nonsense;
@@ -146,7 +146,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce
         let now = clock::now();
         let machine = library::machine(now)?;
         let (gpu, instance) = handles::find(machine, handle)?;
-        let target = Target { gpu: Some(gpu.index), slice: instance.is_some() };
+        let target = Target { gpu: Some(gpu.index), slice: instance.map(|instance| instance.index) };
         let (machine, now) = pass(machine, call, target, now)?;
         // After a hang the machine may be another one; the handle means the same GPU.
         let (gpu, instance) = handles::find(machine, handle)?;
@@ -207,7 +207,13 @@ pub(crate) fn absent(machine: &Machine, gpu: u32, mig: Option<u32>, now: Nanos) 
 impl On {
     /// What the call is on.
     pub(crate) fn target(&self) -> Target {
-        Target { gpu: Some(self.gpu.index), slice: self.instance.is_some() }
+        Target { gpu: Some(self.gpu.index), slice: self.instance.map(|instance| instance.index) }
+    }
+
+    /// Whether the MIG device is now another one than the scenario's.
+    pub(crate) fn is_recut(&self) -> bool {
+        let met = |fault: &Fault| fault.kind == Kind::Recut && fault.meets(self.call, self.target(), self.now);
+        self.machine.faults.iter().any(met)
     }
 
     /// Which numbers that cannot be true the call answers with now.

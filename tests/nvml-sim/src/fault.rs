@@ -12,6 +12,8 @@ pub(crate) struct Fault {
     pub(crate) gpu: Option<u32>,
     /// Calls on MIG devices are not met.
     pub(crate) spares_mig: bool,
+    /// Only calls on the MIG device with this index.
+    pub(crate) mig: Option<u32>,
     pub(crate) kind: Kind,
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
@@ -41,6 +43,8 @@ pub(crate) enum Kind {
     Absent(Option<u32>),
     /// The call answers with numbers that cannot be true.
     Nonsense(Nonsense),
+    /// The GPU's MIG devices are others, with other UUIDs, that have the same ids.
+    Recut,
 }
 
 /// What a call is on.
@@ -48,17 +52,17 @@ pub(crate) enum Kind {
 pub(crate) struct Target {
     /// `None`: on the library.
     pub(crate) gpu: Option<u32>,
-    /// Whether it is on one of the GPU's MIG devices.
-    pub(crate) slice: bool,
+    /// The index of the MIG device; `None`: on the whole GPU.
+    pub(crate) slice: Option<u32>,
 }
 
 impl Target {
     /// The library itself.
-    pub(crate) const LIBRARY: Self = Self { gpu: None, slice: false };
+    pub(crate) const LIBRARY: Self = Self { gpu: None, slice: None };
 
     /// A whole GPU.
     pub(crate) fn gpu(index: u32) -> Self {
-        Self { gpu: Some(index), slice: false }
+        Self { gpu: Some(index), slice: None }
     }
 }
 
@@ -68,7 +72,7 @@ const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"]
 impl Fault {
     /// Whether it meets a call now.
     pub(crate) fn meets(&self, call: &str, on: Target, now: Nanos) -> bool {
-        let spared = self.spares_mig && on.slice;
+        let spared = (self.spares_mig && on.slice.is_some()) || self.mig.is_some_and(|mig| on.slice != Some(mig));
         if spared || !self.active(now) || self.gpu.is_some_and(|of| on.gpu != Some(of)) {
             return false;
         }
@@ -90,7 +94,15 @@ mod tests {
 
     #[test]
     fn a_fault_of_one_gpu_leaves_the_others_and_the_library_alone() {
-        let fault = Fault { calls: Calls::All, gpu: Some(1), spares_mig: false, kind: Kind::Hang, from: 10, until: 20 };
+        let fault = Fault {
+            calls: Calls::All,
+            gpu: Some(1),
+            spares_mig: false,
+            mig: None,
+            kind: Kind::Hang,
+            from: 10,
+            until: 20,
+        };
         assert!(fault.meets("nvmlDeviceGetName", Target::gpu(1), 10));
         assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(1), 20));
         assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(0), 10));
@@ -98,5 +110,9 @@ mod tests {
         let all = Fault { gpu: None, ..fault };
         assert!(all.meets("nvmlInit_v2", Target::LIBRARY, 10));
         assert!(!all.meets("nvmlShutdown", Target::LIBRARY, 10));
+        let of_a_slice = Fault { mig: Some(2), ..all };
+        assert!(of_a_slice.meets("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(2) }, 10));
+        assert!(!of_a_slice.meets("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(0) }, 10));
+        assert!(!of_a_slice.meets("nvmlDeviceGetName", Target::gpu(1), 10));
     }
 }

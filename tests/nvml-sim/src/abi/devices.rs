@@ -44,7 +44,12 @@ device_calls! {
         }
     }
     fn nvmlDeviceGetUUID(uuid: *mut c_char, length: c_uint) |on| {
-        put_text(uuid, length, on.instance.map_or(&on.gpu.uuid, |instance| &instance.uuid).as_bytes())
+        let Some(instance) = on.instance else { return put_text(uuid, length, on.gpu.uuid.as_bytes()) };
+        let mut own = instance.uuid.clone().into_bytes();
+        if on.is_recut() {
+            own.iter_mut().rev().take(12).for_each(|digit| *digit = b'0' + *digit % 10);
+        }
+        put_text(uuid, length, &own)
     }
     fn nvmlDeviceGetSerial(serial: *mut c_char, length: c_uint) |on| {
         on.whole()?;

@@ -202,7 +202,7 @@ pub(crate) struct Fault {
     pub(crate) delay: Option<Span>,
     /// Of `grow`: by how many processes.
     pub(crate) by: Option<u32>,
-    /// Of `absent`: only the MIG device with this index.
+    /// Only the MIG device with this index, or calls on it.
     pub(crate) mig: Option<u32>,
     /// Of `nonsense`.
     pub(crate) value: Option<Nonsense>,
@@ -226,6 +226,8 @@ pub(crate) enum FaultKind {
     Absent,
     /// The call answers with numbers that cannot be true.
     Nonsense,
+    /// The MIG devices are others with the same ids.
+    Recut,
 }
 
 /// Numbers that cannot be true.

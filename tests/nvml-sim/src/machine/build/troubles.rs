@@ -52,12 +52,12 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
         FaultKind::Absent if written.gpu.is_none() => return refuse("gpu", "missing: which GPU is absent"),
         FaultKind::Absent => Kind::Absent(written.mig),
         FaultKind::Nonsense => Kind::Nonsense(written.value.unwrap_or(Nonsense::Ones)),
+        FaultKind::Recut => Kind::Recut,
     };
     for (key, there, kinds) in [
         ("code", written.code.is_some(), FaultKind::Error),
         ("delay", written.delay.is_some(), FaultKind::Slow),
         ("by", written.by.is_some(), FaultKind::Grow),
-        ("mig", written.mig.is_some(), FaultKind::Absent),
         ("value", written.value.is_some(), FaultKind::Nonsense),
     ] {
         if there && written.kind != kinds {
@@ -70,18 +70,18 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
     if until <= from {
         return refuse("until", "is not after `from`");
     }
-    Ok(Fault { calls, gpu: written.gpu, spares_mig: written.spares_mig, kind, from, until })
+    Ok(Fault { calls, gpu: written.gpu, spares_mig: written.spares_mig, mig: written.mig, kind, from, until })
 }
 
 fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
     let Some(names) = &written.call else {
         return match kind {
-            Kind::Grow(_) | Kind::Absent(_) => Ok(Calls::All),
+            Kind::Grow(_) | Kind::Absent(_) | Kind::Recut => Ok(Calls::All),
             _ => refuse("call", "missing: a call's name, or \"*\""),
         };
     };
-    if matches!(kind, Kind::Absent(_)) {
-        return refuse("call", "means nothing for a fault of kind absent");
+    if matches!(kind, Kind::Absent(_) | Kind::Recut) {
+        return refuse("call", format!("means nothing for a fault of kind {:?}", written.kind).to_lowercase());
     }
     if names.all().iter().any(|name| name == "*") {
         return Ok(Calls::All);
