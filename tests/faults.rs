@@ -14,6 +14,8 @@ mod gpus;
 mod harness;
 #[path = "faults/host.rs"]
 mod host;
+#[path = "faults/mig.rs"]
+mod mig;
 #[path = "faults/processes.rs"]
 mod processes;
 

@@ -20,8 +20,8 @@ pub(super) struct GpuFold {
     pub(super) retry_at: Option<Instant>,
     /// Whether only another opening of the driver can bring the GPU back.
     pub(super) lost: bool,
-    /// MIG devices that were refused, by index, so that each refusal is told once.
-    refused: Vec<usize>,
+    /// MIG devices that do not answer, by position, and when each is asked again.
+    silent: Vec<(usize, Instant)>,
 }
 
 /// What a sample brought.
@@ -57,7 +57,7 @@ impl GpuFold {
             shown: GpuMemory::unsampled(gpu),
             retry_at: None,
             lost: false,
-            refused: Vec::new(),
+            silent: Vec::new(),
         }
     }
 
@@ -72,7 +72,7 @@ impl GpuFold {
         self.run = None;
         self.retry_at = None;
         self.lost = false;
-        self.refused.clear();
+        self.silent.clear();
     }
 
     /// Takes a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
@@ -146,16 +146,27 @@ impl GpuFold {
         new
     }
 
+    /// Whether a MIG device is to be asked now.
+    pub(super) fn is_mig_due(&self, position: usize, now: Instant) -> bool {
+        self.silent.iter().all(|&(silent, retry_at)| silent != position || now >= retry_at)
+    }
+
+    /// When a MIG device last answered.
+    pub(super) fn mig_answered_at(&self, position: usize) -> Option<Instant> {
+        self.shown.mig.get(position)?.at
+    }
+
     /// A MIG device is out of reach. Says whether that is new.
-    pub(super) fn lose_mig(&mut self, position: usize) -> bool {
+    pub(super) fn lose_mig(&mut self, position: usize, retry_at: Instant) -> bool {
         if let Some(device) = self.shown.mig.get_mut(position) {
             device.figures = None;
         }
-        let new = !self.refused.contains(&position);
-        if new {
-            self.refused.push(position);
+        if let Some(known) = self.silent.iter_mut().find(|(silent, _)| *silent == position) {
+            known.1 = retry_at;
+            return false;
         }
-        new
+        self.silent.push((position, retry_at));
+        true
     }
 
     /// Folds a good sample of a MIG device.
@@ -169,7 +180,7 @@ impl GpuFold {
         let peaks = &mut self.mig[index].1;
         let MemoryReading { total, reserved, used, free } = reading;
         let moved = shown.figures.is_none_or(|before| before.used != used);
-        self.refused.retain(|&refused| refused != position);
+        self.silent.retain(|&(silent, _)| silent != position);
         peaks.see(used, at);
         let window_peak = peaks.within_window(at).unwrap_or(used);
         *shown = MigMemory {

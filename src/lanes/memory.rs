@@ -25,7 +25,7 @@ const CALM: Duration = Duration::from_secs(10);
 /// takes 528 MiB on an H200.
 const NOBODY: u64 = 256 << 20;
 
-/// How often a GPU that does not answer is asked again.
+/// How often a GPU or a MIG device that does not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// While nothing changes, a publication says nothing but that the samples are fresh. Ten a second say that too, and a
@@ -205,6 +205,9 @@ impl MemoryLane {
             Err(error) => self.failed(session, fold, &error),
         };
         for (index, slice) in session.driver.mig_devices(position).enumerate() {
+            if !lock(fold).is_mig_due(index, now) {
+                continue;
+            }
             let slice = match watch.call(position, || slice.memory())? {
                 Ok(reading) => lock(fold).sample_mig(index, reading, Instant::now()),
                 Err(error) => self.slice_failed(session, fold, index, &error),
@@ -252,7 +255,10 @@ impl MemoryLane {
         }
         let mut fold = lock(fold);
         let gpu = Some(fold.shown.gpu.index);
-        let lost = error.severity() != Severity::Passing && fold.lose_mig(index);
+        // As with a GPU: the last good sample stands until it is stale, and meanwhile every tick asks.
+        let passes = error.severity() == Severity::Passing
+            && fold.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.settings.stale_after);
+        let lost = !passes && fold.lose_mig(index, Instant::now() + RETRY);
         drop(fold);
         // What the device will never give is told when it is first refused.
         if error.severity() != Severity::Absent || lost {
