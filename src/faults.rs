@@ -70,7 +70,7 @@ closed_enum! {
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.
         InvalidArgument => "invalid_argument",
-        /// `NVML_ERROR_NOT_SUPPORTED`, counted once for a thing that this GPU will never give.
+        /// `NVML_ERROR_NOT_SUPPORTED`, counted when it begins, for a thing that this GPU will never give.
         NotSupported => "not_supported",
         /// `NVML_ERROR_NO_PERMISSION`, a server that does not know the exporter or does not let it, or a client whose
         /// password is wrong.

@@ -1,7 +1,9 @@
 //! The process lane: lists the processes of every GPU, at once when its memory moved and at least once a second, and
 //! between two lists takes the telemetry readings one driver call at a time.
 
+mod accounting;
 mod listing;
+mod reported;
 mod roster;
 mod workloads;
 
@@ -21,8 +23,9 @@ use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{Gpu, GpuProcesses, Lane, ProcessPart, Snapshot};
-use listing::{Listing, Lists, Slice};
-use roster::{Member, Roster};
+use accounting::Accounting;
+use listing::{Listing, Lists, Refusal, Slice};
+use roster::{Known, Member, Roster};
 use workloads::Workloads;
 
 /// After a pass the lane rests for so many times as long as the pass took, so that memory that moves at every tick cannot
@@ -111,7 +114,7 @@ fn why(own_namespace: bool) -> &'static str {
 #[derive(Debug, Default)]
 struct GpuLists {
     lists: Lists,
-    accounting: Option<bool>,
+    accounting: Accounting,
 }
 
 impl ProcessLane {
@@ -202,12 +205,15 @@ impl ProcessLane {
             let slices = slices(session, position);
             let total = self.total(position);
             let listing = loop {
-                let listing = kept.lists.read(device, &slices, watch, position, buffer, (whole, total))?;
-                match listing.map(|listing| self.take(session, position, listing)) {
+                let listing = match kept.lists.read(device, &slices, watch, position, buffer, (whole, total))? {
+                    Ok(listing) => listing,
+                    Err(refusal) => break Err(refusal),
+                };
+                listing.refusals.iter().for_each(|refusal| self.refused(session, position, refusal));
+                match self.take(session, position, listing) {
+                    Taken::Folded => break Ok(()),
                     // Whose memory it was that the list told, nobody knows: it is read again with the new holder known.
-                    Ok(Taken::PidReused) => {}
-                    Ok(Taken::Folded) => break Ok(()),
-                    Err(error) => break Err(error),
+                    Taken::PidReused => {}
                 }
             };
             match listing {
@@ -216,9 +222,9 @@ impl ProcessLane {
                         self.account(session, watch, position, &mut kept.accounting)?;
                     }
                 }
-                Err(error) => {
+                Err(refusal) => {
                     blind = true;
-                    self.failed(session, position, &error);
+                    self.refused(session, position, &refusal);
                 }
             }
         }
@@ -261,14 +267,16 @@ impl ProcessLane {
         if !passed_on.is_empty() {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
-        roster.fold((&listing.entries, &listing.earlier), &identities, gpu, listing.at);
+        let layout = Some(&gpu.mig[..]);
+        let beside = Known { layout, unread: &listing.unread };
+        roster.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
         *alive = roster.alive();
         let members: Vec<Member<'_>> = roster.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
         // Made anew, since what was published may still be read; the other GPUs' stay as they are.
         let mut shown = unread(part[position].gpu.clone());
         shown.unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
-        for (device, used) in gpu.mig.iter().zip(listing.slices) {
+        for (device, used) in layout.unwrap_or_default().iter().zip(listing.slices) {
             // The compute instances of a GPU instance share its memory, which is told once.
             let told = shown.mig_unattributed.iter().any(|(first, _)| first.gpu_instance == device.gpu_instance);
             if let (false, Some(used), Some(held)) = (told, used, roster.used_in(device.gpu_instance)) {
@@ -307,47 +315,6 @@ impl ProcessLane {
         self.publish(&book);
     }
 
-    /// Asks the driver's accounting for its own maxima, where an administrator has turned it on.
-    fn account(
-        &self,
-        session: &Session,
-        watch: &Watch,
-        position: usize,
-        on: &mut Option<bool>,
-    ) -> Result<(), Superseded> {
-        let Some(device) = session.driver.device(position) else { return Ok(()) };
-        if on.is_none() {
-            match watch.call(position, || device.accounting())? {
-                Ok(mode) => *on = Some(mode),
-                Err(error) if error.severity() == Severity::Absent => *on = Some(false),
-                // Asked again at the next whole pass.
-                Err(error) => self.failed(session, position, &error),
-            }
-        }
-        let Some(gpu) = session.driver.gpus().nth(position).filter(|_| *on == Some(true)) else { return Ok(()) };
-        let pids = self.book().gpus.get(&gpu.key()).map(|known| known.roster.pids()).unwrap_or_default();
-        let total = self.total(position);
-        for pid in pids {
-            match watch.call(position, || device.accounted_peak(pid))? {
-                Ok(Some(peak)) if total.is_some_and(|total| peak > total) => self.implausible(gpu, pid),
-                Ok(Some(peak)) => {
-                    if let Some(known) = self.book().gpus.get_mut(&gpu.key()) {
-                        known.roster.raise(pid, peak);
-                        for member in known.roster.members().filter(|member| member.pid == pid) {
-                            known.workloads.raise(&member, peak);
-                        }
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    self.failed(session, position, &error);
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// All memory of a GPU, where it is known.
     fn total(&self, position: usize) -> Option<u64> {
         self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total))
@@ -358,14 +325,18 @@ impl ProcessLane {
         self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
     }
 
-    fn failed(&self, session: &Session, position: usize, error: &Error) {
-        let gpu = session.driver.gpus().nth(position).map(|gpu| gpu.index);
-        match error.severity() {
-            Severity::Driver => session.end(crate::faults::chain(error)),
-            Severity::Absent if self.faults.count(Source::Process, error.reason()) > 0 => return,
-            _ => {}
+    fn refused(&self, session: &Session, position: usize, refusal: &Refusal) {
+        if refusal.counts {
+            self.failed(session, position, Source::Process, &refusal.error);
         }
-        self.faults.report(Source::Process, error.reason(), gpu, error);
+    }
+
+    fn failed(&self, session: &Session, position: usize, source: Source, error: &Error) {
+        let gpu = session.driver.gpus().nth(position).map(|gpu| gpu.index);
+        if error.severity() == Severity::Driver {
+            session.end(crate::faults::chain(error));
+        }
+        self.faults.report(source, error.reason(), gpu, error);
     }
 
     fn publish(&self, book: &Book) {

@@ -34,9 +34,9 @@ fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
     exporter.scrape_until("the list is back", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
 }
 
-const LIST: &str = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
+pub(super) const LIST: &str = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
 
-fn used(scrape: &Scrape, pid: &str) -> Option<f64> {
+pub(super) fn used(scrape: &Scrape, pid: &str) -> Option<f64> {
     scrape.value("gpu_process_memory_used_bytes", &[("pid", pid)])
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::reported::Reported;
+use crate::faults::Reason;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 use crate::snapshot::ProcessKind;
@@ -44,29 +46,74 @@ pub(super) struct Listing {
     pub(super) slices: Vec<Option<u64>>,
     /// A process with more memory than the GPU has; it is listed with unknown memory.
     pub(super) implausible: Option<u32>,
+    /// Processes of these kinds may be there although they are not listed.
+    pub(super) unread: Vec<ProcessKind>,
+    /// The graphics or the MPS list.
+    pub(super) refusals: Vec<Refusal>,
     pub(super) at: Instant,
 }
 
-/// The longest time between two readings of a list that was empty.
-const EMPTY_STANDS: Duration = Duration::from_secs(5);
+/// A list that the driver refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: Error,
+    /// Whether it is to be counted: what a GPU never gives is counted when that begins.
+    pub(super) counts: bool,
+}
+
+/// For how long a list that was empty is not read again, and the processes of a list that is refused are taken to live.
+const STANDS: Duration = Duration::from_secs(5);
+
+/// One of the driver's lists, as it was last read.
+#[derive(Debug, Default)]
+struct List {
+    entries: Vec<ListedProcess>,
+    /// Whether it was ever read while the driver was open.
+    given: bool,
+    /// Since when it is not known.
+    unread_since: Option<Instant>,
+    reported: Reported,
+}
+
+impl List {
+    fn read(&mut self) {
+        self.given = true;
+        self.unread_since = None;
+        self.reported.forget();
+    }
+
+    /// The list was refused: what it told is not known any longer. `None` where the part has no such list.
+    fn refuse(&mut self, error: Error, kind: ListKind) -> Option<Refusal> {
+        self.entries.clear();
+        let is_absent = error.severity() == Severity::Absent;
+        // A part that knows no graphics or no MPS has none of their processes. Old drivers call the question invalid.
+        let is_unknown_to_it = !self.given && kind != ListKind::Compute;
+        let no_such_list = is_unknown_to_it && (is_absent || error.reason() == Reason::InvalidArgument);
+        if !no_such_list {
+            self.unread_since.get_or_insert_with(Instant::now);
+        }
+        let is_new = self.reported.is_new(error.reason());
+        let silent = is_unknown_to_it && is_absent;
+        (!silent).then_some(Refusal { counts: is_new || !(is_absent || no_such_list), error })
+    }
+}
 
 /// The lists as they were last read.
 ///
 /// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
 /// processes: 0.5 ms for both on an H200 with 16). So an empty one is read again only at a whole pass, and there only
-/// when memory moved since it was read (no process comes without memory), or after [`EMPTY_STANDS`].
+/// when memory moved since it was read (no process comes without memory), or after [`STANDS`].
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    compute: Vec<ListedProcess>,
-    graphics: Vec<ListedProcess>,
-    mps: Vec<ListedProcess>,
+    /// In the order of [`ListKind`].
+    lists: [List; ListKind::ALL.len()],
     /// When all lists were read, and the bytes in use then.
     all_read: Option<(Instant, u64)>,
 }
 
 impl Lists {
     /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices. `whole`: also lists that
-    /// were empty; `total`: all memory of the GPU, where it is known.
+    /// were empty; `total`: all memory of the GPU, where it is known. Without the compute list there is no listing.
     pub(super) fn read(
         &mut self,
         device: Device<'_>,
@@ -75,16 +122,24 @@ impl Lists {
         slot: usize,
         buffer: &mut ProcessBuffer,
         (whole, total): (bool, Option<u64>),
-    ) -> Result<Result<Listing, Error>, Superseded> {
+    ) -> Result<Result<Listing, Refusal>, Superseded> {
         let mut before = in_use(device, slices, watch, slot)?;
-        let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < EMPTY_STANDS;
+        let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < STANDS;
         let all = whole && !self.all_read.is_some_and(stand);
         let mut earlier: Vec<Vec<Listed>> = Vec::new();
+        let mut refusals = Vec::new();
         for attempt in 1.. {
             for kind in ListKind::ALL {
-                let wanted = all || kind == ListKind::Compute || !self.list(kind).is_empty();
-                if wanted && let Err(error) = self.reread((device, slices), watch, slot, kind, buffer)? {
-                    return Ok(Err(error));
+                let wanted = all || kind == ListKind::Compute || !self.list(kind).entries.is_empty();
+                let answer = if wanted { self.reread((device, slices), watch, slot, kind, buffer)? } else { Ok(()) };
+                let Err(error) = answer else { continue };
+                let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
+                if out_of_reach {
+                    return Ok(Err(Refusal { error, counts: true }));
+                }
+                match self.list(kind).refuse(error, kind) {
+                    Some(refusal) if kind == ListKind::Compute => return Ok(Err(refusal)),
+                    refusal => refusals.extend(refusal),
                 }
             }
             let after = in_use(device, slices, watch, slot)?;
@@ -98,7 +153,12 @@ impl Lists {
             // A spike may be over at the next attempt.
             earlier.push(self.merge());
         }
-        let (used, slices) = before;
+        let (mut used, mut slices) = before;
+        // What a list does not tell may be the memory that no other list tells.
+        if self.lists.iter().any(|list| list.unread_since.is_some()) {
+            used = None;
+            slices.fill(None);
+        }
         if all {
             self.all_read = used.map(|used| (Instant::now(), used));
         }
@@ -110,7 +170,14 @@ impl Lists {
                 entry.used = None;
             }
         }
-        Ok(Ok(Listing { entries, earlier, used, slices, implausible, at: Instant::now() }))
+        let unread = self.unread();
+        Ok(Ok(Listing { entries, earlier, used, slices, implausible, unread, refusals, at: Instant::now() }))
+    }
+
+    /// The lists that are refused since a short time only.
+    fn unread(&self) -> Vec<ProcessKind> {
+        let unread = self.kinds().filter(|(list, _)| list.unread_since.is_some_and(|since| since.elapsed() < STANDS));
+        unread.map(|(_, kind)| kind).collect()
     }
 
     fn reread(
@@ -124,8 +191,8 @@ impl Lists {
         let list = self.list(kind);
         let answer = watch.call(slot, || -> Result<(), Error> {
             let entries = device.processes(kind, buffer)?;
-            list.clear();
-            list.extend(entries);
+            list.entries.clear();
+            list.entries.extend(entries);
             Ok(())
         })?;
         let answer = match answer {
@@ -137,14 +204,10 @@ impl Lists {
             }
             answer => answer,
         };
-        match answer {
-            // A part that knows no graphics or no MPS has none of their processes.
-            Err(error) if kind != ListKind::Compute && error.severity() == Severity::Absent => {
-                self.list(kind).clear();
-                Ok(Ok(()))
-            }
-            answer => Ok(answer),
+        if answer.is_ok() {
+            self.list(kind).read();
         }
+        Ok(answer)
     }
 
     /// Reads the list of each MIG device, which does not say of which it is.
@@ -156,7 +219,7 @@ impl Lists {
         kind: ListKind,
         buffer: &mut ProcessBuffer,
     ) -> Result<Result<(), Error>, Superseded> {
-        let list = self.list(kind);
+        let list = &mut self.list(kind).entries;
         list.clear();
         for &(device, instance) in slices {
             let answer = watch.call(slot, || -> Result<(), Error> {
@@ -171,24 +234,21 @@ impl Lists {
         Ok(Ok(()))
     }
 
-    fn list(&mut self, kind: ListKind) -> &mut Vec<ListedProcess> {
-        match kind {
-            ListKind::Compute => &mut self.compute,
-            ListKind::Graphics => &mut self.graphics,
-            ListKind::Mps => &mut self.mps,
-        }
+    fn list(&mut self, kind: ListKind) -> &mut List {
+        &mut self.lists[kind as usize]
+    }
+
+    /// Each list, and what its processes are: a process that stands in several is what it is in the first of these.
+    fn kinds(&self) -> impl Iterator<Item = (&List, ProcessKind)> {
+        let [compute, graphics, mps] = &self.lists;
+        [(mps, ProcessKind::Mps), (compute, ProcessKind::Compute), (graphics, ProcessKind::Graphics)].into_iter()
     }
 
     /// A process that stands in several lists is one process: the driver gives its whole memory in each.
     fn merge(&self) -> Vec<Listed> {
         let mut merged = BTreeMap::<(u32, Option<(u32, u32)>), Listed>::new();
-        let lists = [
-            (&self.mps, ProcessKind::Mps),
-            (&self.compute, ProcessKind::Compute),
-            (&self.graphics, ProcessKind::Graphics),
-        ];
-        for (list, kind) in lists {
-            for entry in list {
+        for (list, kind) in self.kinds() {
+            for entry in &list.entries {
                 let ListedProcess { pid, used, instance } = *entry;
                 merged.entry((pid, instance)).and_modify(|known| known.used = known.used.max(used)).or_insert(Listed {
                     pid,
@@ -224,14 +284,18 @@ mod tests {
         ListedProcess { pid, used, instance: None }
     }
 
+    /// Compute, graphics, MPS.
+    fn lists(entries: [Vec<ListedProcess>; 3]) -> Lists {
+        Lists { lists: entries.map(|entries| List { entries, ..List::default() }), ..Lists::default() }
+    }
+
     #[test]
     fn a_process_in_two_lists_is_one_process_with_its_memory_once() {
-        let lists = Lists {
-            compute: vec![listed(1, Some(10)), listed(2, None), listed(3, Some(5))],
-            graphics: vec![listed(1, Some(10)), listed(2, Some(7)), listed(4, Some(1))],
-            mps: vec![listed(3, Some(5))],
-            all_read: None,
-        };
+        let lists = lists([
+            vec![listed(1, Some(10)), listed(2, None), listed(3, Some(5))],
+            vec![listed(1, Some(10)), listed(2, Some(7)), listed(4, Some(1))],
+            vec![listed(3, Some(5))],
+        ]);
         let merged = lists.merge();
         let of = |pid| *merged.iter().find(|entry| entry.pid == pid).unwrap();
         assert_eq!(merged.len(), 4);
@@ -244,7 +308,7 @@ mod tests {
     #[test]
     fn one_pid_on_two_mig_devices_stays_two_entries() {
         let on = |instance| ListedProcess { pid: 1, used: Some(3), instance: Some(instance) };
-        let lists = Lists { compute: vec![on((1, 0)), on((2, 0))], ..Lists::default() };
+        let lists = lists([vec![on((1, 0)), on((2, 0))], Vec::new(), Vec::new()]);
         assert_eq!(lists.merge().len(), 2);
     }
 }

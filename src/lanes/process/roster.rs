@@ -11,7 +11,7 @@ use super::Settings;
 use super::listing::Listed;
 use crate::attribution::{Identity, StartTime};
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{Gpu, MigDevice, Other, Process, Workload};
+use crate::snapshot::{MigDevice, Other, Process, ProcessKind, Workload};
 use track::{Place, Track};
 
 /// A driver forgets a process within a moment of its end; one that is listed for longer without being seen is hidden.
@@ -26,6 +26,15 @@ pub(crate) struct Roster {
     peak_window: Duration,
     stay: Duration,
     limit: usize,
+}
+
+/// What is known at the moment of a list, beside the list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'k> {
+    /// The MIG devices; `None` where the layout is not known: then a process stays where it was.
+    pub(super) layout: Option<&'k [Arc<MigDevice>]>,
+    /// The lists that were refused: their processes may still be on the GPU, with memory that nobody tells.
+    pub(super) unread: &'k [ProcessKind],
 }
 
 /// What a workload has to know of a process that is on the GPU, or was until the last list.
@@ -96,7 +105,7 @@ impl Roster {
         &mut self,
         (entries, earlier): (&[Listed], &[Vec<Listed>]),
         identities: &[Identity],
-        gpu: &Gpu,
+        known: Known<'_>,
         now: Instant,
     ) {
         let mut living = self.living();
@@ -110,7 +119,7 @@ impl Roster {
             let index = self.track(entry, identity, living.get(&entry.place()).copied(), now);
             living.insert(entry.place(), index);
             seen.insert(index);
-            self.tracks[index].see(entry, gpu, now);
+            self.tracks[index].see(entry, known, now);
         }
         for entry in earlier.iter().flatten() {
             if let Some(&index) = living.get(&entry.place()) {
@@ -118,10 +127,15 @@ impl Roster {
             }
         }
         for (index, track) in self.tracks.iter_mut().enumerate() {
-            if track.ended.is_none() && !seen.contains(&index) {
-                track.end(now);
-                ended = true;
+            if track.ended.is_some() || seen.contains(&index) {
+                continue;
             }
+            if known.unread.contains(&track.kind) {
+                track.used = None;
+                continue;
+            }
+            track.end(now);
+            ended = true;
         }
         if ended || self.tracks.len() > before {
             self.make_room();

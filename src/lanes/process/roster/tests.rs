@@ -11,6 +11,9 @@ fn roster(limit: usize) -> Roster {
     Roster { tracks: Vec::new(), folded: None, peak_window: WINDOW, stay: WINDOW + LINGER, limit }
 }
 
+/// No MIG, and no list was refused.
+const KNOWN: Known<'_> = Known { layout: Some(&[]), unread: &[] };
+
 fn listed(pid: u32, used: impl Into<Option<u64>>) -> Listed {
     Listed { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
 }
@@ -25,7 +28,7 @@ fn unseen() -> Identity {
 }
 
 fn fold(roster: &mut Roster, entries: &[Listed], now: Instant, identity: &Identity) {
-    roster.fold((entries, &[]), &vec![identity.clone(); entries.len()], &Gpu::default(), now);
+    roster.fold((entries, &[]), &vec![identity.clone(); entries.len()], KNOWN, now);
 }
 
 fn only(roster: &mut Roster, now: Instant) -> Process {
@@ -213,7 +216,7 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
     let (start, mut roster) = (Instant::now(), roster(2));
     let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
     let identities: Vec<_> = (1..=5).map(|start| named(start, "job")).collect();
-    roster.fold((&entries, &[]), &identities, &Gpu::default(), start);
+    roster.fold((&entries, &[]), &identities, KNOWN, start);
     let (shown, other) = roster.show(start);
     assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
     assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
@@ -268,4 +271,24 @@ fn samples_come_in_any_order_and_are_each_of_their_process() {
     let ago = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!([told(7), told(8), told(9)], [(Some(0.7), ago(2)), (Some(0.8), ago(4)), (Some(0.9), ago(3))]);
     assert_eq!(told(10), (None, ago(5)));
+}
+
+#[test]
+fn a_process_of_a_list_that_was_refused_lives_on_with_unknown_memory() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let xorg = Listed { kind: ProcessKind::Graphics, ..listed(8, 3 * MIB) };
+    let identities = [named(1, "train.py"), named(1, "Xorg")];
+    roster.fold((&[listed(7, MIB), xorg], &[]), &identities, KNOWN, start);
+    let unread = Known { unread: &[ProcessKind::Graphics], ..KNOWN };
+    roster.fold((&[listed(7, MIB)], &[]), &identities[..1], unread, start);
+    assert_eq!((roster.alive(), roster.used()), (2, None));
+    let (shown, _) = roster.show(start);
+    let of = |pid| shown.iter().find(|process| process.pid == pid).unwrap();
+    assert_eq!((of(7).used, of(8).used, of(8).peak), (Some(MIB), None, Some(3 * MIB)));
+    // A process that stands in another list too keeps its type.
+    let both = Listed { kind: ProcessKind::Compute, ..xorg };
+    roster.fold((&[both], &[]), &identities[1..], unread, start);
+    assert_eq!(roster.show(start).0.iter().find(|process| process.pid == 8).unwrap().kind, ProcessKind::Graphics);
+    roster.fold((&[], &[]), &[], KNOWN, start);
+    assert_eq!(roster.alive(), 0);
 }

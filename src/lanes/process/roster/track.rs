@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Record;
 use crate::lanes::process::listing::Listed;
-use crate::snapshot::{Ended, Gpu, MigDevice, Owner, Process, ProcessKind, Workload};
+use crate::lanes::process::roster::Known;
+use crate::snapshot::{Ended, MigDevice, Owner, Process, ProcessKind, Workload};
 
 /// The start of a process is known by the second of the machine's boot.
 const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
@@ -89,13 +90,17 @@ impl Track {
         self.owner = owner;
     }
 
-    pub(super) fn see(&mut self, entry: &Listed, gpu: &Gpu, now: Instant) {
-        self.kind = entry.kind;
+    pub(super) fn see(&mut self, entry: &Listed, known: Known<'_>, now: Instant) {
+        if !known.unread.contains(&self.kind) {
+            self.kind = entry.kind;
+        }
         self.used = entry.used;
         self.last_seen = now;
         // Looked up each time: the layout may have been read after the process came.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
-        self.mig = gpu.mig.iter().find(here).cloned();
+        if let Some(layout) = known.layout {
+            self.mig = layout.iter().find(here).cloned();
+        }
         self.record.see(entry.used, now);
     }
 

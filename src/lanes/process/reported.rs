@@ -1,0 +1,20 @@
+//! Which refusal of a call was reported last.
+
+use crate::faults::Reason;
+
+/// The reason for which a call on one GPU is refused, as it was last reported. It is kept while the driver is open and
+/// forgotten when the call is answered.
+#[derive(Debug, Default)]
+pub(super) struct Reported(Option<Reason>);
+
+impl Reported {
+    /// The call was refused. Says whether that is to be reported as new.
+    pub(super) fn is_new(&mut self, reason: Reason) -> bool {
+        self.0.replace(reason) != Some(reason)
+    }
+
+    /// The call was answered.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
