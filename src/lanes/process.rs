@@ -68,15 +68,13 @@ struct Book {
 struct GpuBook {
     roster: Roster,
     workloads: Workloads,
-    /// How many processes were on it at its last list.
-    alive: usize,
     /// How many processes were out of sight, so that it is said once when they are more.
     out_of_sight: u64,
 }
 
 impl GpuBook {
     fn new(settings: &Settings) -> Self {
-        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), alive: 0, out_of_sight: 0 }
+        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), out_of_sight: 0 }
     }
 
     fn show(&mut self, shown: &mut GpuProcesses, now: Instant) {
@@ -89,7 +87,8 @@ impl GpuBook {
 /// What became of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    Folded,
+    /// So many processes are on the GPU.
+    Folded(usize),
     /// A pid of the list was another process' at the list before; that one has ended.
     PidReused,
 }
@@ -115,6 +114,8 @@ fn why(own_namespace: bool) -> &'static str {
 struct GpuLists {
     lists: Lists,
     accounting: Accounting,
+    /// How many processes were on it at its last list. Where the list is refused there may be one.
+    alive: usize,
 }
 
 impl ProcessLane {
@@ -195,11 +196,11 @@ impl ProcessLane {
         bits: u64,
         whole: bool,
     ) -> Result<(), Superseded> {
-        let mut blind = false;
         for (position, kept) in gpus.iter_mut().enumerate().filter(|(i, _)| bits & Bell::bit(*i) != 0) {
             let device = session.driver.device(position).filter(|_| !session.stalled(position));
             let Some(device) = device else {
-                blind = true;
+                // Neither its memory nor its processes can be asked for, at no rate.
+                kept.alive = 0;
                 continue;
             };
             let slices = slices(session, position);
@@ -211,19 +212,20 @@ impl ProcessLane {
                 };
                 listing.refusals.iter().for_each(|refusal| self.refused(session, position, refusal));
                 match self.take(session, position, listing) {
-                    Taken::Folded => break Ok(()),
+                    Taken::Folded(alive) => break Ok(alive),
                     // Whose memory it was that the list told, nobody knows: it is read again with the new holder known.
                     Taken::PidReused => {}
                 }
             };
             match listing {
-                Ok(()) => {
+                Ok(alive) => {
+                    kept.alive = alive;
                     if whole {
                         self.account(session, watch, position, &mut kept.accounting)?;
                     }
                 }
                 Err(refusal) => {
-                    blind = true;
+                    kept.alive = kept.alive.max(1);
                     self.refused(session, position, &refusal);
                 }
             }
@@ -232,10 +234,9 @@ impl ProcessLane {
         if whole {
             book.attribution.sweep();
         }
-        // Where a list cannot be read there may be processes.
-        let alive = book.gpus.values().map(|gpu| gpu.alive).sum::<usize>() + usize::from(blind);
         self.publish(&book);
         drop(book);
+        let alive = gpus.iter().map(|kept| kept.alive).sum();
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
             self.link.awake.ring(1);
         }
@@ -244,14 +245,14 @@ impl ProcessLane {
 
     /// Folds a list into the GPU's roster and shows it, unless a pid passed to another process meanwhile.
     fn take(&self, session: &Session, position: usize, mut listing: Listing) -> Taken {
-        let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded };
+        let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded(0) };
         if let Some(pid) = listing.implausible {
             self.implausible(gpu, pid);
         }
         let mut book = self.book();
         let Book { attribution, gpus, part } = &mut *book;
         let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
-        let GpuBook { roster, workloads, alive, .. } = known;
+        let GpuBook { roster, workloads, .. } = known;
         let pids: Vec<u32> = listing.entries.iter().map(|entry| entry.pid).collect();
         let identities = attribution.identify_all(&pids);
         if roster.end_former(&listing.entries, &identities, listing.at) {
@@ -270,7 +271,7 @@ impl ProcessLane {
         let layout = Some(&gpu.mig[..]);
         let beside = Known { layout, unread: &listing.unread };
         roster.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
-        *alive = roster.alive();
+        let alive = roster.alive();
         let members: Vec<Member<'_>> = roster.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
         // Made anew, since what was published may still be read; the other GPUs' stay as they are.
@@ -293,7 +294,7 @@ impl ProcessLane {
             self.faults.report(Source::Attribution, Reason::OutOfSight, Some(gpu.index), &error);
         }
         part[position] = Arc::new(shown);
-        Taken::Folded
+        Taken::Folded(alive)
     }
 
     /// Folds what a GPU's processes did and shows it.

@@ -2,7 +2,7 @@
 
 use super::harness::{Machine, Scrape};
 use super::processes::{LIST, used};
-use super::{TWO, faults, reopen, rounds};
+use super::{TWO, faults, reopen, rounds, up};
 
 /// A GPU with a process in each list.
 fn in_each_list() -> Machine {
@@ -79,4 +79,28 @@ fn every_refusal_of_a_list_is_counted_when_it_begins_on_each_gpu() {
     exporter.scrape_until("the refusal", |s| counted(s) == 5.0);
     reopen(&exporter);
     exporter.scrape_until("the refusal again", |s| counted(s) == 6.0);
+}
+
+#[test]
+fn the_memory_lane_rests_when_a_gpu_with_processes_has_gone_or_cannot_be_asked() {
+    let machine = Machine::new(TWO);
+    let exporter =
+        machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms", "--nvml.call-timeout=300ms"]);
+    for gone in ["kind = \"absent\"", "kind = \"hang\"\ncall = \"nvmlDeviceGetMemoryInfo_v2\""] {
+        exporter.scrape_until("the process", |s| used(s, "42").is_some());
+        machine.control(&format!("[[fault]]\ngpu = 1\n{gone}\n"));
+        exporter.scrape_until("the GPU is gone", |s| up(s, "0") == Some(1.0) && up(s, "1") != Some(1.0));
+        let seen = std::cell::Cell::new((0.0, 0.0));
+        exporter.scrape_until("the memory lane rests", |s| {
+            let (ticks, passes) = seen.get();
+            let now = (rounds(s, "memory"), rounds(s, "process"));
+            if now.1 < passes + 3.0 {
+                return false;
+            }
+            seen.set(now);
+            // At its full rate it ticks a hundred times from one of these passes to the next.
+            now.0 - ticks < 30.0
+        });
+        machine.control("");
+    }
 }
