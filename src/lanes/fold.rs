@@ -61,14 +61,15 @@ impl GpuFold {
         }
     }
 
-    /// A new session: the identity and the MIG layout may have changed, the figures are to be read again.
-    pub(super) fn resume(&mut self, gpu: &Arc<Gpu>) {
+    /// A new session: the identity and the MIG layout may have changed, the figures are to be read again. Of MIG devices
+    /// that are gone the peaks are forgotten, but not where the layout could not be read (`layout_known`).
+    pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
         self.settle();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.grown = before.grown;
         self.shown.shrunk = before.shrunk;
-        self.mig.retain(|(uuid, _)| gpu.mig.iter().any(|device| device.uuid == *uuid));
+        self.mig.retain(|(uuid, _)| !layout_known || gpu.mig.iter().any(|device| device.uuid == *uuid));
         self.run = None;
         self.retry_at = None;
         self.lost = false;
@@ -256,6 +257,28 @@ mod tests {
         }
         assert_eq!((fold.shown.grown, fold.shown.shrunk), (6 * GIB, 7 * GIB));
         assert_eq!(fold.shown.figures.unwrap().peak, 9 * GIB);
+    }
+
+    #[test]
+    fn peaks_of_mig_devices_are_forgotten_when_the_devices_are_known_to_be_gone() {
+        let start = Instant::now();
+        let device = |uuid: &str| Arc::new(crate::snapshot::MigDevice { uuid: uuid.into(), ..Default::default() });
+        let cut = |uuids: &[&str]| Arc::new(Gpu { mig: uuids.iter().copied().map(device).collect(), ..Gpu::default() });
+        let mut fold = GpuFold::new(cut(&["a", "b"]), Duration::from_secs(60));
+        for slot in 0..2 {
+            fold.sample_mig(slot, reading(32 * GIB), start);
+        }
+        let peak_of_a = |fold: &mut GpuFold| {
+            fold.sample_mig(0, reading(GIB), start);
+            fold.shown.mig[0].figures.unwrap().peak
+        };
+        fold.resume(&cut(&[]), false);
+        fold.resume(&cut(&["a"]), true);
+        assert_eq!(peak_of_a(&mut fold), 32 * GIB);
+        assert_eq!(fold.mig.len(), 1, "the other one is known to be gone");
+        fold.resume(&cut(&[]), true);
+        fold.resume(&cut(&["a"]), true);
+        assert_eq!(peak_of_a(&mut fold), GIB);
     }
 
     #[test]

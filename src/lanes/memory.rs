@@ -100,8 +100,8 @@ impl MemoryLane {
 impl Duty for MemoryLane {
     /// Takes up what is known of the GPUs.
     fn resume(&self, session: &Session) {
-        for gpu in session.driver.gpus() {
-            lock(&self.fold(gpu)).resume(gpu);
+        for (position, gpu) in session.driver.gpus().enumerate() {
+            lock(&self.fold(gpu)).resume(gpu, session.driver.knows_mig_layout(position));
         }
     }
 

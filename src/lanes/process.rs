@@ -268,7 +268,7 @@ impl ProcessLane {
         if !passed_on.is_empty() {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
-        let layout = Some(&gpu.mig[..]);
+        let layout = session.driver.knows_mig_layout(position).then_some(&gpu.mig[..]);
         let beside = Known { layout, unread: &listing.unread };
         roster.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
         let alive = roster.alive();

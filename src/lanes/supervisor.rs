@@ -305,6 +305,9 @@ impl Supervisor {
             tracing::warn!("the GPUs are SIMULATED: no number is a measurement");
         }
         self.known = description.gpus.clone();
+        for (gpu, error) in driver.refused_mig_layouts() {
+            self.faults.report(Source::Topology, error.reason(), Some(gpu.index), error);
+        }
         let session = Arc::new(Session::new(driver, &self.keeper));
         self.duties.iter().for_each(|(_, duty)| duty.resume(&session));
         // What was read of the same GPUs before stays in sight for the moment until the lanes have read them again.

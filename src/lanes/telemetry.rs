@@ -202,6 +202,11 @@ impl<'s> Telemetry<'s> {
             }
             self.queue.push_back(Step::QuickDone(position));
         }
+        // A layout that could not be read at the opening is asked for soon, and ever more seldom where it stays refused.
+        if self.round.is_power_of_two() {
+            let unknown = (0..self.gpus.len()).filter(|&position| !self.session.driver.knows_mig_layout(position));
+            self.queue.extend(unknown.map(Step::MigLayout));
+        }
         if self.events.is_some() {
             self.queue.push_back(Step::Events);
         }
@@ -242,7 +247,8 @@ impl<'s> Telemetry<'s> {
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => {}
-                Ok(false) => session.end("the MIG layout changed"),
+                Ok(false) if session.driver.knows_mig_layout(position) => session.end("the MIG layout changed"),
+                Ok(false) => session.end("the MIG layout can be read again"),
                 Err(error) => {
                     let gpu = self.gpus[position].shown.gpu.index;
                     self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);

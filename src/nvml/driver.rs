@@ -24,7 +24,11 @@ struct Entry {
     gpu: Arc<Gpu>,
     /// `None` for a GPU that NVML counts and cannot open (it fell off the bus before the exporter started).
     handle: Option<Handle>,
-    mig: Vec<Handle>,
+    /// The MIG devices, in the order of [`Gpu::mig`]. `None` where the layout could not be read: then the identity tells
+    /// the layout of an earlier opening, which may not be the present one.
+    mig: Option<Vec<Handle>>,
+    /// Why the layout could not be read.
+    refused: Option<Error>,
 }
 
 impl Driver {
@@ -35,7 +39,7 @@ impl Driver {
     }
 
     /// Finds the GPUs and their MIG devices. `known` are those of an earlier opening: a GPU that cannot be opened
-    /// keeps its identity from there.
+    /// keeps its identity from there, and one whose MIG layout cannot be read keeps that.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
@@ -44,13 +48,27 @@ impl Driver {
         self.gpus = (0..count)
             .map(|index| match self.nvml.device_by_index(index) {
                 Ok(device) => {
-                    let (gpu, mig) = identify(index, &device, &self.nvml);
-                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig }
+                    let mut gpu = identify(index, &device);
+                    let before = known.iter().find(|before| !gpu.uuid.is_empty() && before.uuid == gpu.uuid);
+                    let mode_before = before.and_then(|before| before.mig_mode);
+                    let layout = MigLayout::read(&device, &self.nvml, mode_before);
+                    let (mig, refused) = match layout {
+                        Ok(layout) => {
+                            (gpu.mig_mode, gpu.mig) = (layout.on, layout.devices);
+                            (Some(layout.handles), None)
+                        }
+                        Err(error) => {
+                            gpu.mig_mode = mode_before;
+                            gpu.mig = before.map_or_else(Vec::new, |before| before.mig.clone());
+                            (None, Some(error))
+                        }
+                    };
+                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig, refused }
                 }
                 Err(_) => {
                     let gpu = known.iter().find(|gpu| gpu.index == index).cloned();
                     let gpu = gpu.unwrap_or_else(|| Arc::new(Gpu { index, ..Gpu::default() }));
-                    Entry { gpu: Arc::new(Gpu { mig: Vec::new(), ..(*gpu).clone() }), handle: None, mig: Vec::new() }
+                    Entry { gpu, handle: None, mig: None, refused: None }
                 }
             })
             .collect();
@@ -76,20 +94,32 @@ impl Driver {
         Some(Device::new(&self.nvml, handle, self.second_version_lists))
     }
 
-    /// The MIG devices of a GPU, in the order of [`Gpu::mig`].
+    /// The MIG devices of a GPU, in the order of [`Gpu::mig`]; none where the layout could not be read.
     pub fn mig_devices(&self, position: usize) -> impl Iterator<Item = Device<'_>> {
-        let handles = self.gpus.get(position).map_or(&[][..], |entry| &entry.mig);
+        let handles = self.gpus.get(position).and_then(|entry| entry.mig.as_deref()).unwrap_or_default();
         handles.iter().map(|&handle| Device::new(&self.nvml, handle, self.second_version_lists))
+    }
+
+    /// Whether [`Driver::discover`] could read the MIG layout of a GPU.
+    pub fn knows_mig_layout(&self, position: usize) -> bool {
+        self.gpus.get(position).is_some_and(|entry| entry.mig.is_some())
+    }
+
+    /// The GPUs whose MIG layout [`Driver::discover`] could not read, and why.
+    pub fn refused_mig_layouts(&self) -> impl Iterator<Item = (&Gpu, &Error)> {
+        self.gpus.iter().filter_map(|entry| Some((&*entry.gpu, entry.refused.as_ref()?)))
     }
 
     /// Whether the machine still has the MIG devices of a GPU that [`Driver::discover`] found.
     ///
     /// # Errors
-    /// Whatever NVML answers but that the GPU knows no MIG: then nothing is said of the layout.
+    /// Whatever NVML answers: then nothing is said of the layout.
     pub fn same_mig_layout(&self, position: usize) -> Result<bool, Error> {
         let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return Ok(true) };
-        let layout = MigLayout::read(&device, &self.nvml)?;
-        Ok(layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig)
+        let layout = MigLayout::read(&device, &self.nvml, entry.gpu.mig_mode)?;
+        let same = layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig;
+        // What could not be read at the opening has no handles, which only a GPU without MIG devices can do without.
+        Ok(same && (entry.mig.is_some() || layout.devices.is_empty()))
     }
 
     /// What to publish of the driver.
@@ -115,7 +145,9 @@ impl Driver {
     }
 
     pub(super) fn position(&self, handle: Handle) -> Option<usize> {
-        self.gpus.iter().position(|entry| entry.handle == Some(handle) || entry.mig.contains(&handle))
+        self.gpus.iter().position(|entry| {
+            entry.handle == Some(handle) || entry.mig.as_ref().is_some_and(|devices| devices.contains(&handle))
+        })
     }
 }
 
@@ -126,11 +158,10 @@ fn has_other_process_layout(driver_version: &str) -> bool {
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| minor <= 98)
 }
 
-fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu, Vec<Handle>) {
-    // A layout that cannot be read now differs from the one that is read later, which is then taken up.
-    let layout = MigLayout::read(device, nvml).unwrap_or_default();
+/// What the GPU tells of itself, but for its MIG layout.
+fn identify(index: u32, device: &nvml_wrapper::Device<'_>) -> Gpu {
     let capability = device.cuda_compute_capability().ok();
-    let gpu = Gpu {
+    Gpu {
         index,
         uuid: device.uuid().unwrap_or_default(),
         minor: device.minor_number().ok(),
@@ -139,10 +170,9 @@ fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu,
         architecture: device.architecture().ok().map(|architecture| architecture.to_string()),
         vbios: device.vbios_version().ok(),
         compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)),
-        mig_mode: layout.on,
-        mig: layout.devices,
-    };
-    (gpu, layout.handles)
+        mig_mode: None,
+        mig: Vec::new(),
+    }
 }
 
 /// Whether MIG is on (`None`: the GPU knows no MIG), and the MIG devices.
@@ -154,11 +184,13 @@ struct MigLayout {
 }
 
 impl MigLayout {
-    fn read(device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> Result<Self, Error> {
+    /// `mode_before`: the mode at an earlier reading. A GPU that never gave its mode and refuses it knows no MIG; any
+    /// other refusal is an error.
+    fn read(device: &nvml_wrapper::Device<'_>, nvml: &Nvml, mode_before: Option<bool>) -> Result<Self, Error> {
         const ENABLED: u32 = 1;
         let mode = match device.mig_mode().map_err(|error| Error::new("nvmlDeviceGetMigMode", error)) {
             Ok(mode) => mode,
-            Err(error) if error.severity() == Severity::Absent => return Ok(Self::default()),
+            Err(error) if error.severity() == Severity::Absent && mode_before.is_none() => return Ok(Self::default()),
             Err(error) => return Err(error),
         };
         let mut layout = Self { on: Some(mode.current == ENABLED), ..Self::default() };

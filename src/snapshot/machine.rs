@@ -40,9 +40,9 @@ pub struct Gpu {
     pub vbios: Option<String>,
     /// CUDA compute capability, such as `9.0`.
     pub compute_capability: Option<String>,
-    /// Whether MIG is on. `None` where the GPU does not know MIG.
+    /// Whether MIG is on; as it was last read, where it cannot be read now. `None` where the GPU does not know MIG.
     pub mig_mode: Option<bool>,
-    /// The MIG devices, in the order of their indices; empty where MIG is off.
+    /// The MIG devices, in the order of their indices, as they were last read; empty where MIG is off.
     pub mig: Vec<Arc<MigDevice>>,
 }
 

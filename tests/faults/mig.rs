@@ -1,7 +1,9 @@
 //! MIG devices fail, change, and cannot be read for a while.
 
-use super::harness::{Machine, Scrape};
-use super::{faults, rounds, up};
+use super::harness::{Exporter, Machine, Scrape};
+use super::{TWO, faults, reopen, rounds, up};
+
+const USED: &str = "gpu_process_memory_used_bytes";
 
 /// A GPU with two MIG devices, and a process on the first that held 30 GiB for the first two seconds.
 const SLICED: &str = r#"
@@ -16,6 +18,82 @@ command = ["train"]
 cgroup = "0::/system.slice/train.service"
 memory = [{ kind = "constant", value = "30GiB", for = "2s" }, { kind = "constant", value = "1GiB" }]
 "#;
+
+/// The highest memory of the first MIG device.
+fn slice_peak(scrape: &Scrape) -> Option<f64> {
+    scrape.value("gpu_mig_memory_peak_bytes", &[("profile", "3g.40gb")])
+}
+
+fn mig_uuid(scrape: &Scrape, family: &str, pid: &str) -> Option<String> {
+    let series = scrape.all(family).find(|series| series.label("pid") == Some(pid))?;
+    series.label("mig_uuid").map(str::to_owned)
+}
+
+/// An exporter that has seen the high memory of [`SLICED`] and what came after.
+fn with_a_peak(machine: &Machine) -> (Exporter, Scrape) {
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
+    const GIB: f64 = (1u64 << 30) as f64;
+    let later = exporter.scrape_until("the end of the high memory", |s| {
+        let used = s.value("gpu_mig_memory_used_bytes", &[("profile", "3g.40gb")]);
+        slice_peak(s) > Some(30.0 * GIB) && used < Some(2.0 * GIB)
+    });
+    assert!(mig_uuid(&later, USED, "31").is_some());
+    (exporter, later)
+}
+
+#[test]
+fn a_mig_layout_that_cannot_be_read_at_an_opening_costs_no_peak_and_is_taken_up_soon() {
+    let machine = Machine::new(SLICED);
+    let (exporter, before) = with_a_peak(&machine);
+    for code in ["UNKNOWN", "NOT_SUPPORTED"] {
+        let told = |s: &Scrape| faults(s, "topology", &code.to_lowercase());
+        machine.control(&format!("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"{code}\"\n"));
+        reopen(&exporter);
+        let blind = exporter.scrape_until("the GPU without its layout", |s| {
+            up(s, "0") == Some(1.0) && s.all(USED).count() == 1 && told(s) >= 1.0
+        });
+        assert_eq!(slice_peak(&blind), None, "a device that nobody asks is not shown");
+        for family in [USED, "gpu_process_info"] {
+            assert_eq!(mig_uuid(&blind, family, "31"), mig_uuid(&before, family, "31"), "{code} {family}");
+        }
+        assert_eq!(blind.all("gpu_info").collect::<Vec<_>>(), before.all("gpu_info").collect::<Vec<_>>());
+        machine.control("");
+        // The next slow round is ten minutes away.
+        let after = exporter.scrape_until("the layout", |s| slice_peak(s).is_some());
+        assert_eq!(slice_peak(&after), slice_peak(&before), "{code}");
+    }
+}
+
+#[test]
+fn a_gpu_without_mig_devices_whose_mode_cannot_be_read_at_an_opening_costs_no_other_opening() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
+    let mode = "call = \"nvmlDeviceGetMigMode\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"";
+    machine.control(&format!("[[fault]]\n{mode}\n"));
+    reopen(&exporter);
+    let blind = exporter.scrape_until("the refusal", |s| {
+        up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0) && faults(s, "topology", "unknown") >= 2.0
+    });
+    machine.control("");
+    // Within twice as many rounds it is asked for again.
+    let goal = 3.0 * rounds(&blind, "telemetry");
+    exporter.scrape_until("the next question", |s| rounds(s, "telemetry") >= goal);
+    assert_eq!(exporter.log().matches("the driver is open").count(), 2, "{}", exporter.log());
+}
+
+#[test]
+fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
+    let machine = Machine::new(SLICED);
+    let (exporter, before) = with_a_peak(&machine);
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
+    reopen(&exporter);
+    exporter.scrape_until("the opening without it", |s| up(s, "0") == Some(0.0) && s.all("gpu_info").count() == 1);
+    machine.control("");
+    reopen(&exporter);
+    let after = exporter.scrape_until("the GPU is back", |s| slice_peak(s).is_some());
+    assert_eq!(slice_peak(&after), slice_peak(&before));
+}
 
 #[test]
 fn a_mig_device_that_fails_for_good_is_asked_and_counted_once_a_second_and_comes_back() {

@@ -292,3 +292,23 @@ fn a_process_of_a_list_that_was_refused_lives_on_with_unknown_memory() {
     roster.fold((&[], &[]), &[], KNOWN, start);
     assert_eq!(roster.alive(), 0);
 }
+
+#[test]
+fn while_the_layout_is_not_known_a_process_stays_on_its_mig_device_and_one_that_comes_is_on_none() {
+    let (start, mut roster) = (Instant::now(), roster(9));
+    let device = Arc::new(MigDevice { uuid: "MIG-a".into(), gpu_instance: 1, ..MigDevice::default() });
+    let on = |pid| Listed { instance: Some((1, 0)), ..listed(pid, MIB) };
+    let layout = [device];
+    let known = Known { layout: Some(&layout), ..KNOWN };
+    let unknown = Known { layout: None, ..KNOWN };
+    let identities = [named(1, "old"), named(2, "new")];
+    let mig = |roster: &mut Roster, pid| {
+        let (shown, _) = roster.show(start);
+        shown.iter().find(|process| process.pid == pid).unwrap().mig.as_ref().map(|mig| mig.uuid.clone())
+    };
+    roster.fold((&[on(7)], &[]), &identities[..1], known, start);
+    roster.fold((&[on(7), on(8)], &[]), &identities, unknown, start);
+    assert_eq!((mig(&mut roster, 7).as_deref(), mig(&mut roster, 8)), (Some("MIG-a"), None));
+    roster.fold((&[on(7), on(8)], &[]), &identities, known, start);
+    assert_eq!(mig(&mut roster, 8).as_deref(), Some("MIG-a"));
+}
