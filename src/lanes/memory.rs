@@ -26,7 +26,7 @@ const CALM: Duration = Duration::from_secs(10);
 const NOBODY: u64 = 256 << 20;
 
 /// How often a GPU or a MIG device that does not answer is asked again.
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// While nothing changes, a publication says nothing but that the samples are fresh. Ten a second say that too, and a
 /// tick costs a third less: on the H200 most of a tick's time is what it touches with cold caches.

@@ -2,6 +2,7 @@
 //! between two lists takes the telemetry readings one driver call at a time.
 
 mod accounting;
+mod layout;
 mod listing;
 mod reported;
 mod roster;
@@ -24,6 +25,7 @@ use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{Gpu, GpuProcesses, Lane, ProcessPart, Snapshot};
 use accounting::Accounting;
+use layout::Layout;
 use listing::{Listing, Lists, Refusal, Slice};
 use roster::{Known, Member, Roster};
 use workloads::Workloads;
@@ -114,6 +116,7 @@ fn why(own_namespace: bool) -> &'static str {
 struct GpuLists {
     lists: Lists,
     accounting: Accounting,
+    layout: Layout,
     /// How many processes were on it at its last list. Where the list is refused there may be one.
     alive: usize,
 }
@@ -211,10 +214,14 @@ impl ProcessLane {
                     Err(refusal) => break Err(refusal),
                 };
                 listing.refusals.iter().for_each(|refusal| self.refused(session, position, refusal));
-                match self.take(session, position, listing) {
+                let layout_stands = self.layout_stands(session, watch, position, &mut kept.layout, &listing)?;
+                if session.ending() {
+                    return Ok(());
+                }
+                match self.take(session, position, listing, layout_stands) {
                     Taken::Folded(alive) => break Ok(alive),
                     // Whose memory it was that the list told, nobody knows: it is read again with the new holder known.
-                    Taken::PidReused => {}
+                    Taken::PidReused => kept.layout = Layout::default(),
                 }
             };
             match listing {
@@ -244,7 +251,7 @@ impl ProcessLane {
     }
 
     /// Folds a list into the GPU's roster and shows it, unless a pid passed to another process meanwhile.
-    fn take(&self, session: &Session, position: usize, mut listing: Listing) -> Taken {
+    fn take(&self, session: &Session, position: usize, mut listing: Listing, layout_stands: bool) -> Taken {
         let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded(0) };
         if let Some(pid) = listing.implausible {
             self.implausible(gpu, pid);
@@ -268,7 +275,7 @@ impl ProcessLane {
         if !passed_on.is_empty() {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
-        let layout = session.driver.knows_mig_layout(position).then_some(&gpu.mig[..]);
+        let layout = layout_stands.then_some(&gpu.mig[..]);
         let beside = Known { layout, unread: &listing.unread };
         roster.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
         let alive = roster.alive();

@@ -96,6 +96,25 @@ fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
 }
 
 #[test]
+fn a_process_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_before() {
+    let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"4s\""));
+    let exporter = machine.export(&[]);
+    let old = exporter.scrape_until("the process", |s| slice_peak(s).is_some() && mig_uuid(s, USED, "31").is_some());
+    let old = mig_uuid(&old, USED, "31");
+    exporter.scrape_until("its end", |s| mig_uuid(s, USED, "31").is_none());
+    // Other devices have the ids of those before, and a process comes at once.
+    machine.control("[[fault]]\nkind = \"recut\"\ngpu = 0\n[[process]]\npid = 32\nmig = 0\nmemory = \"2GiB\"\n");
+    let new = exporter.scrape_until("the next process", |s| {
+        let mig = mig_uuid(s, USED, "32");
+        assert!(mig.is_none() || mig != old, "{}", s.text);
+        mig.is_some()
+    });
+    let device = [("mig_uuid", mig_uuid(&new, USED, "32").unwrap())];
+    let [(label, uuid)] = &device;
+    exporter.scrape_until("its device", |s| s.value("gpu_mig_memory_used_bytes", &[(label, uuid)]).is_some());
+}
+
+#[test]
 fn a_mig_device_that_fails_for_good_is_asked_and_counted_once_a_second_and_comes_back() {
     let machine = Machine::new(SLICED);
     let exporter = machine.export(&["--memory.stale-after=2s"]);

@@ -1,0 +1,70 @@
+//! Whether a list is of the MIG layout that the session knows.
+//!
+//! The ids of MIG devices are given again when a GPU is cut anew, and a list tells ids. A device with a process on it cannot
+//! be taken away, so the processes of a new layout have come since the last list: then the layout is read before any of
+//! them is shown.
+
+use std::time::Instant;
+
+use super::ProcessLane;
+use super::listing::{Listed, Listing};
+use crate::faults::Source;
+use crate::lanes::memory::RETRY;
+use crate::lanes::session::Session;
+use crate::lanes::watch::{Superseded, Watch};
+
+/// What is known of a GPU's MIG layout.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// The processes on MIG devices, in order, of the last list that was of this layout.
+    placed: Vec<(u32, Option<(u32, u32)>)>,
+    /// Before then a layout that could not be read is not asked for.
+    ask_at: Option<Instant>,
+}
+
+impl Layout {
+    /// Takes a list that is of this layout.
+    fn take(&mut self, listing: &Listing) {
+        self.placed.clear();
+        self.placed.extend(on_mig_devices(listing));
+    }
+}
+
+fn on_mig_devices(listing: &Listing) -> impl Iterator<Item = (u32, Option<(u32, u32)>)> {
+    listing.entries.iter().map(Listed::place).filter(|(_, instance)| instance.is_some())
+}
+
+impl ProcessLane {
+    /// Whether a list is known to be of the session's MIG layout. Where the layout is another one the session ends.
+    pub(super) fn layout_stands(
+        &self,
+        session: &Session,
+        watch: &Watch,
+        position: usize,
+        known: &mut Layout,
+        listing: &Listing,
+    ) -> Result<bool, Superseded> {
+        if !session.driver.knows_mig_layout(position) {
+            return Ok(false);
+        }
+        if on_mig_devices(listing).any(|place| known.placed.binary_search(&place).is_err()) {
+            if known.ask_at.is_some_and(|at| Instant::now() < at) {
+                return Ok(false);
+            }
+            match watch.call(position, || session.driver.same_mig_layout(position))? {
+                Ok(true) => known.ask_at = None,
+                Ok(false) => {
+                    session.end("the MIG layout changed");
+                    return Ok(false);
+                }
+                Err(error) => {
+                    self.failed(session, position, Source::Topology, &error);
+                    known.ask_at = Some(Instant::now() + RETRY);
+                    return Ok(false);
+                }
+            }
+        }
+        known.take(listing);
+        Ok(true)
+    }
+}
