@@ -97,7 +97,7 @@ def report(address, seconds, machines):
         recorded = sum(count(address, f'{{__name__="{name}"}}') for name in names)
         median = statistics.median(seconds[group["name"]])
         whole = median / machines * CLUSTER
-        every = {"30s": 30, "1m": 60, "2m": 120, "4m": 240, "5m": 300}[group["interval"]]
+        every = {"30s": 30, "1m": 60, "2m": 120, "4m": 240, "5m": 300, "30m": 1800}[group["interval"]]
         print(
             f"| `{group['name']}` | {group['interval']} "
             f"| {recorded / machines:.1f} | {recorded / machines * CLUSTER:.0f} "
