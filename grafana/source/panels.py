@@ -214,7 +214,7 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
     defaults = {
         # By thresholds Grafana would merge the values before it maps them.
         "color": {"mode": "palette-classic"},
-        "mappings": mappings,
+        "mappings": [*mappings, NOT_TOLD],
         "custom": {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False},
         "thresholds": PLAIN,
     }
@@ -234,8 +234,16 @@ def values(**texts):
     ]
 
 
+# Where there is no value, in a timeline: else its legend has the panel's text for no data, in the palette's colour.
+NOT_TOLD = {
+    "type": "special",
+    "options": {"match": "null", "result": {"text": "not told", "color": "rgb(90, 95, 105)", "index": 99}},
+}
+
+
 def detail(page, *labels):
     """A link from a table's row to another dashboard, with the row's labels as its variables."""
-    chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]}}' for label in labels)
+    # A name may hold what means something in an address: +, &, #.
+    chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]:percentencode}}' for label in labels)
     url = f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}{chosen}&${{__url_time_range}}"
     return [{"title": f"Show in {page}", "url": url, "targetBlank": False}]

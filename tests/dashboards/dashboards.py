@@ -61,6 +61,10 @@ def panel_problems(panel):
         yield "no text for no data"
     if not panel.get("targets"):
         yield "no query"
+    if panel["type"] == "state-timeline":
+        specials = [m["options"] for m in panel["fieldConfig"]["defaults"]["mappings"] if m["type"] == "special"]
+        if not any(o["match"] == "null" and o["result"]["color"].startswith("rgb") for o in specials):
+            yield "no grey for where there is no value: it would have the text for no data, in the palette's colour"
     references = [target["refId"] for target in panel["targets"]]
     if len(set(references)) != len(references):
         yield "a refId twice"
@@ -108,6 +112,9 @@ def link_problems(dashboards):
             missing = set(re.findall(r"var-(\w+)=", query)) - names.get(uid, set())
             if uid not in names or missing or "${__url_time_range}" not in query:
                 yield f"{name}: a link to {url}"
+            # Else a "+" in a name becomes a space, and an "&" ends it.
+            if any(not field.endswith(":percentencode}") for field in re.findall(r"\$\{__data[^}]*\}", query)):
+                yield f"{name}: a link that does not encode what it takes from a row: {url}"
 
 
 def known_families():
