@@ -215,6 +215,7 @@ DASHBOARD = grid.dashboard(
     "exporter",
     "Whether the numbers can be trusted: how old they are, what failed, and what watching costs.",
     [],
+    grid.alerts("VramExporter.*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
         grid.row("How fresh"),

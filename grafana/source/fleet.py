@@ -270,6 +270,7 @@ DASHBOARD = grid.dashboard(
     "fleet",
     "How full the GPUs are, which are near the edge, how uneven, what is wasted.",
     [grid.TOP, grid.IDLE],
+    grid.alerts("Gpu.*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
         grid.row("How full, and who is near the edge"),

@@ -349,6 +349,7 @@ DASHBOARD = grid.dashboard(
     "gpu",
     "One GPU, or the sum of several: its memory and true peaks, who holds it, pressure, churn and health.",
     [grid.GPU, grid.TOP],
+    grid.alerts("Gpu.*", GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
         grid.row("Memory, and who holds it"),

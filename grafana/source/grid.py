@@ -102,7 +102,7 @@ WORKLOAD = query_variable(
     "workload",
     "Workload",
     f'label_values(gpu_workload_memory_peak_bytes{{{NODE},gpu=~"$gpu",namespace=~"$namespace"}}, workload)',
-    "Container of a pod, other container, Slurm job, systemd unit or user.",
+    "Container of a pod, other container, batch job, systemd unit or user.",
 )
 TOP = choice_variable(
     "top", "Show", [(n, n) for n in ("5", "10", "20", "50")], "10", "How many rows or lines the longest lists have."
@@ -122,19 +122,43 @@ LOOKBACK = choice_variable(
     "How far right-sizing looks back for the highest peak.",
 )
 
-ALERTS = {
-    "name": "Alerts",
-    "datasource": DATASOURCE,
-    "enable": True,
-    "hide": False,
-    "iconColor": "red",
-    "expr": f'ALERTS{{alertname=~"Gpu.*|VramExporter.*",alertstate="firing",{NODE}}}',
-    "step": "60s",
-    "titleFormat": "{{alertname}}",
-    "textFormat": "{{instance}} GPU {{gpu}} {{workload}}",
-    "tagKeys": "severity",
-    "useValueForTime": False,
-}
+SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
+
+
+def alerts(names, select, *severities):
+    """Thin lines where alerts began to fire; not while they do, for then the graphs of whoever was woken by them would be
+    all red. Those of a page: `names`, a regular expression, filtered as its panels are by `select`."""
+    return [
+        {
+            "name": f"Alerts: {severity}",
+            "datasource": DATASOURCE,
+            "enable": True,
+            "hide": False,
+            "iconColor": SEVERITIES[severity],
+            "expr": named(began(f'{select},alertname=~"{names}",severity="{severity}"')),
+            # The least; over a longer range a step is $__interval.
+            "step": "60s",
+            "titleFormat": "{{alertname}}",
+            "textFormat": "{{about}}",
+            "tagKeys": "severity",
+            "useValueForTime": False,
+        }
+        for severity in severities
+    ]
+
+
+def began(select):
+    """Firing in this step and not in the one before. By the minute, for an alert may be shorter than a step."""
+    firing = f'max_over_time(ALERTS{{{select},alertstate="firing"}}[$__interval:1m]'
+    return f"({firing}) unless {firing} offset $__interval))"
+
+
+def named(expression):
+    """With the label `about`: whatever of node, GPU, MIG device, process and workload or pod the alert has. A label that is
+    absent would be written by its name."""
+    gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
+    owner = f'label_replace(label_replace({gpu}, "who", "$1", "pod", "(.+)"), "who", "$1", "workload", "(.+)")'
+    return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "who")'
 
 
 def link(page):
@@ -171,7 +195,7 @@ def place(panels):
     return placed
 
 
-def dashboard(page, description, variables, panels, time="now-1h"):
+def dashboard(page, description, variables, annotations, panels, time="now-1h"):
     return {
         "uid": uid(page),
         "title": f"GPU memory / {PAGES[page]}",
@@ -189,7 +213,7 @@ def dashboard(page, description, variables, panels, time="now-1h"):
         "fiscalYearStartMonth": 0,
         "liveNow": False,
         "links": [link(other) for other in PAGES if other != page],
-        "annotations": {"list": [ALERTS]},
+        "annotations": {"list": annotations},
         "templating": {"list": [DATASOURCE_VARIABLE, CLUSTER, INSTANCE, *variables]},
         "panels": place(panels),
     }

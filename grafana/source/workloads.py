@@ -14,7 +14,7 @@ NAME = "{{instance}} · {{workload}}"
 OVERVIEW = [
     p.stat(
         "Workloads",
-        "Workloads that hold memory now: containers of pods, other containers, Slurm jobs, systemd units, users.",
+        "Workloads that hold memory now: containers of pods, other containers, batch jobs, systemd units, users.",
         f"count(group by ({OWNER}) ({USED}))",
         size=(8, 3),
         empty="none",
@@ -135,7 +135,7 @@ HOLDERS = [
     ),
     p.ranking(
         "By kind",
-        "Memory now by what the workloads are: Kubernetes, other containers, Slurm, systemd or users.",
+        "Memory now by what the workloads are: Kubernetes, other containers, batch jobs, systemd units or users.",
         named(f"sum by (kind) ({USED})", "kind", "beyond the limit"),
         [p.column("kind", "Kind")],
         size=(8, 8),
@@ -322,6 +322,13 @@ DASHBOARD = grid.dashboard(
     "workloads",
     "Who holds memory now and at peak, who holds it idle, who grows, and what size would have done.",
     [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
+    # Two of these are of no one GPU.
+    grid.alerts(
+        "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuAllocatedUnused|GpuMemoryImbalance",
+        WORKLOAD.replace('gpu=~"$gpu"', 'gpu=~"$gpu|"'),
+        "warning",
+        "info",
+    ),
     [
         *OVERVIEW,
         grid.row("Who holds memory"),

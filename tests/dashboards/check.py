@@ -1,5 +1,6 @@
 """Holds every dashboard of grafana/dashboards to what it promises: its shape, the families it names, and that each of
-its queries returns data from a real Prometheus, with its variables at "All" and at a single choice.
+its queries returns data from a real Prometheus, with its variables at "All" and at a single choice, and that what is
+known of a week of GPUs is seen on them.
 
     python3 tests/dashboards/check.py --exporter target/release/vram-exporter
 """
@@ -13,6 +14,7 @@ import sys
 
 import dashboards
 import machines
+import week
 
 # (file, panel, refId): why it is empty. One that returns data is no exception, and fails.
 EMPTY = {
@@ -158,6 +160,7 @@ def main():
         with machines.running(exporter) as prometheus:
             for name, dashboard in found.items():
                 problems += (f"{name}: {p}" for p in dashboard_problems(name, dashboard, prometheus))
+        problems += week.problems(found)
         print(f"{len(found)} dashboards, {queries} queries, each with All and {len(CHOICES)} choices")
     elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
         problems.append("prometheus is not installed")

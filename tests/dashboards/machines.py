@@ -45,6 +45,7 @@ def configuration(ports):
 
 class Prometheus:
     def __init__(self, port):
+        self.port = port
         self.base = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, path, **parameters):
@@ -56,12 +57,20 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             raise ValueError(json.load(error).get("error", str(error))) from None
 
-    def instant(self, expression):
-        return self.ask("query", query=expression)["result"]
+    def instant(self, expression, **when):
+        return self.ask("query", query=expression, **when)["result"]
 
     def ranged(self, expression):
         now = time.time()
-        return self.ask("query_range", query=expression, start=now - 10, end=now, step=2)["result"]
+        return self.between(expression, now - 10, now, 2)
+
+    def between(self, expression, start, end, step):
+        return self.ask("query_range", query=expression, start=start, end=end, step=step)["result"]
+
+    def samples_read(self, expression, **when):
+        """How many samples the query makes Prometheus read."""
+        answer = self.ask("query", query=expression, stats="all", **when)
+        return answer["stats"]["samples"]["totalQueryableSamples"]
 
     def label_values(self, label, selector):
         return self.ask(f"label/{label}/values", **{"match[]": selector})

@@ -1,0 +1,205 @@
+"""A week of GPUs with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
+
+Invariant: what is known of the week is written here once, and the recorded maxima are made from it by the shipped rules.
+"""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+import dashboards
+import machines
+
+GIB = 1 << 30
+MINUTE, HOUR, DAY = 60, 3600, 86400
+SCRAPE, PIECE, WEEK = 60, 12 * HOUR, 7 * DAY
+# How long before the end a peak of one reading happened: 2 in the last hour, 5 in the last day, 8 in the week.
+PEAKS = [
+    20 * MINUTE + 13,
+    47 * MINUTE + 41,
+    5 * HOUR + 13 * MINUTE + 7,
+    11 * HOUR + 7 * MINUTE + 29,
+    19 * HOUR + 41 * MINUTE + 52,
+    2 * DAY + 3 * HOUR + 17 * MINUTE + 31,
+    4 * DAY + 9 * HOUR + 29 * MINUTE + 3,
+    6 * DAY + 1 * HOUR + 53 * MINUTE + 44,
+]
+# An exporter keeps a peak in its window for so long.
+WINDOW = 60
+# A GPU that is gone, and an exporter that is silent, have been so for this long.
+GONE, SILENT = 2 * HOUR, 1 * HOUR
+# Use of the full MIG device.
+FULL = 0.96
+
+# (began so long before the end, lasted, labels)
+ALERTS = [
+    (30 * MINUTE + 17, 12 * MINUTE, {"alertname": "GpuMemoryCritical", "severity": "critical", "gpu": "0"}),
+    (2 * HOUR, 2 * HOUR, {"alertname": "GpuMemoryHigh", "severity": "warning", "gpu": "3"}),
+    (50 * MINUTE, 50 * MINUTE, {"alertname": "GpuUtilizationLow", "severity": "info", "gpu": "3"}),
+    (40 * MINUTE, 40 * MINUTE, {"alertname": "GpuMemoryHeldIdle", "severity": "info", "gpu": "3", "workload": "small"}),
+    (
+        35 * MINUTE,
+        9 * MINUTE,
+        {"alertname": "GpuProcessMemoryLeak", "severity": "warning", "gpu": "0", "workload": "peaking"},
+    ),
+    (
+        25 * MINUTE,
+        20 * MINUTE,
+        {"alertname": "GpuAllocatedUnused", "severity": "info", "namespace": "ml", "pod": "idle-0"},
+    ),
+    (45 * MINUTE, 9 * MINUTE, {"alertname": "VramExporterStale", "severity": "warning", "gpu": "0", "lane": "process"}),
+    # Longer ago, and shorter than a step of a graph of a week.
+    (9 * HOUR + 11 * MINUTE, 90, {"alertname": "GpuMemoryCritical", "severity": "critical", "gpu": "3"}),
+    (3 * DAY + 11 * MINUTE, 2 * MINUTE, {"alertname": "GpuLost", "severity": "critical", "gpu": "0"}),
+]
+
+
+def gpu(number, mig="", **labels):
+    mig = {"mig_uuid": f"MIG-{mig}", "gpu_instance": mig, "profile": "1g.18gb"} if mig else {}
+    return {"instance": "known", "gpu": str(number), "uuid": f"GPU-{number}", **mig, **labels}
+
+
+def peaking(low, high):
+    """At `low`, and at `high` in the window of each peak."""
+    return lambda before_end: high if any(0 <= peak - before_end < WINDOW for peak in PEAKS) else low
+
+
+def memory(prefix, labels, total, used, peak=None):
+    """The families of a device with a constant use, `peak` as a function of the time before the end."""
+    yield f"{prefix}_total_bytes", labels, total
+    yield f"{prefix}_used_bytes", labels, used
+    yield f"{prefix}_free_bytes", labels, total - used
+    yield f"{prefix}_window_peak_bytes", labels, peak or used
+
+
+def workload(name, device, used, peak=None):
+    labels = {**device, "workload": name, "kind": "user"}
+    yield "gpu_workload_memory_used_bytes", labels, used
+    yield "gpu_workload_memory_window_peak_bytes", labels, peak or used
+    yield "gpu_workload_processes", labels, 1
+
+
+def series():
+    """Every series as (family, labels, value), the value a number or a function of the seconds before the end; None is
+    none."""
+    size = 140 * GIB
+    yield "vram_exporter_build_info", {"instance": "known", "version": "1"}, 1
+    yield "vram_exporter_build_info", {"instance": "silent", "version": "1"}, lambda before: (
+        1 if before > SILENT else None
+    )
+    for number in range(4):
+        mode = {"mig_mode": "enabled" if number == 1 else "disabled"}
+        yield "gpu_info", gpu(number, name="H200", **mode), 1
+        yield "gpu_up", gpu(number), 1
+    # Peaks of a minute, by one workload; the name of another has signs that mean something in an address.
+    yield from memory("gpu_memory", gpu(0), size, 50 * GIB, peaking(50 * GIB, 138 * GIB))
+    # What else is worst for a moment, at the same times.
+    throttled, age = peaking(0, 1), peaking(1, 30)
+    yield "gpu_throttle_active", gpu(0, reason="hw_thermal_slowdown"), lambda b: (
+        None if HOUR < b < 2 * HOUR else throttled(b)
+    )
+    yield "vram_exporter_sample_age_seconds", gpu(0, lane="memory"), age
+    yield from workload("peaking", gpu(0), 40 * GIB, peaking(40 * GIB, 128 * GIB))
+    yield from workload("c++&co", gpu(0), 10 * GIB)
+    # A GPU that is nearly empty, with a device that is full.
+    part = 16 * GIB
+    yield from memory("gpu_memory", gpu(1), size, FULL * part + GIB)
+    yield from memory("gpu_mig_memory", gpu(1, "7"), part, FULL * part)
+    yield from memory("gpu_mig_memory", gpu(1, "8"), part, GIB, peaking(GIB, 9 * GIB))
+    yield from workload("full", gpu(1, "7"), FULL * part)
+    for name, device in (("full", {**gpu(1), "mig_uuid": "MIG-7"}), ("c++&co", gpu(0))):
+        process = {**device, "pid": "41", "process": name}
+        yield "gpu_process_memory_used_bytes", process, 10 * GIB
+        yield "gpu_process_info", {**process, "workload": name, "kind": "user", "user": "nora"}, 1
+    # What needs nearly all of its GPU, and what needs nearly nothing of it.
+    yield from memory("gpu_memory", gpu(2), size, 120 * GIB)
+    yield from workload("large", gpu(2), 120 * GIB)
+    yield from memory("gpu_memory", gpu(3), size, 2 * GIB)
+    yield from workload("small", gpu(3), GIB)
+    for family, labels, value in memory("gpu_memory", gpu(0, instance="left"), size, 91 * GIB):
+        yield family, labels, lambda before, value=value: value if before > GONE else None
+    for began, lasted, labels in ALERTS:
+        labels = {"alertstate": "firing", "instance": "known", **labels}
+        yield "ALERTS", labels, lambda before, b=began, e=began - lasted: 1 if e < before <= b else None
+
+
+def write(path, end, longest, shortest):
+    """OpenMetrics text of what lies between `longest` and `shortest` seconds before `end`."""
+    every = list(series())
+    with open(path, "w") as file:
+        for family in dict.fromkeys(family for family, _, _ in every):
+            file.write(f"# TYPE {family} gauge\n")
+            for _, labels, value in (one for one in every if one[0] == family):
+                name = ",".join(f'{label}="{text}"' for label, text in labels.items())
+                for before in range(longest, shortest, -SCRAPE):
+                    number = value(before) if callable(value) else value
+                    if number is not None:
+                        file.write(f"{family}{{{name}}} {number:.0f} {end - before}\n")
+        file.write("# EOF\n")
+
+
+def promtool(*arguments):
+    done = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", *map(str, arguments)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"promtool: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+def backfill(folder, end):
+    # promtool reads the whole file for every two hours of it.
+    for longest in range(WEEK, 0, -PIECE):
+        write(folder / "piece", end, longest, longest - PIECE)
+        promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
+
+
+def record(folder, port, end):
+    """The maxima that right-sizing reads, as the shipped rules would have recorded them."""
+    shipped = yaml.safe_load((dashboards.ROOT / "deploy/prometheus/rules/recording.yml").read_text())
+    groups = [group for group in shipped["groups"] if group["name"] == "vram-exporter.sizing"]
+    (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
+    url = f"--url=http://127.0.0.1:{port}"
+    promtool(
+        "rules", url, f"--start={end - WEEK}", f"--end={end}", f"--output-dir={folder / 'data'}", folder / "rules.yml"
+    )
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """A Prometheus over the blocks in `folder`."""
+    port = machines.free_port()
+    (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": []}))
+    command = [
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]
+    with open(folder / "log", "w+b") as log, machines.started(command, log):
+        prometheus = machines.Prometheus(port)
+
+        def ready():
+            with contextlib.suppress(OSError, ValueError):
+                return prometheus.instant("vector(1)")
+
+        machines.wait_until(ready, "Prometheus", log)
+        yield prometheus
+
+
+@contextlib.contextmanager
+def running():
+    """A Prometheus that holds the week, and when it ended."""
+    end = int(time.time()) // MINUTE * MINUTE
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        backfill(folder, end)
+        with serving(folder) as prometheus:
+            record(folder, prometheus.port, end)
+        with serving(folder) as prometheus:
+            yield prometheus, end
