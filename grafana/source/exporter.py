@@ -1,6 +1,6 @@
 """Exporter: whether the numbers can be trusted: how old they are, what failed, and what watching costs."""
 
-from . import grid, panels as p
+from . import grid, panels as p, queries as q
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
@@ -75,9 +75,9 @@ OVERVIEW = [
 FRESH = [
     p.series(
         "Age of the readings",
-        "Oldest last good reading of each lane, over all GPUs chosen, as it was at the scrape. Memory: hundredths of a "
-        "second while GPUs are in use, up to a second while none is.",
-        [p.ranged(f"max by (lane) (vram_exporter_sample_age_seconds{{{NODE}}})", "{{lane}}")],
+        "Oldest last good reading of each lane, over all GPUs chosen, at the worst scrape since the point before. Memory: "
+        "hundredths of a second while GPUs are in use, up to a second while none is.",
+        [p.ranged(f"max by (lane) ({q.highest('vram_exporter_sample_age_seconds', NODE, q.STEP)})", "{{lane}}")],
         unit=p.SECONDS,
         empty="No GPU is read.",
     ),

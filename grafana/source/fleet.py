@@ -1,19 +1,23 @@
 """Fleet: how full, who is near the edge, how uneven, what is wasted, and what is out of order."""
 
 from . import grid, panels as p, queries as q
-from .queries import GPU_KEY, NODE, peak_ratio, usable, used_ratio
+from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
+
+# Sampled, the window peak, the highest one in a step of a graph, and in the range shown.
+USED = q.used_ratio(NODE)
+PEAK = q.peak_ratio(NODE)
+DRAWN = q.peak_ratio(NODE, q.STEP)
+HIGHEST = q.peak_ratio(NODE, "$__range")
 
 
 def near_edge(expression):
-    """Of each GPU, for the $top GPUs whose highest use in the range shown is nearest to what can be allocated."""
-    highest = f"{q.highest('gpu_memory_window_peak_bytes', NODE, '$__range')} / {usable(NODE)}"
-    return f"max by ({GPU_KEY}) ({expression}) and on ({GPU_KEY}) topk($top, max by ({GPU_KEY}) ({highest}))"
+    """Of each device, for the $top devices whose highest use in the range shown is nearest to what can be allocated."""
+    return f"max by ({DEVICE}) ({expression}) and on ({DEVICE_KEY}) topk($top, {HIGHEST})"
 
 
 def band(low, high):
-    ratio = peak_ratio(NODE)
-    upper = f" * ({ratio} < bool {high})" if high else ""
-    return f"sum(({ratio} >= bool {low}){upper})"
+    upper = f" * ({DRAWN} < bool {high})" if high else ""
+    return f"sum(({DRAWN} >= bool {low}){upper})"
 
 
 def trouble(expression, text):
@@ -21,6 +25,8 @@ def trouble(expression, text):
     return f'label_replace({expression}, "trouble", "{text}", "xid", "(.*)")'
 
 
+KNOWN = f"group by (cluster, instance) (last_over_time(vram_exporter_build_info{{{NODE}}}[6h]))"
+PRESENT = f"group by (cluster, instance) (vram_exporter_build_info{{{NODE}}})"
 TROUBLES = " or ".join(
     [
         trouble(f"1 - gpu_up{{{NODE}}} > 0", "does not answer"),
@@ -34,10 +40,9 @@ TROUBLES = " or ".join(
             "throttled by heat or power brake, share of time",
         ),
         f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "trouble", "no driver: NVML is not open", "", "")',
+        f'label_replace({KNOWN} unless {PRESENT}, "trouble", "the exporter is silent", "", "")',
     ]
 )
-KNOWN = f"group by (cluster, instance) (last_over_time(vram_exporter_build_info{{{NODE}}}[6h]))"
-PRESENT = f"group by (cluster, instance) (vram_exporter_build_info{{{NODE}}})"
 
 OVERVIEW = [
     p.stat(
@@ -55,7 +60,7 @@ OVERVIEW = [
     ),
     p.stat(
         "Nodes silent",
-        "Nodes whose exporter was scraped within the last 6 hours and is not now.",
+        "Nodes whose exporter was scraped within the last 6 hours and is not now. The list of troubles names them.",
         f"count({KNOWN}) - (count({PRESENT}) or vector(0))",
         thresholds=p.bad_from(1),
         empty="no exporter seen",
@@ -79,8 +84,8 @@ OVERVIEW = [
     ),
     p.stat(
         "GPUs near the edge",
-        "GPUs whose window peak is at or above 90 % of what can be allocated.",
-        f"sum({peak_ratio(NODE)} >= bool {p.EDGE})",
+        "GPUs, and MIG devices where there are some, whose window peak is at or above 90 % of what can be allocated.",
+        f"sum({PEAK} >= bool {p.EDGE})",
         thresholds=p.bad_from(1, "orange"),
         empty="not told",
     ),
@@ -106,14 +111,14 @@ OVERVIEW = [
 FULL = [
     p.series(
         "How full the GPUs are",
-        "Used memory as a share of what can be allocated, over all GPUs. The window peak is the highest use "
-        "that the exporter sampled, not the value at the scrape.",
+        "Used memory as a share of what can be allocated, over all GPUs, or MIG devices where there are some. The window "
+        "peak is the highest use that the exporter sampled since the point before, not the value at the scrape.",
         [
-            p.ranged(f"max({peak_ratio(NODE)})", "fullest, window peak"),
-            p.ranged(f"max({used_ratio(NODE)})", "fullest"),
-            p.ranged(f"quantile(0.9, {used_ratio(NODE)})", "90th percentile"),
-            p.ranged(f"quantile(0.5, {used_ratio(NODE)})", "median"),
-            p.ranged(f"min({used_ratio(NODE)})", "emptiest"),
+            p.ranged(f"max({DRAWN})", "fullest, window peak"),
+            p.ranged(f"max({USED})", "fullest"),
+            p.ranged(f"quantile(0.9, {USED})", "90th percentile"),
+            p.ranged(f"quantile(0.5, {USED})", "median"),
+            p.ranged(f"min({USED})", "emptiest"),
         ],
         unit=p.RATIO,
         thresholds=p.FILL,
@@ -122,7 +127,8 @@ FULL = [
     ),
     p.series(
         "GPUs by how full they get",
-        "Number of GPUs whose window peak lies in each band of what can be allocated.",
+        "Number of GPUs, and of MIG devices where there are some, by the band of what can be allocated in which their "
+        "highest window peak lies.",
         [
             p.ranged(band(0, 0.5), "below 50 %"),
             p.ranged(band(0.5, p.NEAR), "50 to 85 %"),
@@ -145,22 +151,24 @@ FULL = [
     ),
     p.table(
         "Near the edge",
-        "The GPUs with the highest use in the range shown. Sampled is the value at the last scrape; the peak is the "
-        "highest that the exporter saw in between. ≥ 90 %: share of time that this GPU was so full.",
+        "The GPUs, or MIG devices where there are some, with the highest use in the range shown. Sampled is the value at "
+        "the last scrape; the peak is the highest that the exporter saw in between. One that is gone has its peak in "
+        "the range only. ≥ 90 %: share of time that this GPU was so full; not told of MIG devices.",
         [
-            near_edge(f"gpu_memory_used_bytes{{{NODE}}}"),
-            near_edge(usable(NODE)),
-            near_edge(used_ratio(NODE)),
-            near_edge(peak_ratio(NODE)),
-            near_edge(f"{q.highest('gpu_memory_window_peak_bytes', NODE, '$__range')} / {usable(NODE)}"),
+            near_edge(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{NODE}}}", NODE)),
+            near_edge(q.each_device(lambda prefix: usable(NODE, "$__range", prefix), NODE)),
+            near_edge(USED),
+            near_edge(PEAK),
+            f"topk($top, {HIGHEST})",
             near_edge(f'rate(gpu_memory_pressure_seconds_total{{{NODE},ratio="0.9"}}[$__range])'),
             near_edge(f"avg_over_time(gpu_utilization_ratio{{{NODE}}}[$__range])"),
-            f"max by ({GPU_KEY}, name) (gpu_info{{{NODE}}}) and on ({GPU_KEY}) "
-            + near_edge(f"gpu_memory_used_bytes{{{NODE}}}"),
+            f"topk($top, {HIGHEST}) * on (cluster, instance, uuid) group_left (name)"
+            f" group by (cluster, instance, uuid, name) (last_over_time(gpu_info{{{NODE}}}[$__range]))",
         ],
         [
             p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
             p.column("gpu", "GPU", width=55),
+            *p.MIG_COLUMNS,
             p.column("name", "Model"),
             p.column("Value #A", "Used", p.BYTES, width=85),
             p.column("Value #B", "Usable", p.BYTES, width=85),
@@ -177,8 +185,14 @@ FULL = [
 
 BY_NODE = "cluster, instance"
 BY_OWNER = "cluster, instance, workload"
+# A node's GPUs, whole: how it is cut up is no unevenness.
+GPU_USED = f"gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)}"
 HELD = f"sum by ({BY_OWNER}, gpu) (gpu_workload_memory_used_bytes{{{NODE}}})"
-GPU_COLUMNS = [p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")), p.column("gpu", "GPU", width=55)]
+DEVICE_COLUMNS = [
+    p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+    p.column("gpu", "GPU", width=55),
+    *p.MIG_COLUMNS,
+]
 WORKLOAD_COLUMNS = [
     p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
     p.column("instance", "Node"),
@@ -188,7 +202,7 @@ UNEVEN = [
         "Uneven nodes",
         "Fullest less emptiest GPU of the same node. A large spread means that jobs could be packed better, or that "
         "one job runs into the edge while its neighbours are empty.",
-        f"topk($top, max by ({BY_NODE}) ({used_ratio(NODE)}) - min by ({BY_NODE}) ({used_ratio(NODE)})"
+        f"topk($top, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
         f" and on ({BY_NODE}) count by ({BY_NODE}) (gpu_up{{{NODE}}}) > 1)",
         [p.column("instance", "Node", links=p.detail("gpu", "instance"))],
         unit=p.RATIO,
@@ -216,18 +230,17 @@ WASTED = [
         "the peaks and what is usable was never needed in that window.",
         [
             p.ranged(f"sum({usable(NODE)})", "usable"),
-            p.ranged(f"sum(gpu_memory_window_peak_bytes{{{NODE}}})", "window peaks"),
+            p.ranged(f"sum({q.peak(NODE, q.STEP)})", "window peaks"),
             p.ranged(f"sum(gpu_memory_used_bytes{{{NODE}}})", "used"),
-            p.ranged(f"sum(gpu_memory_unattributed_bytes{{{NODE}}})", "of that, no visible process"),
+            p.ranged(f"sum({q.unattributed(NODE)})", "of that, no visible process"),
         ],
         empty="No GPU tells its memory.",
     ),
     p.ranking(
         "Never needed in the range",
-        "Memory of each GPU that even its highest peak in the range shown left free.",
-        f"topk($top, max by ({GPU_KEY}) ({usable(NODE)}"
-        f" - {q.highest('gpu_memory_window_peak_bytes', NODE, '$__range')}))",
-        GPU_COLUMNS,
+        "Memory of each GPU, or MIG device where there are some, that even its highest peak in the range shown left free.",
+        f"topk($top, {q.never_needed(NODE, '$__range')})",
+        DEVICE_COLUMNS,
         size=(12, 9),
         empty="No GPU tells its memory.",
     ),
@@ -242,8 +255,8 @@ WASTED = [
     p.ranking(
         "Held by no visible process",
         "Used memory that no process explains: what a dead process left, other pid namespaces, or the driver's own.",
-        f"topk($top, max by ({GPU_KEY}) (gpu_memory_unattributed_bytes{{{NODE}}}))",
-        GPU_COLUMNS,
+        f"topk($top, {q.unattributed(NODE)})",
+        DEVICE_COLUMNS,
         thresholds=p.bad_from(1 << 30, "orange"),
         empty="Not known on any GPU.",
     ),
@@ -253,7 +266,7 @@ HEALTH = [
     p.table(
         "Troubles",
         "GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, row remapping, thermal throttling, "
-        "and nodes without a driver, in the range shown.",
+        "nodes without a driver, and nodes whose exporter is silent, in the range shown.",
         [f"sum by ({GPU_KEY}, trouble) ({TROUBLES})"],
         [
             p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu"), width=220),

@@ -1,14 +1,19 @@
 """GPU: one GPU, or the sum of several: its memory, who holds it, pressure, churn, MIG devices and health."""
 
 from . import grid, panels as p, queries as q
-from .queries import DEVICE_KEY, GPU, GPU_KEY, peak_ratio, usable
+from .gpu_health import HEALTH, NAME, each
+from .queries import DEVICE, DEVICE_KEY, GPU, PART, WHOLE
 
-NAME = "{{instance}} · GPU {{gpu}}"
-MIG_NAME = "GPU {{gpu}} · {{profile}} #{{gpu_instance}}"
+MIG_NAME = NAME + " · {{profile}} #{{gpu_instance}}"
 
 
-def each(expression):
-    return f"max by ({GPU_KEY}) ({expression})"
+def each_part(expression):
+    return f"max by ({DEVICE}) ({expression})"
+
+
+def share(prefix, time=None):
+    """The peak as a share of what can be allocated."""
+    return f"{q.peak(GPU, time, prefix)} / {q.usable(GPU, time, prefix)}"
 
 
 OVERVIEW = [
@@ -22,8 +27,9 @@ OVERVIEW = [
     ),
     p.stat(
         "Used",
-        "Used memory as a share of what can be allocated (total less reserved).",
-        f"sum(gpu_memory_used_bytes{{{GPU}}}) / sum({usable(GPU)})",
+        "The fullest GPU chosen, or MIG device where there are some: used memory as a share of what can be allocated "
+        "(total less reserved).",
+        f"max({q.used_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
         empty="not told",
@@ -31,8 +37,9 @@ OVERVIEW = [
     ),
     p.stat(
         "Window peak",
-        "The fullest GPU chosen: highest use in the exporter's last peak window, as a share of what can be allocated.",
-        f"max({peak_ratio(GPU)})",
+        "The fullest GPU chosen, or MIG device where there are some: highest use in the exporter's last peak window, as a "
+        "share of what can be allocated.",
+        f"max({q.peak_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
         empty="not told",
@@ -40,8 +47,9 @@ OVERVIEW = [
     ),
     p.stat(
         "Peak in range",
-        "The fullest GPU chosen: the highest use in the range shown, as a share of what can be allocated.",
-        f"max({q.highest('gpu_memory_window_peak_bytes', GPU, '$__range')} / {usable(GPU)})",
+        "The fullest GPU chosen, or MIG device where there are some: the highest use in the range shown, as a share of what "
+        "could be allocated. Also of a GPU that is gone since.",
+        f"max({q.peak_ratio(GPU, '$__range')})",
         unit=p.RATIO,
         thresholds=p.FILL,
         empty="not told",
@@ -58,7 +66,7 @@ OVERVIEW = [
     p.stat(
         "No visible owner",
         "Used memory that no visible process holds. Absent while the memory of a process is not known.",
-        f"sum(gpu_memory_unattributed_bytes{{{GPU}}})",
+        f"sum({q.unattributed(GPU)})",
         unit=p.BYTES,
         thresholds=p.bad_from(1 << 30, "orange"),
         empty="not known",
@@ -93,36 +101,39 @@ REST = [
     )
 ]
 PROCESS = f"{DEVICE_KEY}, pid, process"
-MIG_USABLE = f"(gpu_mig_memory_used_bytes{{{GPU}}} + gpu_mig_memory_free_bytes{{{GPU}}})"
+PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
 LARGEST = q.largest("gpu_workload_memory_used_bytes", GPU, "workload")
 HELD = f"gpu_workload_memory_used_bytes{{{GPU}}}"
 # From one reading, so that nothing of it is a change between two.
 NO_WORKLOAD = f"sum(gpu_process_memory_used_bytes{{{GPU}}}) - (sum({HELD}) or vector(0)) > 1048576"
+DASHED = p.by_query(
+    "B",
+    custom__fillOpacity=0,
+    custom__lineWidth=2,
+    custom__lineStyle={"fill": "dash", "dash": [6, 4]},
+)
 MEMORY = [
     p.series(
         "Peak against sampled value",
-        "Used memory at each scrape, and the highest use that the exporter sampled in its window (it reads 100 times a "
-        "second unless configured). Where the lines part, a graph of sampled values hides the peak.",
+        "Used memory at each scrape, and the highest use that the exporter sampled since the point before (it reads 100 "
+        "times a second unless configured). Where the lines part, a graph of sampled values hides the peak.",
         [
             p.ranged(each(f"gpu_memory_used_bytes{{{GPU}}}"), f"{NAME} used"),
-            p.ranged(each(f"gpu_memory_window_peak_bytes{{{GPU}}}"), f"{NAME} peak"),
+            p.ranged(each(q.peak(GPU, q.STEP)), f"{NAME} peak"),
         ],
-        overrides=[
-            p.by_query(
-                "B",
-                custom__fillOpacity=0,
-                custom__lineWidth=2,
-                custom__lineStyle={"fill": "dash", "dash": [6, 4]},
-            )
-        ],
+        overrides=[DASHED],
         size=(12, 10),
         calcs=p.LAST_AND_MAX,
         empty="No GPU chosen tells its memory.",
     ),
     p.series(
         "As a share of what can be allocated",
-        "Window peak over what can be allocated (total less reserved). Marked at 85 and 90 %.",
-        [p.ranged(each(peak_ratio(GPU)), NAME)],
+        "Window peak over what can be allocated (total less reserved), of each GPU, or MIG device where there are some. "
+        "Marked at 85 and 90 %.",
+        [
+            p.ranged(each(q.whole(share(WHOLE, q.STEP), GPU)), NAME),
+            p.ranged(each_part(share(PART, q.STEP)), MIG_NAME),
+        ],
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
@@ -162,10 +173,13 @@ MEMORY = [
             f"time() - max by ({PROCESS}) (gpu_process_start_time_seconds{{{GPU}}})",
             f"max by ({PROCESS}, user, workload)"
             f" (gpu_process_memory_used_bytes{{{GPU}}} {q.owner('user, workload', GPU)})",
+            f"max by ({PROCESS}, gpu_instance, profile) (gpu_process_memory_used_bytes{{{GPU}}}"
+            f" * on (cluster, instance, uuid, mig_uuid) group_left (gpu_instance, profile) {PARTS})",
         ],
         [
             p.column("instance", "Node"),
             p.column("gpu", "GPU", width=55),
+            *p.MIG_COLUMNS,
             p.column("pid", "Pid", width=80),
             p.column("process", "Process"),
             p.column("user", "User", width=90),
@@ -214,13 +228,8 @@ MIG = [
     p.ranking(
         "MIG devices: window peak",
         "Highest use of each MIG device in the last peak window, as a share of what can be allocated on it.",
-        f"max by ({DEVICE_KEY}, gpu_instance, profile) (gpu_mig_memory_window_peak_bytes{{{GPU}}} / {MIG_USABLE})",
-        [
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
-            p.column("profile", "Profile", width=90),
-            p.column("gpu_instance", "Instance", width=80),
-        ],
+        each_part(share(PART)),
+        [p.column("instance", "Node"), p.column("gpu", "GPU", width=55), *p.MIG_COLUMNS],
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
@@ -229,119 +238,17 @@ MIG = [
         empty="No MIG device: MIG is off, or the GPU does not answer.",
     ),
     p.series(
-        "MIG devices: used",
-        "Used memory of each MIG device.",
-        [p.ranged(f"sum by (instance, gpu, gpu_instance, profile) (gpu_mig_memory_used_bytes{{{GPU}}})", MIG_NAME)],
+        "MIG devices: peak against sampled value",
+        "Used memory of each MIG device at each scrape, and the highest use that the exporter sampled since the point "
+        "before.",
+        [
+            p.ranged(each_part(f"gpu_mig_memory_used_bytes{{{GPU}}}"), f"{MIG_NAME} used"),
+            p.ranged(each_part(q.peak(GPU, q.STEP, PART)), f"{MIG_NAME} peak"),
+        ],
+        overrides=[DASHED],
         calcs=p.LAST_AND_MAX,
         size=(12, 7),
         empty="No MIG device: MIG is off, or the GPU does not answer.",
-    ),
-]
-
-THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown|sw_power_cap"
-HEALTH = [
-    p.table(
-        "Which GPUs these are",
-        "Identity of each GPU chosen, and the driver of its node. Simulated GPUs say so.",
-        [
-            f"max by ({GPU_KEY}, name, architecture, pci_bus_id, mig_mode, simulated) (gpu_info{{{GPU}}})",
-            f"max by ({GPU_KEY}, driver_version) (gpu_info{{{GPU}}}"
-            f" * on (cluster, instance) group_left (driver_version) nvidia_driver_info{{{q.NODE}}})",
-        ],
-        [
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
-            p.column("name", "Model"),
-            p.column("driver_version", "Driver"),
-            p.column("mig_mode", "MIG", width=80),
-            p.column("pci_bus_id", "PCI"),
-            p.column("simulated", "Simulated", width=85),
-            p.column("uuid", "UUID"),
-        ],
-        size=(24, 7),
-        empty="No GPU is seen: is the driver loaded?",
-    ),
-    p.series(
-        "Work",
-        "Share of time in which a kernel ran, memory was read or written, video was encoded or decoded; the mean of "
-        "the GPUs chosen. Under MIG the driver does not tell.",
-        [
-            p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "kernels"),
-            p.ranged(f"avg(gpu_memory_bandwidth_utilization_ratio{{{GPU}}})", "memory bandwidth"),
-            p.ranged(f"avg(gpu_encoder_utilization_ratio{{{GPU}}})", "encoder"),
-            p.ranged(f"avg(gpu_decoder_utilization_ratio{{{GPU}}})", "decoder"),
-        ],
-        unit=p.RATIO,
-        max=1,
-        empty="The driver does not tell; under MIG it never does.",
-    ),
-    p.series(
-        "Temperature",
-        "Of the die and of the memory.",
-        [
-            p.ranged(each(f"gpu_temperature_celsius{{{GPU}}}"), f"{NAME} die"),
-            p.ranged(each(f"gpu_memory_temperature_celsius{{{GPU}}}"), f"{NAME} memory"),
-        ],
-        unit="celsius",
-        calcs=p.LAST_AND_MAX,
-        empty="Not told.",
-    ),
-    p.series(
-        "Power",
-        "Draw, and the limit in force.",
-        [
-            p.ranged(each(f"gpu_power_watts{{{GPU}}}"), NAME),
-            p.ranged(f"max(gpu_power_limit_watts{{{GPU}}})", "highest limit"),
-        ],
-        unit="watt",
-        calcs=p.LAST_AND_MAX,
-        size=(8, 9),
-        empty="Not told.",
-    ),
-    p.series(
-        "Clocks",
-        "Lowest of the GPUs chosen. A clock that falls while work goes on is throttled: see beside.",
-        [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "{{clock}}")],
-        unit="hertz",
-        size=(8, 9),
-        empty="Not told.",
-    ),
-    p.series(
-        "BAR1 aperture",
-        "Address space through which the host reaches the GPU's memory. It is no part of the memory above, and has an "
-        "edge of its own.",
-        [
-            p.ranged(each(f"gpu_bar1_memory_used_bytes{{{GPU}}}"), NAME),
-            p.ranged(f"min(gpu_bar1_memory_total_bytes{{{GPU}}})", "smallest size"),
-        ],
-        calcs=p.LAST_AND_MAX,
-        size=(8, 9),
-        empty="Not told.",
-    ),
-    p.states(
-        "Throttled",
-        "Reasons that hold the clocks of any GPU chosen down.",
-        [p.ranged(f'max by (reason) (gpu_throttle_active{{{GPU},reason=~"{THROTTLED}"}})', "{{reason}}")],
-        p.values(_0=("no", "green"), _1=("yes", "red")),
-        empty="Not told.",
-    ),
-    p.series(
-        "Errors",
-        "Xid, ECC errors and PCIe replays as they came, and the state of row remapping and retired pages. A line "
-        "appears when its count rises.",
-        [
-            p.ranged(f"sum by (xid) (increase(gpu_xid_errors_total{{{GPU}}}[$__rate_interval])) > 0", "Xid {{xid}}"),
-            p.ranged(f"sum by (type) (increase(gpu_ecc_errors_total{{{GPU}}}[$__rate_interval])) > 0", "ECC {{type}}"),
-            p.ranged(f"sum(increase(gpu_pcie_replays_total{{{GPU}}}[$__rate_interval])) > 0", "PCIe replays"),
-            p.ranged(f"sum by (cause) (gpu_remapped_rows{{{GPU}}}) > 0", "remapped rows, {{cause}}"),
-            p.ranged(f"sum by (cause) (gpu_retired_pages{{{GPU}}}) > 0", "retired pages, {{cause}}"),
-            p.ranged(f"sum(gpu_row_remap_pending{{{GPU}}}) > 0", "remapping waits for a reset"),
-            p.ranged(f"sum(gpu_row_remap_failed{{{GPU}}}) > 0", "remapping failed"),
-        ],
-        unit=p.COUNT,
-        size=(12, 7),
-        style="points",
-        empty="No error in this range.",
     ),
 ]
 

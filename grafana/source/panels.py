@@ -156,6 +156,10 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
     return name, {**listed, **properties}
 
 
+# Which MIG device; no columns where there is none.
+MIG_COLUMNS = [column("profile", "MIG", width=90), column("gpu_instance", "Inst.", width=55)]
+
+
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
     """The queries joined to one table by the labels that they have in common. Fields that no column names are left
     out, except for `cluster`, which is there only where Prometheus sets it."""
@@ -239,6 +243,16 @@ NOT_TOLD = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not told", "color": "rgb(90, 95, 105)", "index": 99}},
 }
+
+
+def bands(*texts):
+    """A mapping of numbers, each up to a value (None: whatever is above), to a text and a colour."""
+    lower, listed = 0, []
+    for index, (upper, text, color) in enumerate(texts):
+        result = {"text": text, "color": color, "index": index}
+        listed.append({"type": "range", "options": {"from": lower, "to": upper, "result": result}})
+        lower = upper
+    return listed
 
 
 def detail(page, *labels):

@@ -1,4 +1,5 @@
-"""PromQL that several panels share. Only families of docs/metrics.md are named, so no recording rule is needed.
+"""PromQL that several panels share. Only families of docs/metrics.md are named, so no recording rule is needed; but
+right-sizing reads recorded maxima for what lies before the range shown.
 
 Invariant: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which matches a series
 without the label too: no cluster label and no Kubernetes are needed.
@@ -10,28 +11,71 @@ GPU = NODE + ',gpu=~"$gpu"'
 WORKLOAD = GPU + ',namespace=~"$namespace",workload=~"$workload"'
 NAMESPACE = GPU + ',namespace=~"$namespace"'
 
-# What a GPU and what a device (a GPU or a part of it under MIG) is known by.
+# What a GPU and what a device (a GPU or a part of it under MIG) is known by, and what else a device is shown with.
 GPU_KEY = "cluster, instance, gpu, uuid"
 DEVICE_KEY = GPU_KEY + ", mig_uuid"
+DEVICE = DEVICE_KEY + ", gpu_instance, profile"
 POD_KEY = "cluster, instance, namespace, pod, container"
+# Time that is never shorter than from a point of a graph to the next.
+STEP = "$__rate_interval"
+# Families of a GPU and of a MIG device begin so.
+WHOLE, PART = "gpu_memory", "gpu_mig_memory"
 
 
-def usable(select):
+def newest(family, select, time=None):
+    """Now, or where a `time` is given the last value in it: also of a GPU that is gone."""
+    return f"last_over_time({family}{{{select}}}[{time}])" if time else f"{family}{{{select}}}"
+
+
+def usable(select, time=None, prefix=WHOLE):
     """What can be allocated: total less reserved, right also where the driver does not tell what is reserved."""
-    return f"(gpu_memory_used_bytes{{{select}}} + gpu_memory_free_bytes{{{select}}})"
-
-
-def used_ratio(select):
-    return f"(gpu_memory_used_bytes{{{select}}} / {usable(select)})"
-
-
-def peak_ratio(select):
-    """The highest use of the last window, as a share of what can be allocated."""
-    return f"(gpu_memory_window_peak_bytes{{{select}}} / {usable(select)})"
+    return f"({newest(f'{prefix}_used_bytes', select, time)} + {newest(f'{prefix}_free_bytes', select, time)})"
 
 
 def highest(family, select, time):
     return f"max_over_time({family}{{{select}}}[{time}])"
+
+
+def peak(select, time=None, prefix=WHOLE):
+    """The highest use in the exporter's present window, or in `time`. A graph asks for STEP, or window peaks that lie
+    between two of its points would not be drawn."""
+    family = f"{prefix}_window_peak_bytes"
+    return highest(family, select, time) if time else f"{family}{{{select}}}"
+
+
+def cut(select):
+    """GPUs that are cut into MIG devices, as the alerts know them."""
+    return f"present_over_time(gpu_mig_memory_total_bytes{{{select}}}[10m])"
+
+
+def whole(expression, select):
+    """Of `expression`, the GPUs that are not cut into MIG devices."""
+    return f"{expression} unless on (cluster, instance, uuid) {cut(select)}"
+
+
+def each_device(expression, select):
+    """Each GPU and, where it is cut into MIG devices, these instead of it: what the alerts judge. `expression` makes one
+    of a prefix."""
+    return f"(max by ({DEVICE}) ({whole(expression(WHOLE), select)}) or max by ({DEVICE}) ({expression(PART)}))"
+
+
+def used_ratio(select):
+    """Use of each device as a share of what can be allocated on it."""
+    return each_device(lambda prefix: f"({prefix}_used_bytes{{{select}}} / {usable(select, prefix=prefix)})", select)
+
+
+def peak_ratio(select, time=None):
+    """The highest use of each device, see `peak`, as a share of what can be allocated on it."""
+    return each_device(lambda prefix: f"({peak(select, time, prefix)} / {usable(select, time, prefix)})", select)
+
+
+def never_needed(select, time):
+    """What the highest use of each device in `time` left free."""
+    return each_device(lambda prefix: f"({usable(select, time, prefix)} - {peak(select, time, prefix)})", select)
+
+
+def unattributed(select):
+    return each_device(lambda prefix: f"{prefix}_unattributed_bytes{{{select}}}", select)
 
 
 def device_free(select):
@@ -42,10 +86,17 @@ def device_free(select):
     )
 
 
-def device_usable(select):
+def device_usable(select, time=None):
     """What can be allocated on each GPU and, under MIG, on each device of it."""
-    mig = f"(gpu_mig_memory_used_bytes{{{select}}} + gpu_mig_memory_free_bytes{{{select}}})"
-    return f"(max by ({DEVICE_KEY}) {usable(select)} or max by ({DEVICE_KEY}) {mig})"
+    sizes = (f"max by ({DEVICE_KEY}) {usable(select, time, prefix)}" for prefix in (WHOLE, PART))
+    return f"({' or '.join(sizes)})"
+
+
+def looked_back(level, family, select):
+    """The highest value as far back as $lookback, without keys: to be put into `max by`. What lies before the range
+    shown comes from recorded maxima of an hour, two an hour: a week of the family itself is 40,000 samples a series."""
+    recorded = highest(f"{level}:{family}:max1h", select, "$lookback")
+    return f'({highest(family, select, "$__range")} or label_replace({recorded}, "from", "recorded", "", ""))'
 
 
 def owner(labels, select):

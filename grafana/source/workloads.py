@@ -2,13 +2,12 @@
 
 from . import grid, panels as p, queries as q
 from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
+from .sizing import KEY, PEAK_FAMILY, SIZES
 
 USED_FAMILY = "gpu_workload_memory_used_bytes"
-PEAK_FAMILY = "gpu_workload_memory_window_peak_bytes"
 USED = f"{USED_FAMILY}{{{WORKLOAD}}}"
 PEAK = f"{PEAK_FAMILY}{{{WORKLOAD}}}"
 OWNER = "cluster, instance, workload"
-KEY = f"{DEVICE_KEY}, workload, kind"
 NAME = "{{instance}} · {{workload}}"
 
 OVERVIEW = [
@@ -95,7 +94,7 @@ HOLDERS = [
         "Memory at peak",
         "Window peak of each workload: the highest sum over its processes that the exporter sampled, added up over its "
         "GPUs on a node. It stays for a while after the workload ended.",
-        [p.ranged(f"sum by ({OWNER}) ({PEAK}) {LARGEST}", NAME)],
+        [p.ranged(f"sum by ({OWNER}) ({q.highest(PEAK_FAMILY, WORKLOAD, q.STEP)}) {LARGEST}", NAME)],
         size=(12, 11),
         fill=0,
         calcs=p.LAST_AND_MAX,
@@ -233,88 +232,6 @@ GROWING = [
         size=(12, 9),
         empty="No workload grew in this range.",
         sort="Each hour",
-    ),
-]
-
-# Shares of a GPU's memory that MIG profiles have on every model, the smallest of each kind (the H200's and the A100's).
-EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
-NEEDED = f"max by ({KEY}) ({q.highest(PEAK_FAMILY, WORKLOAD, '$lookback')})"
-BIGGEST = f"topk($top, {NEEDED})"
-SHARE = f"{BIGGEST} / on ({DEVICE_KEY}) group_left () {q.device_usable(GPU)}"
-# On a whole GPU of a kind that can be divided. How many of the shares are too small, and one.
-WHOLE = f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{GPU},mig_mode!=""}}'
-FITS = " + ".join(["1", *(f"(({WHOLE}) > bool {share})" for share in (EIGHTH, QUARTER, HALF))])
-GPU_SHARE = f"({q.highest('gpu_memory_window_peak_bytes', GPU, '$lookback')} / {q.usable(GPU)})"
-
-
-def between(low, high):
-    upper = f" * ({GPU_SHARE} <= bool {high})" if high else ""
-    return f"sum(({GPU_SHARE} > bool {low}){upper})"
-
-
-SIZES = [
-    p.table(
-        "Right-sizing: workloads",
-        "Highest peak of each workload as far as `Look back` says, against the GPU or MIG device on which it runs. "
-        "Would do: the smallest MIG profile whose memory holds the peak, on GPUs that have MIG; leave some room above. "
-        "Profiles differ in compute too, and not each model has all of them.",
-        [
-            BIGGEST,
-            f"{q.device_usable(GPU)} * on ({DEVICE_KEY}) group_right () ({BIGGEST} ^ 0)",
-            SHARE,
-            FITS,
-            f"max by ({KEY}, name) ({BIGGEST} * on (cluster, instance, uuid) group_left (name) gpu_info{{{GPU}}})",
-            f"max by ({KEY}, profile) ({BIGGEST} * on (cluster, instance, uuid, mig_uuid) group_left (profile)"
-            f" gpu_mig_memory_total_bytes{{{GPU}}})",
-        ],
-        [
-            p.column("workload", "Workload"),
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-            p.column("name", "Model"),
-            p.column("profile", "MIG profile", width=100),
-            p.column("Value #A", "Highest peak", p.BYTES, width=130),
-            p.column("Value #B", "Usable", p.BYTES, width=95),
-            p.column("Value #C", "Share", p.RATIO, 130, p.FILL, gauge=True, decimals=1),
-            p.column(
-                "Value #D",
-                "Would do",
-                width=150,
-                mappings=p.values(
-                    _1=("an eighth (1g)", "blue"),
-                    _2=("a quarter (2g)", "blue"),
-                    _3=("a half (3g, 4g)", "green"),
-                    _4=("the whole GPU", "text"),
-                ),
-                custom__cellOptions={"type": "color-text"},
-            ),
-        ],
-        size=(24, 10),
-        empty="No workload held memory.",
-        sort="Highest peak",
-    ),
-    p.bars(
-        "Right-sizing: GPUs by highest peak",
-        "Number of GPUs by the highest use of their memory, all workloads together, as far as `Look back` says.",
-        [
-            p.instant(between(-1, EIGHTH), "up to an eighth"),
-            p.instant(between(EIGHTH, QUARTER), "up to a quarter"),
-            p.instant(between(QUARTER, HALF), "up to a half"),
-            p.instant(between(HALF, p.EDGE), "up to 90 %"),
-            p.instant(between(p.EDGE, None), "above 90 %"),
-        ],
-        unit=p.COUNT,
-        decimals=0,
-        size=(12, 8),
-        empty="No GPU tells its memory.",
-    ),
-    p.ranking(
-        "Never needed",
-        "Memory that the highest peak of each GPU left free, as far as `Look back` says.",
-        f"topk($top, max by (cluster, instance, gpu, uuid) ({q.usable(GPU)}"
-        f" - {q.highest('gpu_memory_window_peak_bytes', GPU, '$lookback')}))",
-        [p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")), p.column("gpu", "GPU", width=60)],
-        empty="No GPU tells its memory.",
     ),
 ]
 

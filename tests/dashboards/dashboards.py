@@ -118,11 +118,13 @@ def link_problems(dashboards):
 
 
 def known_families():
-    """Families of docs/metrics.md and the golden scrapes, and what a histogram makes of its name."""
+    """Families of docs/metrics.md and the golden scrapes, what a histogram makes of its name, and what rules record."""
     found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     for path in (ROOT / "tests/golden").glob("*.prom"):
         found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))
-    return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | {"ALERTS"}
+    rules = (ROOT / "deploy/prometheus/rules/recording.yml").read_text()
+    recorded = set(re.findall(r"^ +- record: (\S+)$", rules, re.MULTILINE))
+    return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | recorded | {"ALERTS"}
 
 
 WORDS = {"and", "or", "unless", "bool", "offset", "by", "without", "on", "ignoring", "group_left", "group_right"}
@@ -134,5 +136,5 @@ def families(expression):
     rest = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
     rest = re.sub(r"\{[^}]*\}|\[[^]]*\]", " ", rest)
     rest = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", rest)
-    names = re.findall(r"(?<![\w$@])([a-zA-Z_]\w*)\b(?!\s*\()", rest)
+    names = re.findall(r"(?<![\w$@:])([a-zA-Z_][\w:]*)\b(?!\s*\()", rest)
     return found | {name for name in names if name not in WORDS}

@@ -9,12 +9,19 @@ from history import DAY, HOUR, MINUTE, SCRAPE
 
 # Grafana's steps in seconds, each up to the mean of it and the next, as its documentation of $__interval tells.
 STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
-# Width of a page in pixels.
-PIXELS = 1400
+# Width of a page in pixels and in columns of the grid.
+PIXELS, COLUMNS = 1400, 24
+# Families of which the worst between two points counts.
+PEAKING = "window_peak|gpu_throttle_active|vram_exporter_sample_age_seconds"
+RANGES = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
 
 
 def rounded(seconds):
     return next((low for low, high in zip(STEPS, STEPS[1:]) if seconds < (low + high) / 2), STEPS[-1])
+
+
+def step_of(panel, span):
+    return max(SCRAPE, rounded(span / (PIXELS * panel["gridPos"]["w"] / COLUMNS)))
 
 
 def filled(expression, dashboard, span, step, **chosen):
@@ -24,6 +31,132 @@ def filled(expression, dashboard, span, step, **chosen):
         values[variable["name"]] = ".*" if variable["type"] == "query" else variable.get("current", {}).get("value", "")
     values |= chosen
     return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match.group(1), match.group(0)), expression)
+
+
+def panel_of(dashboard, title):
+    return next(panel for panel in dashboards.panels(dashboard) if panel["title"] == title)
+
+
+def rows(prometheus, dashboard, title, end, span=6 * HOUR, **chosen):
+    """What each query of a stat or table returns, as (labels, value)."""
+    for target in panel_of(dashboard, title)["targets"]:
+        result = prometheus.instant(filled(target["expr"], dashboard, span, MINUTE, **chosen), time=end)
+        yield [(series["metric"], float(series["value"][1])) for series in result]
+
+
+def value(prometheus, dashboard, title, end, **chosen):
+    ((found,),) = rows(prometheus, dashboard, title, end, **chosen)
+    return found[1]
+
+
+def shown(labels):
+    return " ".join(f"{key}={text}" for key, text in sorted(labels.items()))
+
+
+def same(a, b):
+    return math.isclose(a, b, rel_tol=1e-9)
+
+
+def undrawn(prometheus, dashboard, panel, target, span, end):
+    """Lines on which a peak should stand out, and those of them on which one is not drawn."""
+    step = step_of(panel, span)
+    here = {"instance": "known", "top": "20"}
+    fine = filled(target["expr"], dashboard, span, SCRAPE, **here)
+    start, stop = (end - span) // step * step, end // step * step
+    drawn = prometheus.between(filled(target["expr"], dashboard, span, step, **here), start, stop, step)
+    lines = {shown(series["metric"]): series["values"] for series in drawn}
+    out, lost = set(), []
+    for peak in (peak for peak in history.PEAKS if peak < span - step):
+        at = end - peak
+        calm = {shown(one["metric"]): float(one["value"][1]) for one in prometheus.instant(fine, time=at - 10 * MINUTE)}
+        # The reading in whose window it was.
+        for one in prometheus.instant(fine, time=at + history.WINDOW):
+            name, high = shown(one["metric"]), float(one["value"][1])
+            if same(high, calm.get(name, math.nan)):
+                continue
+            out.add(name)
+            around = [v for t, v in lines.get(name, []) if at <= t <= at + history.WINDOW + 2 * step + SCRAPE]
+            if not any(same(float(number), high) for number in around):
+                lost.append(f"{target['refId']} {name or target['legendFormat']}: {peak} s before the end")
+    return out, lost
+
+
+def peak_problems(found, prometheus, end):
+    """A peak of a minute is drawn, however long the range."""
+    graphs = 0
+    for name, dashboard in found.items():
+        for panel in dashboards.panels(dashboard):
+            # Behind "and on" peaks only choose what is drawn.
+            texts = {t["refId"]: t["expr"].split(" and on ")[0] for t in panel["targets"] if t["range"]}
+            targets = [t for t in panel["targets"] if re.search(PEAKING, texts.get(t["refId"], ""))]
+            graphs += bool(targets)
+            for text, span in RANGES.items() if targets else ():
+                results = [undrawn(prometheus, dashboard, panel, target, span, end) for target in targets]
+                if not any(out for out, _ in results):
+                    yield f"{name}: {panel['title']}: no peak can be told from what is around it"
+                for missing in (lost for _, lost in results if lost):
+                    yield f"{name}: {panel['title']}: over {text} {len(missing)} peaks are not drawn: {missing[0]}"
+    if graphs < 9:
+        yield f"only {graphs} graphs of peaks are known"
+
+
+def device_problems(found, prometheus, end):
+    """Where a GPU is cut into MIG devices, these are judged."""
+    fleet, page = found["fleet.json"], found["gpu.json"]
+    for title in ("Used", "Window peak", "Peak in range"):
+        if not same(value(prometheus, page, title, end, instance="known", gpu="1"), history.FULL):
+            yield f"gpu.json: {title}: not that of the fullest MIG device"
+    if value(prometheus, fleet, "GPUs near the edge", end) != 1:
+        yield "fleet.json: GPUs near the edge: not the one full MIG device"
+    ranked = [
+        ("fleet.json", "Never needed in the range"),
+        ("fleet.json", "Near the edge"),
+        ("workloads.json", "Never needed"),
+    ]
+    for name, title in ranked:
+        listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
+        if any(labels["uuid"] == "GPU-1" and "mig_uuid" not in labels for labels in listed):
+            yield f"{name}: {title}: a GPU that is cut into MIG devices is judged as a whole"
+    # Since the last peak of the GPU that peaks.
+    queries = rows(prometheus, fleet, "Near the edge", end, span=10 * MINUTE, top="1")
+    if any(labels.get("mig_uuid") != "MIG-7" for listed in queries for labels, _ in listed):
+        yield "fleet.json: Near the edge: the full MIG device is not first"
+    tables = [("fleet.json", "Near the edge"), ("fleet.json", "Never needed in the range"), ("gpu.json", "Processes")]
+    for name, title in tables:
+        columns = {o["matcher"]["options"] for o in panel_of(found[name], title)["fieldConfig"]["overrides"]}
+        listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
+        if "profile" not in columns or not any(labels.get("profile") for labels in listed):
+            yield f"{name}: {title}: no column tells the MIG device"
+
+
+def sizing_problems(found, prometheus, end):
+    """Right-sizing costs little, and has the most wasteful first."""
+    dashboard = found["workloads.json"]
+    families = "gpu_workload_memory_window_peak_bytes|gpu_memory_window_peak_bytes|gpu_mig_memory_window_peak_bytes"
+    week = float(prometheus.instant(f'sum(count_over_time({{__name__=~"{families}"}}[1w]))', time=end)[0]["value"][1])
+    (row,) = [p["gridPos"]["y"] for p in dashboard["panels"] if p["title"] == "Right-sizing"]
+    asked = [t["expr"] for p in dashboards.panels(dashboard) if p["gridPos"]["y"] > row for t in p["targets"]]
+    read = sum(prometheus.samples_read(filled(text, dashboard, HOUR, MINUTE), time=end) for text in asked)
+    print(f"right-sizing: {len(asked)} queries read {read} samples; a week of the peaks has {week:.0f}")
+    if read > week:
+        yield f"workloads.json: a refresh of right-sizing reads {read} samples, more than the {week:.0f} of a week of peaks"
+    first, *_ = rows(prometheus, dashboard, "Right-sizing: workloads", end, top="1")
+    if [labels["workload"] for labels, _ in first] != ["small"]:
+        yield f"workloads.json: Right-sizing: {first} is first, and not what needs least of its GPU"
+    # The range shown holds no peak.
+    queries = rows(prometheus, dashboard, "Right-sizing: workloads", end, span=HOUR // 4, top="20", workload="peaking")
+    if not any(same(v, 128 * history.GIB) for listed in queries for _, v in listed):
+        yield "workloads.json: Right-sizing: a peak of yesterday is not found"
+
+
+def gone_problems(found, prometheus, end):
+    """A GPU that is gone has its peak, and a node that is silent has a name."""
+    peak = list(rows(prometheus, found["gpu.json"], "Peak in range", end, instance="left"))
+    if not (peak[0] and same(peak[0][0][1], 91 / 140)):
+        yield f"gpu.json: Peak in range: {peak} for a GPU that is gone"
+    troubles = [labels for query in rows(prometheus, found["fleet.json"], "Troubles", end) for labels, _ in query]
+    if not any(labels["instance"] == "silent" for labels in troubles):
+        yield "fleet.json: Troubles: the node whose exporter is silent is not named"
 
 
 def events(series, step):
@@ -87,5 +220,7 @@ ANNOTATIONS = [
 
 def problems(found):
     with history.running() as (prometheus, end):
+        for judge in (peak_problems, device_problems, sizing_problems, gone_problems):
+            yield from judge(found, prometheus, end)
         for name, span, chosen, expected in ANNOTATIONS:
             yield from annotation_problems(name, found[name], prometheus, end, span, expected, **chosen)
