@@ -126,8 +126,8 @@ SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
 
 
 def alerts(names, select, *severities):
-    """Thin lines where alerts began to fire; not while they do, for then the graphs of whoever was woken by them would be
-    all red. Those of a page: `names`, a regular expression, filtered as its panels are by `select`."""
+    """Thin lines where alerts began to fire. An annotation for as long as an alert fires would cover the graphs when they
+    are needed. `names` is a regular expression of the page's own alerts; `select` filters them as its panels."""
     return [
         {
             "name": f"Alerts: {severity}",
