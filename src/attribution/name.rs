@@ -20,9 +20,10 @@ pub(super) fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
         Some((zeroth, rest)) => {
             let program = program(comm, zeroth);
             match runs(program, rest) {
-                Some(Runs::Script(path)) => nonempty(file_name(path)).unwrap_or(program),
+                // A dash is the interpreter's input.
+                Some(Runs::Script(path)) if path != b"-" => nonempty(file_name(path)).unwrap_or(program),
                 Some(Runs::Module(module)) => nonempty(module).unwrap_or(program),
-                Some(Runs::Itself) | None => program,
+                Some(Runs::Script(_) | Runs::Itself) | None => program,
             }
         }
         None => b"",
@@ -60,14 +61,34 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
     without_colon(file_name(word))
 }
 
-/// What stands after the last separator; a path that ends in one is a directory and keeps its name.
+/// What stands after the last separator; a path that ends in one is a directory and keeps its name. Empty where the path is
+/// no file's own.
 fn file_name(path: &[u8]) -> &[u8] {
+    if is_descriptor(path) {
+        return b"";
+    }
     let windows = matches!(path, [drive, b':', b'\\', ..] if drive.is_ascii_alphabetic());
     let separator = if windows { b'\\' } else { b'/' };
     let end = path.iter().rposition(|&b| b != separator).map_or(0, |last| last + 1);
     let path = &path[..end];
     let name = path.iter().rposition(|&b| b == separator).map_or(path, |at| &path[at + 1..]);
     if matches!(name, b"." | b"..") { b"" } else { name }
+}
+
+/// Whether it refers to an open file without its name: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`, `/proc/self/exe`.
+fn is_descriptor(path: &[u8]) -> bool {
+    if !path.starts_with(b"/") {
+        return false;
+    }
+    let names: Vec<_> = path.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    matches!(
+        names[..],
+        [b"dev", b"stdin" | b"stdout" | b"stderr"]
+            | [b"dev", b"fd", _]
+            | [b"proc", _, b"exe"]
+            | [b"proc", _, b"fd", _]
+            | [b"proc", _, b"task", _, b"fd", _]
+    )
 }
 
 fn without_colon(word: &[u8]) -> &[u8] {
@@ -107,6 +128,13 @@ mod tests {
         ("pt_main_thread", "/opt/venv/bin/python|-u|train.py", "train.py"),
         ("python", "python", "python"),
         ("python", "python|-", "python"),
+        ("python", "python|--|-", "python"),
+        ("python", "python|-u|/dev/stdin|x", "python"),
+        ("python3", "python3|/proc/self/fd/12", "python3"),
+        ("python3", "python3|//dev/./fd/12", "python3"),
+        ("python3", "python3|dev/fd/12.py", "12.py"),
+        ("python3", "python3|/dev/shm/train.py", "train.py"),
+        ("python3", "python3|/proc/4711/root/srv/train.py", "train.py"),
         ("python", "python|--|-odd.py", "-odd.py"),
         ("python", "python|--check-hash-based-pycs|always|x.py", "x.py"),
         ("python", "python|-m", "python"),
@@ -121,6 +149,10 @@ mod tests {
         ("bash", "bash|-euo|pipefail|job.sh", "job.sh"),
         ("bash", "bash|-O|extglob|+x|--rcfile|/etc/x|job.sh", "job.sh"),
         ("sh", "sh|-e|job.sh", "job.sh"),
+        ("bash", "bash|/dev/fd/3", "bash"),
+        ("bash", "bash|-x|/dev/fd/63|secret", "bash"),
+        ("bash", "bash|-s|secret", "bash"),
+        ("sh", "sh|/proc/4711/task/4712/fd/3", "sh"),
         // The others.
         ("perl", "perl|-w|-I|lib|-MList::Util|tool.pl|a", "tool.pl"),
         ("perl", "perl|-ne|print secret", "perl"),
@@ -135,6 +167,12 @@ mod tests {
         ("Rscript", "Rscript|--vanilla|fit.R|secret", "fit.R"),
         ("R", "/usr/lib/R/bin/exec/R|--no-echo|--no-restore|--file=jobs/fit.R|--args|secret", "fit.R"),
         ("R", "/usr/lib/R/bin/exec/R|--no-echo|--args|secret", "R"),
+        ("R", "/usr/lib/R/bin/exec/R|-f|-", "R"),
+        ("R", "/usr/lib/R/bin/exec/R|--file=-", "R"),
+        ("R", "/usr/lib/R/bin/exec/R|--file=/dev/stdin", "R"),
+        ("php", "php|-f|/dev/stdin", "php"),
+        ("perl", "perl|/dev/fd/63", "perl"),
+        ("java", "java|-jar|/proc/self/fd/9", "java"),
         ("julia", "julia|--threads|4|--project=.|-O3|-L|pre.jl|sim.jl|x", "sim.jl"),
         ("julia", "julia|-e|secret", "julia"),
         ("php", "php|-d|memory_limit=1G|-f|job.php|x", "job.php"),
@@ -151,6 +189,10 @@ mod tests {
         ("chrome", "/opt/google/chrome/chrome --type=gpu-process --key=/a/secret", "chrome"),
         ("chrome_crashpad", "/opt/chrome_crashpad_handler --monitor-self", "chrome_crashpad_handler"),
         ("sglang::schedul", "sglang::scheduler_TP0", "sglang::scheduler_TP0"),
+        // Run by the number of an open file.
+        ("trainer", "/proc/self/fd/3|--key=secret", "trainer"),
+        ("trainer", "/dev/fd/3", "trainer"),
+        ("chrome", "/proc/self/exe --type=gpu-process --key=secret", "chrome"),
         // Nothing to go by.
         ("kworker/0:1", "", "kworker/0:1"),
         ("ended", "|||", "ended"),
