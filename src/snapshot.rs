@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
-pub use owner::{Boundary, Home, Owner, PodContainer, Workload, WorkloadKind};
+pub use owner::{Boundary, Home, Job, Owner, PodContainer, Scheduler, Workload, WorkloadKind};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
 pub use telemetry::{ClockDomain, GpuTelemetry, Quick, Slow, THROTTLE_REASONS, TelemetryPart};
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, Vitals};

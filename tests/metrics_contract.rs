@@ -205,6 +205,7 @@ fn everything() -> Machine {
         unit: Some("a.service".to_owned()),
         slurm_job: Some("42".to_owned()),
         slurm_step: Some("0".to_owned()),
+        job: Some(Job { scheduler: Scheduler::Pbs, id: "12345".to_owned() }),
     };
     let command = Some("vllm serve".to_owned());
     inside.owner = Arc::new(Owner { command, home, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
@@ -382,6 +383,8 @@ fn names_follow_the_rules() {
             assert!(!unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)), "{name} bears a unit");
         }
         assert!(family.meaning().ends_with('.'), "the help of {name} is no sentence");
+        // Prometheus gives these to each target, and would rename a metric's own.
+        assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
         if family.labels.contains(&"gpu") {
             assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
         }

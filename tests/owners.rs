@@ -13,6 +13,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// What a context takes of the GPU.
 const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
 const A: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
+const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
 const B: &str = "bbbbbbbbbbbb2222222222222222222222222222222222222222222222222222";
 
 /// A process of a machine with one H200.
@@ -46,6 +47,11 @@ fn each_setting_gives_its_workload_and_its_kind() {
             7,
             &(at("0::/user.slice/user-1001.slice/user@1001.service/app.slice/jupyter.service") + &user(1001, "ada")),
         ),
+        process(18, 1, &(at("0::/pbs_jobs.service/jobs/12345.head/child") + &user(1001, "ada"))),
+        process(19, 2, &(at("0::/pbs_jobs.service/jobs/12346.head/child") + &user(1001, "ada"))),
+        process(20, 3, &at("0::/system.slice/htcondor/condor_execute_slot1_2@node")),
+        process(21, 4, &at(&format!("0::/nomad.slice/share.slice/{ALLOCATION}.train.scope"))),
+        process(22, 5, &at("0::/system.slice/garden.service/garden/6f265890-5165-7fab-6b52-18d1")),
     ])
     .once(&[]);
     let found: Vec<_> = scrape
@@ -57,8 +63,13 @@ fn each_setting_gives_its_workload_and_its_kind() {
         })
         .collect();
     let expected = [
+        ("container:6f265890-5165-7fab-6b52-18d1", "container", 1.0, 5.0),
         ("container:aaaaaaaaaaaa", "container", 1.0, 1.0),
         ("container:bbbbbbbbbbbb", "container", 1.0, 2.0),
+        ("htcondor:slot1_2@node", "job", 1.0, 3.0),
+        (&format!("nomad:{ALLOCATION}.train"), "job", 1.0, 4.0),
+        ("pbs:12345", "job", 1.0, 1.0),
+        ("pbs:12346", "job", 1.0, 2.0),
         ("slurm:42", "slurm", 2.0, 7.0),
         ("unit:ollama.service", "systemd", 1.0, 5.0),
         ("user:ada", "user", 2.0, 13.0),
@@ -72,6 +83,9 @@ fn each_setting_gives_its_workload_and_its_kind() {
     assert_eq!(info("12", "pod_uid").as_deref(), Some("1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f"));
     assert_eq!(info("12", "container_id").as_deref(), Some(B));
     assert_eq!(info("13", "slurm_step").as_deref(), Some("0"));
+    assert_eq!((info("13", "scheduler"), info("13", "job_id")), (None, None), "Slurm has labels of its own");
+    assert_eq!((info("18", "scheduler").as_deref(), info("18", "job_id").as_deref()), (Some("pbs"), Some("12345")));
+    assert_eq!(info("20", "job_id").as_deref(), Some("slot1_2@node"));
     assert_eq!(info("17", "unit").as_deref(), Some("jupyter.service"));
     assert_eq!(info("12", "pod"), None, "no cluster was asked");
 }

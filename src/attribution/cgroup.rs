@@ -17,6 +17,7 @@
 //! A container's id below a user, a unit or a job is that owner's word: it may name a container, but never a pod.
 
 mod path;
+mod scheduler;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -130,6 +131,7 @@ fn tells_more(home: &Home, than: &Home) -> bool {
     home.boundary == than.boundary
         && home.pod_uid == than.pod_uid
         && home.slurm_job == than.slurm_job
+        && home.job == than.job
         && is_complete(home)
         && !is_complete(than)
 }

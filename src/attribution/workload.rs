@@ -17,7 +17,7 @@ const ID_DIGITS: usize = 64;
 pub(super) fn cluster_container(home: &Home) -> Option<&str> {
     match home.boundary? {
         Boundary::Pod | Boundary::Container => home.container_id.as_deref(),
-        Boundary::SlurmJob | Boundary::Unit | Boundary::User => None,
+        Boundary::SlurmJob | Boundary::Job | Boundary::Unit | Boundary::User => None,
     }
 }
 
@@ -40,6 +40,7 @@ pub(super) fn workload(
             (None, None) => None,
         },
         Some(Boundary::SlurmJob) => home.slurm_job.as_deref().map(|job| named(WorkloadKind::Slurm, "slurm", job)),
+        Some(Boundary::Job) => home.job.as_ref().map(|job| named(WorkloadKind::Job, job.scheduler.label(), &job.id)),
         Some(Boundary::Unit) => home.unit.as_deref().map(|unit| named(WorkloadKind::Systemd, "unit", unit)),
         Some(Boundary::User) | None => None,
     };
@@ -58,6 +59,7 @@ fn short(id: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::{Job, Scheduler};
 
     const ID: &str = "3b1f0c9d8e7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c";
 
@@ -69,6 +71,7 @@ mod tests {
             unit: Some("ollama.service".into()),
             slurm_job: Some("42".into()),
             slurm_step: Some("0".into()),
+            job: Some(Job { scheduler: Scheduler::Pbs, id: "12345[7]".into() }),
         }
     }
 
@@ -82,6 +85,7 @@ mod tests {
         assert_eq!(of(Boundary::Pod), ("container:3b1f0c9d8e7a".into(), "container"));
         assert_eq!(of(Boundary::Container), ("container:3b1f0c9d8e7a".into(), "container"));
         assert_eq!(of(Boundary::SlurmJob), ("slurm:42".into(), "slurm"));
+        assert_eq!(of(Boundary::Job), ("pbs:12345[7]".into(), "job"));
         assert_eq!(of(Boundary::Unit), ("unit:ollama.service".into(), "systemd"));
         assert_eq!(of(Boundary::User), ("user:ada".into(), "user"));
     }
@@ -112,7 +116,7 @@ mod tests {
     fn only_the_outermost_container_may_be_the_clusters() {
         assert_eq!(cluster_container(&home(Boundary::Pod)), Some(ID));
         assert_eq!(cluster_container(&home(Boundary::Container)), Some(ID));
-        for boundary in [Boundary::User, Boundary::SlurmJob, Boundary::Unit] {
+        for boundary in [Boundary::User, Boundary::SlurmJob, Boundary::Job, Boundary::Unit] {
             assert_eq!(cluster_container(&home(boundary)), None);
         }
         assert_eq!(cluster_container(&Home::default()), None);

@@ -79,9 +79,11 @@ static INFO: Family = Family::gauge(
         "unit",
         "slurm_job",
         "slurm_step",
+        "scheduler",
+        "job_id",
         "command",
     ],
-    "Always 1; the labels say whose process it is and where it lives. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
+    "Always 1; the labels say whose process it is and where it lives. scheduler and job_id are those of a job of PBS, Torque, HTCondor or Nomad; a job of Slurm has slurm_job and slurm_step. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
 );
 
 pub(super) static SECTION: Section = Section {

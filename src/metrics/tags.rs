@@ -126,6 +126,8 @@ impl Tag {
             .and_known("unit", home.unit.as_deref())
             .and_known("slurm_job", home.slurm_job.as_deref())
             .and_known("slurm_step", home.slurm_step.as_deref())
+            .and_known("scheduler", home.job.as_ref().map(|job| job.scheduler.label()))
+            .and_known("job_id", home.job.as_ref().map(|job| job.id.as_str()))
             .and_known("command", owner.command.as_deref());
         text.push_str(described.as_str());
         let start = owner.start.and_then(|start| Some(start.duration_since(UNIX_EPOCH).ok()?.as_secs_f64()));

@@ -119,6 +119,8 @@ fn description(base: &Labels, process: &Process) -> Labels {
     put(&mut labels, "unit", home.unit.as_deref());
     put(&mut labels, "slurm_job", home.slurm_job.as_deref());
     put(&mut labels, "slurm_step", home.slurm_step.as_deref());
+    put(&mut labels, "scheduler", home.job.as_ref().map(|job| job.scheduler.label()));
+    put(&mut labels, "job_id", home.job.as_ref().map(|job| job.id.as_str()));
     put(&mut labels, "command", owner.command.as_deref());
     labels
 }

@@ -46,7 +46,7 @@ pub(super) static SECTION: Section = Section {
     title: "Workloads",
     intro: "Sums over the processes of one workload on each GPU or MIG device, `mig_uuid` under MIG only. `kind` is `kubernetes` \
             (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
-            (`slurm:<job>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No pid is among the labels, so a series \
+            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No pid is among the labels, so a series \
             goes on when a process is started again. A process that `/proc` does not show belongs to no workload.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
 };

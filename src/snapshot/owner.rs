@@ -37,6 +37,43 @@ pub struct Home {
     pub slurm_job: Option<String>,
     /// The step within the job: a number, `batch`, `extern` or `interactive`; `0+1` in a heterogeneous job.
     pub slurm_step: Option<String>,
+    /// The job of a scheduler other than Slurm.
+    pub job: Option<Job>,
+}
+
+/// A job of a scheduler other than Slurm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Whose job it is.
+    pub scheduler: Scheduler,
+    /// As the scheduler's cgroup names it: `12345` and `12345[7]` (PBS, Torque), `slot1_2@node` (HTCondor),
+    /// `<allocation>.<task>` (Nomad).
+    pub id: String,
+}
+
+/// The schedulers other than Slurm whose jobs are known by their cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheduler {
+    /// OpenPBS and PBS Professional.
+    Pbs,
+    /// Torque.
+    Torque,
+    /// HTCondor.
+    HtCondor,
+    /// HashiCorp Nomad.
+    Nomad,
+}
+
+impl Scheduler {
+    /// The value of the label `scheduler`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pbs => "pbs",
+            Self::Torque => "torque",
+            Self::HtCondor => "htcondor",
+            Self::Nomad => "nomad",
+        }
+    }
 }
 
 /// What sets a process apart from the rest of the machine.
@@ -48,6 +85,8 @@ pub enum Boundary {
     Container,
     /// A Slurm job.
     SlurmJob,
+    /// A job of another scheduler.
+    Job,
     /// A unit of the system's systemd.
     Unit,
     /// A user's session, or a unit of the user's own systemd.
@@ -57,7 +96,8 @@ pub enum Boundary {
 /// What memory is counted for, beyond single processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {
-    /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `unit:<name>` or `user:<name>`.
+    /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`, `unit:<name>` or
+    /// `user:<name>`.
     pub name: String,
     /// Which of these.
     pub kind: WorkloadKind,
@@ -74,6 +114,8 @@ pub enum WorkloadKind {
     Container,
     /// A Slurm job.
     Slurm,
+    /// A job of another scheduler.
+    Job,
     /// A unit of the system's systemd.
     Systemd,
     /// Everything else: by its user.
@@ -87,6 +129,7 @@ impl WorkloadKind {
             Self::Kubernetes => "kubernetes",
             Self::Container => "container",
             Self::Slurm => "slurm",
+            Self::Job => "job",
             Self::Systemd => "systemd",
             Self::User => "user",
         }

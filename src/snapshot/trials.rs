@@ -184,16 +184,18 @@ fn owner(names: &mut Names<'_>) -> Owner {
             unit: names.known(),
             slurm_job: names.known(),
             slurm_step: names.known(),
+            job: names.known().map(|id| Job { scheduler: Scheduler::Pbs, id }),
         },
         workload: (names.below(4, 1) > 0).then(|| workload(names)),
     }
 }
 
 fn workload(names: &mut Names<'_>) -> Arc<Workload> {
-    const KINDS: [WorkloadKind; 5] = [
+    const KINDS: [WorkloadKind; 6] = [
         WorkloadKind::Kubernetes,
         WorkloadKind::Container,
         WorkloadKind::Slurm,
+        WorkloadKind::Job,
         WorkloadKind::Systemd,
         WorkloadKind::User,
     ];

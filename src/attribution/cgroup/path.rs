@@ -3,7 +3,7 @@
 //! Invariant: reading stops at the first boundary. Below a user, a job or a unit only the container is looked for, and
 //! it does not change whose the process is.
 
-use super::shape;
+use super::{scheduler, shape};
 use crate::snapshot::{Boundary, Home};
 
 /// The names that are looked at. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
@@ -76,9 +76,14 @@ impl<'a> Path<'a> {
             if found.is_some() {
                 return found;
             }
-            // Units and users are systemd's, and it puts nothing but slices above them.
+            // Units and users are systemd's, and it puts nothing but slices above them. Jobs can be in a scheduler's own unit.
+            if slices_only || runtime.is_some() {
+                if let Some(job) = self.job(at) {
+                    return Some(job);
+                }
+            }
             if slices_only {
-                let found = self.job(at).or_else(|| self.user(at)).or_else(|| self.unit(at));
+                let found = self.user(at).or_else(|| self.unit(at));
                 match found {
                     Some(found) if shape::is_runtime(name) => runtime = Some(found),
                     Some(found) => return Some(found),
@@ -113,25 +118,41 @@ impl<'a> Path<'a> {
             return (!is_pod).then_some((id, at + 1));
         }
         let lxc = match name {
-            b"lxc" | b"lxc.payload" => at + 1,
+            b"lxc" | b"lxc.payload" | b"incus.payload" => at + 1,
             _ => at,
         };
-        if lxc > at || name.starts_with(b"lxc.payload.") {
-            let text = self.name(lxc).strip_prefix(b"lxc.payload.").unwrap_or(self.name(lxc));
+        if lxc > at || shape::lxc_payload(name).is_some() {
+            let text = shape::lxc_payload(self.name(lxc)).unwrap_or(self.name(lxc));
             return shape::lxc_name(text).filter(|_| self.ends(lxc)).map(|name| (name, lxc + 1));
+        }
+        if let Some(machine) = shape::libvirt_container(name).or_else(|| shape::machine(name)) {
+            return Some((machine, at + 1));
+        }
+        if shape::is_garden(name) {
+            // With a limit on processors there is one level more.
+            let at = at + 1 + usize::from(matches!(self.name(at + 1), b"good" | b"bad"));
+            return shape::garden_container(self.name(at)).filter(|_| self.ends(at)).map(|handle| (handle, at + 1));
         }
         let in_ecs = self.names[at.saturating_sub(3)..at].contains(&b"ecs".as_slice());
         shape::ecs_container(name).filter(|_| in_ecs && self.ends(at)).map(|id| (id, at + 1))
     }
 
-    /// A container that was given a name, in containerd's own namespace at the top.
+    /// A container that was given a name, in a namespace of containerd at the top.
     fn named_container(&self, at: usize, from: usize) -> Option<Container> {
         let at_top = at == from || self.name(at - 1) == b"..";
-        let named = at_top && self.name(at) == b"default" && self.ends(at + 1);
+        let named = at_top && shape::is_containerd_namespace(self.name(at), at == 0) && self.ends(at + 1);
         named.then(|| shape::containerd_name(self.name(at + 1)))?.map(|id| (id, at + 2))
     }
 
     fn job(&self, at: usize) -> Option<Found> {
+        self.slurm_job(at).or_else(|| {
+            let (job, length) = scheduler::job(&self.names[at..self.length])?;
+            let home = Home { boundary: Some(Boundary::Job), job: Some(job), ..Home::default() };
+            self.ends(at + length - 1).then(|| self.filled(home, at + length))
+        })
+    }
+
+    fn slurm_job(&self, at: usize) -> Option<Found> {
         let at_job = match self.name(at) {
             name if shape::is_slurm_scope(name) => at + 1,
             name if shape::is_slurm(name) && shape::is_slurm_uid(self.name(at + 1)) => at + 2,

@@ -2,15 +2,17 @@
 //!
 //! Invariant: an id is taken whole or not at all; what is returned is ASCII.
 
-/// The units of the machine that make cgroups for containers below their own, which happens where a runtime and the
-/// kubelet disagree over who makes cgroups. In any other unit a container is that unit's own affair.
-const RUNTIMES: [&[u8]; 17] = [
+/// The units of the machine that make cgroups for containers or jobs of others below their own, which happens where a runtime
+/// and the kubelet disagree over who makes cgroups. In any other unit a container is that unit's own affair.
+const RUNTIMES: [&[u8]; 19] = [
     b"balena.service",
+    b"condor.service",
     b"containerd.service",
     b"cri-docker.service",
     b"crio.service",
     b"docker.service",
     b"ecs.service",
+    b"garden.service",
     b"k0scontroller.service",
     b"k0sworker.service",
     b"k3s-agent.service",
@@ -67,17 +69,115 @@ pub(super) fn ecs_container(name: &[u8]) -> Option<String> {
     (is_hex(task) && is_number(number.strip_prefix(b"-")?)).then(|| owned(name))
 }
 
-/// A container that containerd was given a name for, as its own rule for names is.
+/// A container that containerd was given a name for, as its own rule for names is. What ends like a unit is systemd's.
 pub(super) fn containerd_name(name: &[u8]) -> Option<String> {
+    (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
+}
+
+/// Whether containers are below that containerd was given names for: one of its namespaces, at the top. `default` is that of
+/// its own tools, `moby` Docker's and `k8s.io` Kubernetes'. Others are believed where they are called like a domain, as
+/// nothing else at the top is.
+pub(super) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
+    let others = name.starts_with(b"lxc.") || name.starts_with(b"incus.") || name.ends_with(b".partition");
+    let like_a_domain = name.contains(&b'.') && is_containerd_identifier(name) && !ends_like_a_unit(name) && !others;
+    matches!(name, b"default" | b"moby" | b"k8s.io") || at_top && like_a_domain
+}
+
+fn is_containerd_identifier(name: &[u8]) -> bool {
     let inner = name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    let ends = [name.first()?, name.last()?].into_iter().all(u8::is_ascii_alphanumeric);
-    (inner && ends && name.len() <= 76).then(|| owned(name))
+    let ends = [name.first(), name.last()].into_iter().flatten().all(u8::is_ascii_alphanumeric);
+    inner && ends && (1..=76).contains(&name.len())
+}
+
+fn ends_like_a_unit(name: &[u8]) -> bool {
+    let endings: [&[u8]; 6] = [b".service", b".slice", b".scope", b".socket", b".mount", b".swap"];
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// The name of an LXC container, as LXC, LXD and Incus put it behind `lxc.payload.` or `incus.payload.`; with the word alone,
+/// or `lxc`, it is the next name.
+pub(super) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(b"lxc.payload.").or_else(|| name.strip_prefix(b"incus.payload."))
 }
 
 /// An LXC container's name.
 pub(super) fn lxc_name(name: &[u8]) -> Option<String> {
-    let is_name = (1..=NAME_LENGTH).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
-    (is_name && !name.starts_with(b"lxc.")).then(|| owned(name))
+    graphic(name).filter(|_| !name.starts_with(b"lxc.") && !name.starts_with(b"incus."))
+}
+
+/// A container of libvirt's LXC driver: `<name>.libvirt-lxc`, and in a scope `machine-lxc\x2d<number>\x2d<name>`; older
+/// versions have no number.
+pub(super) fn libvirt_container(name: &[u8]) -> Option<String> {
+    let name = match name.strip_suffix(b".libvirt-lxc") {
+        Some(name) => owned_graphic(name)?,
+        None => machine_scope(name)?.strip_prefix("lxc-")?.to_owned(),
+    };
+    let name = name.strip_prefix("lxc-").unwrap_or(&name);
+    let named = name.split_once('-').filter(|(number, name)| is_number(number.as_bytes()) && !name.is_empty());
+    let name = named.map_or(name, |(_, name)| name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// A machine of systemd-nspawn by its unit, or another one that systemd-machined knows by its scope; virtual machines of
+/// libvirt are none.
+pub(super) fn machine(name: &[u8]) -> Option<String> {
+    match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
+        Some(instance) => unescape(instance),
+        None => machine_scope(name).filter(|name| !name.starts_with("qemu-")),
+    }
+}
+
+/// The name of a machine by its scope in `machine.slice`.
+fn machine_scope(name: &[u8]) -> Option<String> {
+    unescape(name.strip_prefix(b"machine-")?.strip_suffix(b".scope")?)
+}
+
+/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or 28 characters of one, and what may follow.
+pub(super) fn garden_container(name: &[u8]) -> Option<String> {
+    let tail = |length| name.split_at_checked(length).filter(|(_, tail)| tail.is_empty() || tail[0] == b'-');
+    let is_handle =
+        tail(36).is_some_and(|(uuid, _)| is_uuid(uuid)) || tail(28).is_some_and(|(short, _)| is_hex_parts(short, b'-'));
+    is_handle.then(|| graphic(name))?
+}
+
+/// Whether Garden's containers are below: `garden`, `garden-<tag>`.
+pub(super) fn is_garden(name: &[u8]) -> bool {
+    name == b"garden" || name.starts_with(b"garden-")
+}
+
+/// A name of printable ASCII that Linux allows.
+pub(super) fn graphic(name: &[u8]) -> Option<String> {
+    owned_graphic(name).filter(|name| name.len() <= NAME_LENGTH)
+}
+
+fn owned_graphic(name: &[u8]) -> Option<String> {
+    (!name.is_empty() && name.iter().all(u8::is_ascii_graphic)).then(|| owned(name))
+}
+
+/// A name as it was before systemd escaped it for a unit's: `\x2d` is a hyphen.
+pub(super) fn unescape(name: &[u8]) -> Option<String> {
+    let text = graphic(name)?;
+    let mut parts = text.split("\\x");
+    let mut plain = parts.next()?.to_owned();
+    for part in parts {
+        let byte = u8::from_str_radix(part.get(..2)?, 16).ok()?;
+        plain.push(char::from(byte));
+        plain += &part[2..];
+    }
+    graphic(plain.as_bytes()).filter(|plain| !plain.contains('/'))
+}
+
+/// Whether it is a UUID of lower-case digits.
+pub(super) fn is_uuid(text: &[u8]) -> bool {
+    text.len() == 36 && is_hex_parts(text, b'-')
+}
+
+/// Whether it is made of digits, with hyphens where a UUID has them.
+fn is_hex_parts(text: &[u8], hyphen: u8) -> bool {
+    text.iter().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => *byte == hyphen,
+        _ => is_hex(&[*byte]),
+    })
 }
 
 /// Whether the kubelet's pods are below: `kubepods`, `kubepods.slice`, `kubelet-kubepods-burstable.slice`.
@@ -116,11 +216,7 @@ fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
         return is_hex(text).then(|| owned(text));
     }
-    let is_uid = text.len() == 36
-        && text.iter().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => *byte == hyphen,
-            _ => is_hex(&[*byte]),
-        });
+    let is_uid = text.len() == 36 && is_hex_parts(text, hyphen);
     is_uid.then(|| text.iter().map(|byte| if *byte == hyphen { '-' } else { char::from(*byte) }).collect())
 }
 

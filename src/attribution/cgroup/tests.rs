@@ -6,11 +6,12 @@ mod enclosed;
 mod hostile;
 mod jobs;
 mod pods;
+mod schedulers;
 mod trust;
 mod units;
 
 use super::home;
-use crate::snapshot::{Boundary, Home};
+use crate::snapshot::{Boundary, Home, Job, Scheduler};
 
 /// A container's id: made up, like all of them.
 const IDS: [(&str, &str); 4] = [
@@ -86,6 +87,10 @@ fn step(number: &str, step: &str) -> Home {
     Home { slurm_step: Some(step.into()), ..job(number) }
 }
 
+fn job_of(scheduler: Scheduler, id: &str) -> Home {
+    Home { boundary: Some(Boundary::Job), job: Some(Job { scheduler, id: id.into() }), ..Home::default() }
+}
+
 fn unit(name: &str) -> Home {
     Home { boundary: Some(Boundary::Unit), unit: Some(expand(name)), ..Home::default() }
 }
@@ -99,10 +104,8 @@ fn with_container(home: Home, id: &str) -> Home {
 }
 
 fn rows() -> Vec<Row> {
-    [pods::rows(), containers::rows(), jobs::rows(), units::rows(), enclosed::rows(), trust::rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let tables = [pods::rows(), containers::rows(), jobs::rows(), schedulers::rows(), units::rows()];
+    tables.into_iter().chain([enclosed::rows(), trust::rows()]).flatten().collect()
 }
 
 #[test]

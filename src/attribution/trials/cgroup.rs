@@ -9,7 +9,7 @@ const OWN: &[u8] = b"\n--\n";
 
 /// Names as runtimes, systemd and Slurm give them. `{A}` is a container's id, `{P}` a pod's uid with hyphens,
 /// `{p}` one with underscores, `{S}` one without either.
-const NAMES: [&str; 50] = [
+const NAMES: [&str; 74] = [
     "{A}",
     "docker",
     "docker-{A}.scope",
@@ -59,6 +59,30 @@ const NAMES: [&str; 50] = [
     "ecs",
     "{S}-1234567",
     "default",
+    "my.namespace",
+    "container.name",
+    "incus.payload",
+    "incus.payload.build-1",
+    "machine.slice",
+    "machine-lxc\\x2d7\\x2dbuild\\x2d1.scope",
+    "machine-build.scope",
+    "payload",
+    "systemd-nspawn@build-1.service",
+    "build-1.libvirt-lxc",
+    "garden.service",
+    "garden",
+    "6f265890-5165-7fab-6b52-18d1",
+    "pbs_jobs.service",
+    "jobid",
+    "12345[7].head",
+    "pbspro.slice",
+    "pbspro-12345.head\\x2d1.slice",
+    "torque",
+    "htcondor",
+    "condor_execute_slot1_2@node",
+    "nomad.slice",
+    "nomad",
+    "{P}.train.scope",
     "..",
 ];
 const CONTROLLERS: [&str; 12] = [
@@ -102,13 +126,15 @@ pub fn cgroup(data: &[u8]) -> bool {
 
 /// What every answer must be, whatever was read.
 pub(in crate::attribution) fn assert_sound(found: &Home) {
-    let Home { boundary, container_id, pod_uid, unit, slurm_job, slurm_step } = found;
-    for text in [container_id, pod_uid, unit, slurm_job, slurm_step].into_iter().flatten() {
+    let Home { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
+    let job_id = job.as_ref().map(|job| job.id.clone());
+    for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
         assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
         assert!(!text.contains('/'), "{found:?}");
     }
     assert_eq!(*boundary == Some(Boundary::Pod), pod_uid.is_some(), "{found:?}");
     assert_eq!(*boundary == Some(Boundary::SlurmJob), slurm_job.is_some(), "{found:?}");
+    assert_eq!(*boundary == Some(Boundary::Job), job.is_some(), "{found:?}");
     assert!(boundary.is_some() || *found == Home::default(), "{found:?}");
     assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
     assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
@@ -140,13 +166,34 @@ pub(in crate::attribution) fn assert_stands(found: &Home, text: &[u8]) {
             window == id.as_bytes() && (before.ends_with(b"pod") || !open(before.last())) && !open(behind.first())
         })
     };
-    let others = [&found.container_id, &found.unit, &found.slurm_job, &found.slurm_step];
+    let job = found.job.as_ref().map(|job| job.id.clone());
+    let others = [&found.container_id, &found.unit, &found.slurm_job, &found.slurm_step, &job];
     for id in others.into_iter().flatten() {
-        assert!(stands(id), "{id} is not in the text: {}", text.escape_ascii());
+        assert!(stands(id) || stands_escaped(id, text), "{id} is not in the text: {}", text.escape_ascii());
     }
     if let Some(uid) = &found.pod_uid {
         assert!(stands(uid) || stands(&uid.replace('-', "_")), "{uid} is not in the text: {}", text.escape_ascii());
     }
+}
+
+/// Whether it stands there as systemd escapes what it makes units of.
+fn stands_escaped(id: &str, text: &[u8]) -> bool {
+    let mut plain = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = rest.strip_prefix(br"\x").and_then(|hex| std::str::from_utf8(hex.get(..2)?).ok());
+        match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                plain.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    plain.windows(id.len()).any(|window| window == id.as_bytes())
 }
 
 /// What is named deeper on a path than the boundary takes nothing of it away.
@@ -157,15 +204,16 @@ fn assert_trusted(line: &[u8]) {
     }
     let read = |path: &[u8]| home(&[b"0::", path, b"\n"].concat(), b"");
     let outer = read(path);
-    // These two make cgroups for others; they own what lies below only if nobody else does.
-    let makes_room = |unit: &String| unit.ends_with("slurmstepd.scope") || is_runtime(unit);
+    // These make cgroups for others; they own what lies below only if nobody else does.
+    let makes_room =
+        |unit: &String| unit.ends_with("slurmstepd.scope") || unit == "pbs_jobs.service" || is_runtime(unit);
     if outer.boundary.is_none() || outer.unit.as_ref().is_some_and(makes_room) {
         return;
     }
     let own_id = ID.replace('a', "b");
     for name in NAMES {
         let inner = read(&[path, b"/", name_of(name, &own_id).as_bytes()].concat());
-        let all = |home: &Home| (home.boundary, home.pod_uid.clone(), home.slurm_job.clone());
+        let all = |home: &Home| (home.boundary, home.pod_uid.clone(), home.slurm_job.clone(), home.job.clone());
         assert_eq!(all(&inner), all(&outer), "{name} below {}", path.escape_ascii());
         let keeps = |outer: &Option<String>, inner: &Option<String>| outer.is_none() || outer == inner;
         assert!(keeps(&outer.container_id, &inner.container_id), "{name} below {}", path.escape_ascii());

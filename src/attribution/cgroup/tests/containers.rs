@@ -36,6 +36,20 @@ pub(super) fn rows() -> Vec<Row> {
         row("ctr run … worker-1", "0::/default/worker-1", container("worker-1")),
         row("containerd's namespace of docker", "0::/moby/{A}", container("{A}")),
         row("nothing but the namespace", "0::/default", nowhere()),
+        row("ctr -n k8s.io run", "0::/k8s.io/my-test_container", container("my-test_container")),
+        row(
+            "containerd's client in a namespace of its own",
+            "0::/my.namespace/container.name",
+            container("container.name"),
+        ),
+        row("the same, version 1", "9:memory:/my.namespace/container.name/init", container("container.name")),
+        row("a namespace below something else", "0::/site/my.namespace/container.name", nowhere()),
+        row("a directory at the top that is called like no domain", "0::/site/container.name", nowhere()),
+        row("a unit below a namespace's name: service", "0::/default/some_short_id.service", nowhere()),
+        row("the same: slice", "0::/default/some_short_id.slice", nowhere()),
+        row("the same: scope", "0::/default/some_short_id.scope", nowhere()),
+        row("libvirt's partition is no namespace", "0::/production.partition/guest1", nowhere()),
+        row("a mount at the top is no namespace", "0::/dev-hugepages.mount/x", unit("dev-hugepages.mount")),
         row(
             "rootless nerdctl",
             &below("/user.slice/nerdctl-{A}.scope"),
@@ -92,6 +106,10 @@ pub(super) fn rows() -> Vec<Row> {
         row("LXC 4, version 1", "5:memory:/lxc.payload/build-1", container("build-1")),
         row("LXC 3, version 1", "5:memory:/lxc/build-1/user.slice", container("build-1")),
         row("Proxmox VE: the payload's namespace", "0::/lxc/101/ns/system.slice/ollama.service", container("101")),
+        row("Incus, version 2", "0::/incus.payload.build-1/init.scope", container("build-1")),
+        row("Incus, the name below", "9:memory:/incus.payload/build-1/system.slice", container("build-1")),
+        row("Incus' monitor", "0::/incus.monitor.build-1", nowhere()),
+        row("Incus' monitor, the name below", "0::/incus.monitor/build-1", nowhere()),
         row("LXC's monitor", "0::/lxc.monitor.build-1", nowhere()),
         row("Proxmox VE's monitor", "0::/lxc.monitor/101", nowhere()),
         row("lxc.cgroup.dir = lxc", "0::/lxc/lxc.payload.build-1", container("build-1")),
@@ -106,13 +124,67 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "systemd-nspawn",
             "0::/machine.slice/systemd-nspawn@trixie.service/payload/system.slice/nginx.service",
-            unit("systemd-nspawn@trixie.service"),
+            container("trixie"),
         ),
-        row("machined: a machine's scope", "0::/machine.slice/machine-trixie.scope", unit("machine-trixie.scope")),
+        row(
+            "systemd-nspawn, the machine's name escaped",
+            r"0::/machine.slice/systemd-nspawn@my\x2dbox.service",
+            container("my-box"),
+        ),
+        row(
+            "systemd-nspawn from the command line",
+            r"0::/machine.slice/machine-my\x2dbox.scope/payload/init.scope",
+            container("my-box"),
+        ),
+        row(
+            "a machine of machined, version 1",
+            "1:name=systemd:/machine.slice/machine-trixie.scope",
+            container("trixie"),
+        ),
+        row(
+            "libvirt's LXC driver (libvirt.org/cgroups.html)",
+            r"0::/machine.slice/machine-lxc\x2d12345\x2ddemo.scope/libvirt",
+            container("demo"),
+        ),
+        row(
+            "the same with a hyphen in the name",
+            r"8:devices:/machine.slice/machine-lxc\x2d50642\x2dk8s\x2dcp.scope/libvirt/system.slice/crio.service",
+            container("k8s-cp"),
+        ),
+        row(
+            "libvirt's LXC driver on Fedora 20: no number",
+            r"6:freezer:/machine.slice/machine-lxc\x2del_sirius.scope",
+            container("el_sirius"),
+        ),
+        row("libvirt's LXC driver without systemd", "6:freezer:/machine/a-b.libvirt-lxc", container("a-b")),
+        row(
+            "the same in partitions",
+            "6:freezer:/machine/engineering.partition/production.partition/lxc-22222-container2.libvirt-lxc",
+            container("container2"),
+        ),
+        row(
+            "Cloud Foundry's Garden, version 1",
+            "12:memory:/system.slice/garden.service/garden/6f265890-5165-7fab-6b52-18d1\n\
+             10:freezer:/garden/6f265890-5165-7fab-6b52-18d1\n\
+             1:name=systemd:/system.slice/garden.service/garden/6f265890-5165-7fab-6b52-18d1",
+            container("6f265890-5165-7fab-6b52-18d1"),
+        ),
+        row(
+            "Garden with a limit on processors",
+            "4:cpu,cpuacct:/system.slice/garden.service/garden/good/2f57368b-0eda-4e52-64d8-af5c",
+            container("2f57368b-0eda-4e52-64d8-af5c"),
+        ),
+        row(
+            "Garden, a container that looks after another",
+            "0::/system.slice/garden.service/garden/c034152c-80b0-4a44-70df-5c61-liveness-healthcheck-0",
+            container("c034152c-80b0-4a44-70df-5c61-liveness-healthcheck-0"),
+        ),
+        row("Garden, a UUID and a tag", "0::/garden-2/{P}", container("{P}")),
+        row("Garden itself", "0::/system.slice/garden.service/garden", unit("garden.service")),
         row(
             "docker in systemd-nspawn",
             "0::/machine.slice/systemd-nspawn@trixie.service/payload/system.slice/docker-{A}.scope",
-            with_container(unit("systemd-nspawn@trixie.service"), "{A}"),
+            container("trixie"),
         ),
     ]
 }

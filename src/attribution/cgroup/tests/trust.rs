@@ -40,7 +40,7 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "a machine of systemd-nspawn",
             &below("/machine.slice/systemd-nspawn@dev.service/payload"),
-            with_container(unit("systemd-nspawn@dev.service"), "{B}"),
+            container("dev"),
         ),
         row(
             "a user called like a service",
@@ -56,6 +56,23 @@ pub(super) fn rows() -> Vec<Row> {
             "version 1, below a login of pam_cgfs",
             &format!("9:memory:/user/ada/0{VICTIM}"),
             with_container(Home { boundary: Some(Boundary::User), ..Home::default() }, "{B}"),
+        ),
+        row(
+            "another scheduler's job made up by a service with Delegate= and User=",
+            "0::/system.slice/notebook.service/htcondor/condor_var_lib_condor_execute_slot1_1@node",
+            unit("notebook.service"),
+        ),
+        row(
+            "the same by a user",
+            "0::/user.slice/user-1000.slice/user@1000.service/pbs_jobs.service/jobid/1.head",
+            user("pbs_jobs.service"),
+        ),
+        row("the same in a container", "0::/docker/{A}/torque/1.head", container("{A}")),
+        row("the same in a Slurm job", "9:memory:/slurm/uid_1000/job_42/step_0/torque/1.head", step("42", "0")),
+        row(
+            "a machine made up by a user",
+            r"0::/user.slice/user-1000.slice/user@1000.service/app.slice/machine-lxc\x2d7\x2dvictim.scope",
+            with_container(user("user@1000.service"), "victim"),
         ),
         row("a job made up in a container", "0::/docker/{A}/slurm/uid_0/job_1/step_0", container("{A}")),
         row(

@@ -34,13 +34,10 @@ pub(super) fn rows() -> Vec<Row> {
         row("a slice of its own", "0::/gpu.slice/gpu-train.slice/train.service", unit("train.service")),
         row("a process in a slice alone", "0::/gpu.slice", nowhere()),
         row(
-            "libvirt",
+            "libvirt, a virtual machine",
             r"0::/machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/emulator",
             unit(r"machine-qemu\x2d1\x2dvm.scope"),
         ),
-        row("Nomad 1.7, exec driver", "0::/nomad.slice/share.slice/8f2d.train.scope", unit("8f2d.train.scope")),
-        row("PBS with its cgroups hook", "0::/pbs_jobs.service/jobid/1234.head", unit("pbs_jobs.service")),
-        row("HTCondor, version 2", "0::/system.slice/condor.service/htcondor/slot1_1", unit("condor.service")),
         row("a socket's process", "0::/system.slice/dbus.socket", unit("dbus.socket")),
         row(
             "version 1: systemd's own hierarchy names the unit",
