@@ -1,12 +1,23 @@
 //! Labels of one series, as they stand in the text.
 //!
 //! Invariants: a value is never empty, holds at most [`LONGEST`] characters and no NUL, whatever a process chose as its
-//! name. Quotes, backslashes and line ends are escaped, so labels are the same if and only if their text is.
+//! name. A longer one ends in a digest of the whole, so that two of them stay two. Quotes, backslashes and line ends are
+//! escaped, so labels are the same if and only if their text is.
+
+use std::fmt::Write as _;
+
+use ring::digest::{SHA256, digest};
 
 use crate::snapshot::PodContainer;
 
-/// The most characters that a label value keeps.
+/// The most characters that a label value has.
 pub(super) const LONGEST: usize = 128;
+
+/// Bytes of the digest at the end of a value that was cut, each of which is two digits.
+const DIGEST: usize = 8;
+
+/// The characters that are kept of a value that is cut; a tilde and the digest follow.
+const KEPT: usize = LONGEST - 1 - 2 * DIGEST;
 
 /// Bytes that a label takes, name and all, as a rule.
 const USUAL: usize = 32;
@@ -54,7 +65,14 @@ impl Labels {
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
             self.begin(name);
-            escape(kept(value), &mut self.text);
+            let kept = kept(value);
+            escape(kept, &mut self.text);
+            if kept.len() < value.len() {
+                self.text.push('~');
+                for byte in &digest(&SHA256, value.as_bytes()).as_ref()[..DIGEST] {
+                    let _ = write!(self.text, "{byte:02x}");
+                }
+            }
             self.text.push('"');
         }
         self
@@ -107,13 +125,18 @@ impl Labels {
     }
 }
 
-/// The value's first [`LONGEST`] characters.
+/// The value, or its first [`KEPT`] characters where it has more than [`LONGEST`].
 fn kept(value: &str) -> &str {
     // No character is shorter than a byte.
     if value.len() <= LONGEST {
         return value;
     }
-    value.char_indices().nth(LONGEST).map_or(value, |(end, _)| &value[..end])
+    let mut ends = value.char_indices().map(|(end, _)| end);
+    let kept = ends.nth(KEPT);
+    match (kept, ends.nth(LONGEST - KEPT - 1)) {
+        (Some(kept), Some(_)) => &value[..kept],
+        _ => value,
+    }
 }
 
 /// Writes a value as the format asks for it. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and
@@ -140,6 +163,8 @@ fn escape(value: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn written(value: &str) -> String {
@@ -156,11 +181,22 @@ mod tests {
 
     #[test]
     fn a_value_is_cut_at_a_character_and_not_within() {
-        let long = "é".repeat(5_000);
-        assert_eq!(written(&long), "é".repeat(LONGEST));
+        // By sha256sum.
+        assert_eq!(written(&"é".repeat(5_000)), "é".repeat(111) + "~349e5086ea495fe7");
         assert_eq!(written("short"), "short");
-        assert_eq!(written(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
-        assert_eq!(written(&"x".repeat(LONGEST + 1)), "x".repeat(LONGEST));
+        for character in ["x", "é"] {
+            assert_eq!(written(&character.repeat(LONGEST)), character.repeat(LONGEST));
+        }
+        assert_eq!(written(&"x".repeat(LONGEST + 1)), "x".repeat(111) + "~0ec9eb33e74510bc");
+    }
+
+    #[test]
+    fn values_that_differ_stay_different_however_long_they_are() {
+        let long = "x".repeat(5_000);
+        let values = [format!("{long}a"), format!("{long}b"), long.clone(), long[..LONGEST + 1].to_owned()];
+        let written: HashSet<_> = values.iter().map(|value| written(value)).collect();
+        assert_eq!(written.len(), values.len());
+        assert!(written.iter().all(|value| value.chars().count() == LONGEST));
     }
 
     #[test]

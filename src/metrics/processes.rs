@@ -1,7 +1,7 @@
 //! The processes on the GPUs: their memory, their peaks, what they do and who they are.
 //!
 //! Invariant: no two series of a family bear the same labels, even if the list holds entries that cannot be told
-//! apart: of those the living one is shown, else the one with the larger peak.
+//! apart: of those the living one is shown, else the one with the larger peak. What several living ones hold is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -99,8 +99,8 @@ pub(super) static SECTION: Section = Section {
 type Reading = (&'static Family, fn(&Tagged<'_>, Instant) -> Option<f64>);
 
 static READINGS: [Reading; 5] = [
-    (&WINDOW_PEAK, |p, _| Some(p.process.window_peak? as f64)),
-    (&PEAK, |p, _| Some(p.process.peak? as f64)),
+    (&WINDOW_PEAK, |p, _| Some(p.process.window_peak?.max(p.at_least) as f64)),
+    (&PEAK, |p, _| Some(p.process.peak?.max(p.at_least) as f64)),
     (&START_TIME, |p, _| living(p).and(p.start)),
     (&SM_UTILIZATION, |p, _| living(p)?.sm_utilization),
     (&IDLE, |p, now| Some(thousandths(now.saturating_duration_since(living(p)?.last_active?)))),
@@ -112,7 +112,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, tags: &Tags, out: &mut
     let entries = tags.iter().zip(&processes).flat_map(|(tags, processes)| distinct(tags.on(processes).collect()));
     let entries: Vec<_> = entries.collect();
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
-    let used = entries.iter().filter_map(|entry| Some((entry.labels, living(entry)?.used? as f64)));
+    let used = entries.iter().filter_map(|entry| Some((entry.labels, entry.used? as f64)));
     out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels.as_str(), *used))));
     for (family, read) in &READINGS {
         out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, now)?))));
@@ -141,7 +141,14 @@ fn distinct(mut entries: Vec<Tagged<'_>>) -> Vec<Tagged<'_>> {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)
     });
-    entries.dedup_by(|later, first| later.process.pid == first.process.pid && later.labels == first.labels);
+    entries.dedup_by(|later, first| {
+        let same = later.process.pid == first.process.pid && later.labels == first.labels;
+        if same && later.process.alive {
+            first.used = first.used.zip(later.used).map(|(used, more)| used.saturating_add(more));
+            first.at_least = first.used.unwrap_or(0);
+        }
+        same
+    });
     entries
 }
 

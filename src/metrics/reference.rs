@@ -16,7 +16,8 @@ This page is generated from the table that the exporter itself takes HELP and TY
   intervals (and at least the memory lane's limit) went by without a new one.
 - **A scrape changes nothing.** Any number of servers may scrape, each at its own rate, and all see the same peaks.
 - **A family holds one level only:** the GPU, the MIG device or the process.
-- A label with an empty or unknown value is left out. A label value is cut at 128 characters.
+- A label with an empty or unknown value is left out. A label value has 128 characters at most: of a longer one the
+  first 111 are kept, and a tilde and 16 hexadecimal digits of its SHA-256 follow, so that two values that differ stay two.
 ";
 
 /// The whole document in Markdown.

@@ -50,6 +50,10 @@ pub(super) struct Tagged<'a> {
     pub(super) described: &'a str,
     /// When it started, in seconds since the Unix epoch.
     pub(super) start: Option<f64>,
+    /// Bytes that it holds now, with those that cannot be told apart from it. `None` after the end.
+    pub(super) used: Option<u64>,
+    /// Bytes that it held at least at some time, beside its own peaks.
+    pub(super) at_least: u64,
 }
 
 impl Tags {
@@ -95,6 +99,8 @@ impl GpuTags {
                 untyped: text(begin..kind_at),
                 described: text(more_at..end),
                 start: tag.start,
+                used: process.used.filter(|_| process.alive),
+                at_least: 0,
             }
         })
     }

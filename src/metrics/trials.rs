@@ -135,11 +135,18 @@ fn put_pod(labels: &mut Labels, pod: Option<&PodContainer>) {
     put(labels, "container", pod.map(|pod| pod.container.as_str()));
 }
 
-/// A value as it has to come back: its first characters, and of these a NUL alone is another one.
+/// A value as it has to come back: with a digest in place of its end where it is too long, and a NUL alone is another
+/// character.
 fn put(labels: &mut Labels, name: &str, value: Option<&str>) {
-    let kept: String = value.unwrap_or_default().chars().take(LONGEST).collect();
+    let value = value.unwrap_or_default();
+    let mut kept = value.replace('\0', "\u{FFFD}");
+    if kept.chars().count() > LONGEST {
+        let digest = ring::digest::digest(&ring::digest::SHA256, value.as_bytes());
+        let digits: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        kept = kept.chars().take(LONGEST - 17).chain(['~']).collect::<String>() + &digits;
+    }
     if !kept.is_empty() {
-        labels.insert(name.to_owned(), kept.replace('\0', "\u{FFFD}"));
+        labels.insert(name.to_owned(), kept);
     }
 }
 

@@ -1,9 +1,7 @@
 //! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold together.
 //!
-//! Invariant: no two series of a family bear the same labels; where two names look alike once they were cut, the one
-//! with the larger peak is shown.
-
-use std::cmp::Reverse;
+//! Invariant: no two series of a family bear the same labels. Workloads that cannot be told apart, as on two MIG devices
+//! while it is not known which, are summed: nothing that is held is left out.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -52,7 +50,7 @@ pub(super) static SECTION: Section = Section {
 };
 
 /// A family and where its value stands.
-type Reading = (&'static Family, fn(&WorkloadUse) -> Option<f64>, fn(&Other) -> Option<f64>);
+type Reading = (&'static Family, fn(&Figures) -> Option<f64>, fn(&Other) -> Option<f64>);
 
 static READINGS: [Reading; 4] = [
     (&USED, |w| Some(w.used? as f64), |other| Some(other.used? as f64)),
@@ -79,13 +77,47 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
 }
 
 /// The GPU's workloads by their labels, each set of labels once.
-fn entries<'a>(gpu: &GpuView<'a>) -> Vec<(Labels, &'a WorkloadUse)> {
+fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
-    let mut entries: Vec<_> = workloads.iter().map(|workload| (labels(&gpu.labels, workload), workload)).collect();
-    let preference = |w: &WorkloadUse| Reverse((w.processes > 0, w.peak));
-    entries.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| preference(x).cmp(&preference(y))));
-    entries.dedup_by(|(later, _), (first, _)| later == first);
+    let mut entries: Vec<_> = workloads.iter().map(|w| (labels(&gpu.labels, w), Figures::of(w))).collect();
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    entries.dedup_by(|(later, more), (first, figures)| {
+        let same = later == first;
+        if same {
+            figures.add(more);
+        }
+        same
+    });
     entries
+}
+
+/// What is told of a workload.
+struct Figures {
+    processes: u64,
+    used: Option<u64>,
+    window_peak: Option<u64>,
+    peak: Option<u64>,
+}
+
+impl Figures {
+    fn of(workload: &WorkloadUse) -> Self {
+        let WorkloadUse { processes, used, window_peak, peak, .. } = *workload;
+        Self { processes, used, window_peak, peak }
+    }
+
+    /// Adds another one that bears the same labels. When each peak was is not known: their sum is at least the largest of
+    /// them, and at least what is held now.
+    fn add(&mut self, other: &Self) {
+        self.used = match (self.processes, other.processes) {
+            (_, 0) => self.used,
+            (0, _) => other.used,
+            _ => self.used.zip(other.used).map(|(used, more)| used.saturating_add(more)),
+        };
+        self.processes += other.processes;
+        for (peak, others) in [(&mut self.window_peak, other.window_peak), (&mut self.peak, other.peak)] {
+            *peak = (*peak).max(others).max(self.used);
+        }
+    }
 }
 
 fn labels(base: &Labels, used: &WorkloadUse) -> Labels {

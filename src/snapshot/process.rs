@@ -20,12 +20,13 @@ pub struct GpuProcesses {
     /// When the list was last read whole.
     pub at: Option<Instant>,
     /// Living processes and, for a while, those that ended; at most the configured number, the largest kept.
-    /// No two entries share pid, name, kind and MIG device.
+    /// No two entries share pid, name, kind and MIG device, except while the MIG devices are not known.
     pub processes: Vec<Process>,
     /// What the entries left out by the cap hold together; `None` where none was left out.
     pub other: Option<Other>,
     /// The workloads of all processes, those beyond the cap too; living ones and, for a while, those whose processes all
-    /// ended; at most the configured number, the largest kept. No two entries share name, kind and MIG device.
+    /// ended; at most the configured number, the largest kept. No two entries share name, kind and MIG device, except
+    /// while the MIG devices are not known.
     pub workloads: Vec<WorkloadUse>,
     /// What the workloads left out by the cap hold together; `None` where none was left out.
     pub other_workloads: Option<Other>,
