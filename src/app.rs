@@ -84,6 +84,9 @@ impl Exporter {
 }
 
 fn metrics_settings(config: &Config) -> metrics::Settings {
+    if let Err(foreign) = attribution::check_procfs(&config.path.procfs, std::process::id()) {
+        tracing::warn!("{foreign}");
+    }
     let host_pid_namespace = attribution::sees_host_processes(&config.path.procfs);
     if host_pid_namespace == Some(false) {
         tracing::warn!(

@@ -2,8 +2,8 @@
 //! far as the snapshot knows its container.
 //!
 //! Invariant: a process is (pid, start time). What is known of a pid is shown only after a look that its process still
-//! lives; a pid that was given to another process is resolved anew. Nothing here waits for the network, and for files of a
-//! process that hang only a bounded time.
+//! lives; a pid that was given to another process is resolved anew. Nobody is identified by a procfs of another pid namespace.
+//! Nothing here waits for the network, and for files of a process that hang only a bounded time.
 
 mod boot;
 mod cgroup;
@@ -11,6 +11,7 @@ mod directory;
 mod interpreter;
 mod known;
 mod name;
+mod namespace;
 mod reader;
 mod record;
 #[cfg(any(test, fuzzing))]
@@ -19,7 +20,7 @@ mod users;
 mod workload;
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use boot::Boot;
@@ -32,8 +33,8 @@ use users::Users;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{Home, Owner, Snapshot};
 
-/// The pid namespace that the kernel starts with: its number is fixed (`PROC_PID_INIT_INO`).
-const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
+pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};
+
 /// Bytes of the arguments that are shown where the configuration asks for them.
 const COMMAND_LIMIT: usize = 4096;
 
@@ -121,7 +122,11 @@ impl Attribution {
     pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
         let asks = self.asks(pids);
         if !asks.is_empty() {
-            self.read(asks);
+            // Looked at each time: another procfs can be mounted there meanwhile.
+            match check_procfs(&self.settings.procfs, std::process::id()) {
+                Ok(()) => self.read(asks),
+                Err(foreign) => self.faults.report(Source::Attribution, Reason::ForeignProcfs, None, &foreign),
+            }
         }
         self.tell_exhaustion();
         pids.iter().map(|&pid| self.identity(pid)).collect()
@@ -352,13 +357,6 @@ impl Attribution {
 #[error("reading /proc/{pid} does not come back: the process is shown without what could not be read")]
 struct Stalled {
     pid: u32,
-}
-
-/// Whether the exporter is in the machine's own pid namespace. In another one it sees the processes of that one only, and
-/// the driver lists no others to it. `None` where the procfs does not tell, as a simulated one.
-pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
-    let namespace = std::fs::read_link(procfs.join("self/ns/pid")).ok()?;
-    Some(namespace.as_os_str() == MACHINE_PID_NAMESPACE)
 }
 
 /// The arguments parted by spaces; `None` where there are none.

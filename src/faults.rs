@@ -112,6 +112,8 @@ closed_enum! {
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
         OutOfSight => "out_of_sight",
+        /// What is mounted as `/proc` is of another pid namespace, where the driver's pids are other processes'.
+        ForeignProcfs => "foreign_procfs",
         /// An answer that cannot be understood or is too large, or a file that is refused.
         Malformed => "malformed",
         /// The exposition could not be built.
@@ -150,6 +152,16 @@ const NVML: &[Reason] = &[
 const PEER: &[Reason] =
     &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
 
+/// The reasons that telling whose a process is can give.
+const ATTRIBUTION: &[Reason] = &[
+    Reason::Unreadable,
+    Reason::UserUnknown,
+    Reason::OutOfSight,
+    Reason::ForeignProcfs,
+    Reason::Stalled,
+    Reason::Died,
+];
+
 /// The reasons that a client, or answering it, can give.
 const HTTP: &[Reason] = &[
     Reason::Encoding,
@@ -169,9 +181,7 @@ impl Source {
             Self::Memory => (NVML, &[Reason::Implausible]),
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
-            Self::Attribution => {
-                (&[], &[Reason::Unreadable, Reason::UserUnknown, Reason::OutOfSight, Reason::Stalled, Reason::Died])
-            }
+            Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),

@@ -5,9 +5,10 @@
 
 mod harness;
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::{Machine, Scrape, eventually};
+use harness::{Exporter, Machine, Scrape, eventually};
 
 const GIB: f64 = (1u64 << 30) as f64;
 /// What a context takes of the GPU.
@@ -179,6 +180,41 @@ fn a_process_that_proc_does_not_show_is_told_apart_from_one_that_ended() {
         ended.scrape_until("one ended", |s| s.all("gpu_workload_processes").map(|s| s.value).sum::<f64>() == 2.0);
     assert_eq!(hidden(&scrape), Some(0.0));
     assert!(scrape.value("gpu_process_memory_peak_bytes", &[("pid", "33")]).is_some(), "it lingers");
+}
+
+#[test]
+fn without_the_hosts_pid_namespace_the_hosts_proc_names_no_stranger() {
+    let unshare = || {
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child=SIGKILL"]);
+        command
+    };
+    let works = unshare().arg("true").output().is_ok_and(|output| output.status.success());
+    if harness::missing("unshare, or the right to make a pid namespace,", works) {
+        return;
+    }
+    // In the namespace of the exporter this pid is nobody's; in the machine's procfs it is this test's.
+    let stranger = std::process::id();
+    let machine = machine(&[process(stranger, 11, "")]);
+    let plain = machine.command(&["--path.procfs=/proc"]);
+    let mut inside = unshare();
+    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
+    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let exporter = Exporter::start(inside);
+    let hidden = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "0")]);
+    let scrape = exporter.scrape_until("it is out of sight", |s| hidden(s) == Some(1.0));
+    let pid = stranger.to_string();
+    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", &pid)]), Some(11.0 * GIB + CONTEXT));
+    assert!(scrape.all("gpu_process_info").all(|s| s.label("process").is_none() && s.label("user").is_none()));
+    assert_eq!(scrape.all("gpu_workload_processes").count(), 0);
+    let counted = [("source", "attribution"), ("reason", "foreign_procfs")];
+    assert!(scrape.value("vram_exporter_faults_total", &counted) >= Some(1.0));
+    assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
+
+    let outside = machine.export(&["--path.procfs=/proc"]);
+    outside.scrape_until("its name", |s| {
+        s.all("gpu_process_info").any(|s| s.label("pid") == Some(&pid) && s.label("process").is_some())
+    });
 }
 
 #[test]

@@ -25,6 +25,7 @@ const ROWS: [&str; 25] = [
     "a process is gone between list and /proc",
     "a pid is used again",
     "/proc cannot be read",
+    "/proc is of another pid namespace",
     "the wall clock is set back or forward by an hour",
     "the machine is suspended, or stands still",
     "no file descriptor is left",

@@ -134,7 +134,7 @@ pub const KEYS: &[Key] = &[
         default: Some("/proc"),
         kind: Kind::Path,
         value_name: "DIR",
-        help: "Where the host's procfs is mounted.",
+        help: "Where procfs is mounted: that of the exporter's own pid namespace, so the host's only with the host's.",
     },
     Key {
         name: "path.passwd",

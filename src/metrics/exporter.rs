@@ -66,7 +66,7 @@ static OUT_OF_SIGHT: Family = Family::gauge(
     Unit::Number,
     When::ProcessLane,
     &["gpu", "uuid"],
-    "Processes on the GPU that /proc does not show, for longer than an end takes: the exporter lacks the host's pid namespace, or /proc is mounted with hidepid. They have a pid and memory, and neither name nor workload.",
+    "Processes on the GPU that /proc does not show, for longer than an end takes: the exporter lacks the host's pid namespace, /proc is mounted with hidepid, or path.procfs is of another pid namespace. They have a pid and memory, and neither name nor workload.",
 );
 static HOST_PIDS: Family = Family::gauge(
     "vram_exporter_host_pid_namespace",

@@ -207,6 +207,27 @@ fn a_proc_that_cannot_be_read_leaves_the_memory_and_takes_the_names_and_is_taken
 }
 
 #[test]
+fn a_proc_of_another_pid_namespace_names_nobody() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/stranger.py");
+    let own = by_hand.folder.join("self");
+    std::os::unix::fs::symlink("4711", &own).unwrap();
+    let exporter = machine.export(&[&by_hand.flag()]);
+    assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
+    let out_of_sight = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]);
+    let told = exporter.scrape_until("what cannot be told is counted", |s| out_of_sight(s) == Some(1.0));
+    assert!(used(&told, "42").is_some(), "its memory stays");
+    assert_eq!(name(&told, "42"), None);
+    assert_eq!(told.all("gpu_workload_processes").count(), 0);
+    assert!(faults(&told, "attribution", "foreign_procfs") >= 1.0);
+    // The right one is mounted there.
+    fs::remove_file(&own).unwrap();
+    std::os::unix::fs::symlink(exporter.pid().to_string(), &own).unwrap();
+    exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("stranger.py"));
+}
+
+#[test]
 fn a_file_of_a_process_that_cannot_be_read_costs_what_it_tells_and_no_more() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
