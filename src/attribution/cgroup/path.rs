@@ -77,10 +77,10 @@ impl<'a> Path<'a> {
                 return found;
             }
             // Units and users are systemd's, and it puts nothing but slices above them. Jobs can be in a scheduler's own unit.
-            if slices_only || runtime.is_some() {
-                if let Some(job) = self.job(at) {
-                    return Some(job);
-                }
+            if (slices_only || runtime.is_some())
+                && let Some(job) = self.job(at)
+            {
+                return Some(job);
             }
             if slices_only {
                 let found = self.user(at).or_else(|| self.unit(at));
