@@ -6,6 +6,7 @@
 //!      ├──> memory lane ── changed? ──> bell ──> process lane ──> attribution
 //!      │         │                                   │  └─ telemetry, between two process passes
 //!      │         └────────────> snapshot <───────────┘
+//!      ├──> watch for Xid events ──^
 //!      └── a call does not return: a fresh thread carries on without that GPU
 //! ```
 //!
@@ -28,6 +29,7 @@ mod supervisor;
 mod telemetry;
 mod watch;
 mod worker;
+mod xids;
 
 pub use orders::Grip;
 pub use settings::Settings;

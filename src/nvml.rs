@@ -15,6 +15,5 @@ mod raw;
 pub use device::{Device, MemoryReading, RemappedRows, Slice, UtilizationSample};
 pub use driver::Driver;
 pub use error::{Error, Severity};
-pub use events::{XidEvent, XidEvents};
 pub use library::{Library, OpenError, SEARCH_PATHS};
 pub use processes::{ListKind, ListedProcess, ProcessBuffer};

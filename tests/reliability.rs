@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 24] = [
+const ROWS: [&str; 25] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -18,6 +18,7 @@ const ROWS: [&str; 24] = [
     "one GPU lost for good",
     "one GPU lost and back",
     "a call on one of eight GPUs hangs for ever",
+    "an Xid comes while a driver call hangs",
     "more in use than there is, all ones, zero total",
     "the number of GPUs changes",
     "the MIG layout changes",

@@ -14,7 +14,7 @@ use super::bell::Bell;
 use super::memory::Link;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
-use super::telemetry::{self, Telemetry, Work, XidLedger};
+use super::telemetry::{self, Telemetry, Work};
 use super::watch::{Superseded, Watch};
 use super::worker::Duty;
 use crate::attribution::Attribution;
@@ -49,7 +49,6 @@ pub(super) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     book: Mutex<Book>,
-    xids: XidLedger,
 }
 
 /// What is remembered of processes. Never locked while the driver is asked.
@@ -123,7 +122,7 @@ impl ProcessLane {
         link: Arc<Link>,
     ) -> Self {
         let book = Mutex::new(Book { attribution, gpus: HashMap::new(), part: Vec::new() });
-        Self { settings, snapshot, faults, link, book, xids: XidLedger::default() }
+        Self { settings, snapshot, faults, link, book }
     }
 }
 
@@ -135,11 +134,8 @@ impl Duty for ProcessLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let Self { settings, snapshot, faults, xids, .. } = self;
-        let mut telemetry = Telemetry::start(&settings.telemetry, snapshot, faults, xids, session, watch)?;
-        self.work(session, watch, &mut telemetry)?;
-        // Letting the driver's events go is a driver call too.
-        watch.call(session.whole(), || drop(telemetry))
+        let mut telemetry = Telemetry::new(&self.settings.telemetry, &self.snapshot, &self.faults, session);
+        self.work(session, watch, &mut telemetry)
     }
 }
 

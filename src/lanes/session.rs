@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::nvml::Driver;
+use crate::snapshot::Gpu;
 
 /// The open driver and what the lanes know of it together.
 #[derive(Debug)]
 pub(super) struct Session {
     /// The driver. It is closed when the last lane lets go of the session.
     pub(super) driver: Driver,
-    /// For each GPU, and last for the driver itself: how many threads hang in a call to it.
+    /// How many threads hang in a call: to each GPU, to the driver itself, for the events of each GPU.
     stalled: Vec<AtomicU32>,
     ending: AtomicBool,
     lost: AtomicBool,
@@ -22,7 +23,7 @@ pub(super) struct Session {
 impl Session {
     /// A session that lasts as long as its keeper at most: lanes that nobody looks after would hide that they are alone.
     pub(super) fn new(driver: Driver, keeper: &Arc<()>) -> Self {
-        let slots = driver.gpus().len() + 1;
+        let slots = 2 * driver.gpus().len() + 1;
         Self {
             driver,
             stalled: (0..slots).map(|_| AtomicU32::new(0)).collect(),
@@ -35,7 +36,18 @@ impl Session {
 
     /// The slot of calls that belong to no GPU.
     pub(super) fn whole(&self) -> usize {
-        self.stalled.len() - 1
+        self.driver.gpus().len()
+    }
+
+    /// The slot of calls for the events of a GPU. Whether they come back says nothing of the GPU's other calls.
+    pub(super) fn events(&self, position: usize) -> usize {
+        self.whole() + 1 + position
+    }
+
+    /// The GPU of a slot; `None` for the driver itself.
+    pub(super) fn gpu_of(&self, slot: usize) -> Option<&Arc<Gpu>> {
+        let position = slot.checked_sub(self.events(0)).unwrap_or(slot);
+        self.driver.gpus().nth(position)
     }
 
     /// Whether a thread hangs in a call to the slot: then nobody else may ask it.

@@ -11,7 +11,8 @@ use super::orders::{Grip, Orders};
 use super::process::ProcessLane;
 use super::session::Session;
 use super::settings::Settings;
-use super::worker::{Duty, Seen, Worker};
+use super::worker::{Duty, Seen, Worker, thread_name};
+use super::xids::XidWatch;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Driver, OpenError};
@@ -59,7 +60,10 @@ impl Lanes {
         let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
         let process =
             ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-        let duties: Duties = [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
+        let telemetry = &settings.process.telemetry;
+        let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
+        let duties: Duties =
+            [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
         let supervisor = Supervisor::new(settings, duties, link, snapshot, faults, orders.clone());
         let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
         orders.listen(supervisor.thread().clone());
@@ -80,8 +84,9 @@ impl Lanes {
     }
 }
 
-/// The lanes that have a thread, and what it does.
-type Duties = [(Lane, Arc<dyn Duty>); 2];
+/// The threads of a session, each under the lane that its faults are counted for, and what it does. The readings of the
+/// telemetry are on the process lane's thread; telemetry's own is the watch for Xid events.
+type Duties = [(Lane, Arc<dyn Duty>); 3];
 
 struct Supervisor {
     settings: Settings,
@@ -384,14 +389,14 @@ impl Supervisor {
                 Seen::Working(worker) => going_on.push(worker),
                 Seen::Hangs(slot, thread) => {
                     session.stall(slot);
-                    let gpu = session.driver.gpus().nth(slot).map(|gpu| gpu.index);
+                    let gpu = session.gpu_of(slot).map(|gpu| gpu.index);
                     let error = std::io::Error::other(format!("a driver call has not returned within {limit:?}"));
                     self.faults.report(source(lane), Reason::Stalled, gpu, &error);
                     self.stuck.push(thread);
                 }
                 Seen::Ended => {}
                 Seen::Died => {
-                    let error = std::io::Error::other(format!("the {} lane ended by a panic", lane.label()));
+                    let error = std::io::Error::other(format!("the thread {} ended by a panic", thread_name(lane)));
                     self.faults.report(source(lane), Reason::Died, None, &error);
                     self.revivals[lane as usize].postpone();
                 }

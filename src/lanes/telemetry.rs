@@ -4,25 +4,18 @@
 mod reading;
 mod work_until;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::schedule::Ticker;
 use super::session::Session;
 use super::watch::{Superseded, Watch};
 use crate::faults::{Faults, Source};
-use crate::nvml::{Error, Severity, UtilizationSample, XidEvents};
+use crate::nvml::{Error, Severity, UtilizationSample};
 use crate::snapshot::{Gpu, GpuTelemetry, Lane, Snapshot, TelemetryPart};
 use reading::Reading;
 use work_until::WorkUntil;
-
-/// Xids that are shown as 0 from the start, so that the first of them is a rise: those that NVIDIA's Xid catalogue
-/// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
-const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
-
-/// The most events taken at one poll: a storm must not hold the lane.
-const EVENTS_AT_ONCE: usize = 64;
 
 /// While a GPU does nothing, its processes' work is asked for at every so many quick readings only: the call holds the
 /// driver's lock for 1 to 2 ms, and the driver remembers the samples meanwhile.
@@ -30,7 +23,7 @@ const IDLE_STRIDE: u32 = 5;
 
 /// What a GPU does not give is asked for again at every so many slow rounds: a permission may be given, and a driver may
 /// have refused in a bad moment.
-const RECONSIDER: u32 = 20;
+pub(super) const RECONSIDER: u32 = 20;
 
 /// What the readings are told.
 #[derive(Debug, Clone)]
@@ -39,10 +32,6 @@ pub(super) struct Settings {
     pub(super) slow_interval: Duration,
     pub(super) energy: bool,
 }
-
-/// The critical errors of every GPU by [`Gpu::key`], since the exporter started: a lost GPU is opened again, and its last Xid is
-/// the one that matters.
-pub(super) type XidLedger = Mutex<HashMap<String, BTreeMap<u64, u64>>>;
 
 /// What the processes of a GPU did.
 #[derive(Debug)]
@@ -58,9 +47,6 @@ pub(super) struct Telemetry<'s> {
     settings: Settings,
     snapshot: &'s Snapshot,
     faults: &'s Faults,
-    ledger: &'s XidLedger,
-    session: &'s Session,
-    events: Option<XidEvents<'s>>,
     gpus: Vec<GpuReadings>,
     queue: VecDeque<Step>,
     quick: Ticker,
@@ -88,69 +74,26 @@ enum Step {
     Rest(usize),
     QuickDone(usize),
     SlowDone(usize),
-    Events,
-    Register,
     Topology,
     MigLayout(usize),
 }
 
 impl<'s> Telemetry<'s> {
-    /// Registers for Xid events; everything else waits for its time.
-    pub(super) fn start(
-        settings: &Settings,
-        snapshot: &'s Snapshot,
-        faults: &'s Faults,
-        ledger: &'s XidLedger,
-        session: &'s Session,
-        watch: &Watch,
-    ) -> Result<Self, Superseded> {
-        let mut gpus: Vec<GpuReadings> = session.driver.gpus().cloned().map(GpuReadings::new).collect();
-        let known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.key()).cloned());
-        drop(known);
+    /// Nothing is read yet.
+    pub(super) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
         let now = Instant::now();
-        let mut telemetry = Self {
-            ledger,
-            session,
+        Self {
             settings: settings.clone(),
             snapshot,
             faults,
-            events: None,
-            gpus,
+            gpus: session.driver.gpus().cloned().map(GpuReadings::new).collect(),
             queue: VecDeque::new(),
             quick: Ticker::starting(settings.interval, now),
             slow: Ticker::starting(settings.slow_interval, now),
             round: 0,
             slow_round: 0,
             spent: Duration::ZERO,
-        };
-        telemetry.register(watch)?;
-        Ok(telemetry)
-    }
-
-    /// Registers for the Xid events of the GPUs that report them.
-    fn register(&mut self, watch: &Watch) -> Result<(), Superseded> {
-        let session = self.session;
-        if session.stalled(session.whole()) {
-            return Ok(());
         }
-        // A set that nobody reports to is let go of under the watch: that is a driver call too.
-        let register = || {
-            let (set, reporting) = XidEvents::register(&session.driver)?;
-            Ok::<_, Error>((reporting.contains(&true).then_some(set), reporting))
-        };
-        match watch.call(session.whole(), register)? {
-            Ok((set, reporting)) => {
-                let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                for (gpu, _) in self.gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
-                    let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
-                    gpu.shown.xid_errors = Some(known.entry(gpu.shown.gpu.key()).or_insert_with(zeros).clone());
-                }
-                self.events = set;
-            }
-            Err(error) => self.faults.report(Source::Telemetry, error.reason(), None, &error),
-        }
-        Ok(())
     }
 
     /// When there is something to do: now, while the queue is not empty.
@@ -202,16 +145,12 @@ impl<'s> Telemetry<'s> {
             }
             self.queue.push_back(Step::QuickDone(position));
         }
-        if self.events.is_some() {
-            self.queue.push_back(Step::Events);
-        }
     }
 
     fn queue_slow(&mut self) {
         self.slow_round = self.slow_round.wrapping_add(1);
         if self.slow_round.is_multiple_of(RECONSIDER) {
             self.gpus.iter_mut().for_each(|gpu| gpu.absent.clear());
-            self.queue.extend(self.events.is_none().then_some(Step::Register));
         }
         self.queue.push_back(Step::Topology);
         for (position, gpu) in self.gpus.iter().enumerate() {
@@ -236,8 +175,6 @@ impl<'s> Telemetry<'s> {
                 let gpu = &mut self.gpus[position];
                 gpu.shown.slow_at = gpu.done().or(gpu.shown.slow_at);
             }
-            Step::Events => self.events(session, watch)?,
-            Step::Register => self.register(watch)?,
             Step::Topology => self.topology(session, watch)?,
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
@@ -286,37 +223,6 @@ impl<'s> Telemetry<'s> {
                 Ok(Some(work))
             }
         }
-    }
-
-    fn events(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let Some(events) = &self.events else { return Ok(()) };
-        if session.stalled(session.whole()) {
-            return Ok(());
-        }
-        let mut refused = false;
-        for _ in 0..EVENTS_AT_ONCE {
-            match watch.call(session.whole(), || events.poll(&session.driver))? {
-                Ok(Some(event)) => {
-                    let Some(gpu) = event.gpu.and_then(|position| self.gpus.get_mut(position)) else { continue };
-                    let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                    let counts = known.entry(gpu.shown.gpu.key()).or_default();
-                    *counts.entry(event.xid).or_default() += 1;
-                    gpu.shown.xid_errors = Some(counts.clone());
-                    tracing::warn!(gpu = gpu.shown.gpu.index, uuid = gpu.shown.gpu.uuid, xid = event.xid, "Xid error");
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.faults.report(Source::Telemetry, error.reason(), None, &error);
-                    refused = error.severity() == Severity::Absent;
-                    break;
-                }
-            }
-        }
-        if refused {
-            let events = self.events.take();
-            watch.call(session.whole(), || drop(events))?;
-        }
-        Ok(())
     }
 
     fn topology(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {

@@ -1,11 +1,11 @@
 //! The opened driver: its versions, its GPUs and their MIG devices.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
-use super::raw::{self, Handle};
+use super::raw::{self, EventSet, Handle};
 use super::{Device, Error, Severity};
 use crate::snapshot::{self, Gpu, MigDevice};
 
@@ -25,6 +25,15 @@ struct Entry {
     /// `None` for a GPU that NVML counts and cannot open (it fell off the bus before the exporter started).
     handle: Option<Handle>,
     mig: Vec<Handle>,
+    /// There once the GPU's Xid events were registered for.
+    events: OnceLock<EventSet>,
+}
+
+impl Drop for Driver {
+    /// Frees the event sets while NVML is still open.
+    fn drop(&mut self) {
+        self.gpus.iter().filter_map(|entry| entry.events.get()).for_each(|set| drop(set.of(&self.nvml)));
+    }
 }
 
 impl Driver {
@@ -45,12 +54,12 @@ impl Driver {
             .map(|index| match self.nvml.device_by_index(index) {
                 Ok(device) => {
                     let (gpu, mig) = identify(index, &device, &self.nvml);
-                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig }
+                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig, events: OnceLock::new() }
                 }
                 Err(_) => {
                     let gpu = known.iter().find(|gpu| gpu.index == index).cloned();
                     let gpu = gpu.unwrap_or_else(|| Arc::new(Gpu { index, ..Gpu::default() }));
-                    Entry { gpu: Arc::new(Gpu { mig: Vec::new(), ..(*gpu).clone() }), handle: None, mig: Vec::new() }
+                    Entry { gpu: Arc::new(Gpu { mig: Vec::new(), ..(*gpu).clone() }), handle: None, mig: Vec::new(), events: OnceLock::new() }
                 }
             })
             .collect();
@@ -114,8 +123,15 @@ impl Driver {
         Some(self.gpus.get(position)?.handle?.device(&self.nvml))
     }
 
-    pub(super) fn position(&self, handle: Handle) -> Option<usize> {
-        self.gpus.iter().position(|entry| entry.handle == Some(handle) || entry.mig.contains(&handle))
+    pub(super) fn event_set(&self, position: usize) -> Option<EventSet> {
+        self.gpus.get(position)?.events.get().copied()
+    }
+
+    /// A set that comes second is freed.
+    pub(super) fn keep_event_set(&self, position: usize, set: EventSet) {
+        if self.gpus.get(position).is_none_or(|entry| entry.events.set(set).is_err()) {
+            drop(set.of(&self.nvml));
+        }
     }
 }
 

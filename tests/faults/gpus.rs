@@ -90,6 +90,45 @@ fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
 }
 
 #[test]
+fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
+    let count = |s: &Scrape, gpu, xid| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", xid)]);
+    exporter.scrape_until("zeros from the start", |s| {
+        count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0)
+    });
+    let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
+    machine.control(hang);
+    let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
+    exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
+    // Long before the limit of a call: nothing that is set up afresh thereafter could know of these.
+    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
+    machine.control(&format!("{hang}{xids}"));
+    exporter.scrape_until("both Xids", |s| {
+        count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0)
+    });
+}
+
+#[test]
+fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    let count = |s: &Scrape, gpu| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", "79")]);
+    exporter.scrape_until("zeros from the start", |s| count(s, "0") == Some(0.0) && count(s, "1") == Some(0.0));
+    let hang = "[[fault]]\ncall = \"nvmlEventSetWait_v2\"\ngpu = 0\nkind = \"hang\"\n";
+    machine.control(hang);
+    exporter.scrape_until("the stall", |s| faults(s, "telemetry", "stalled") >= 1.0);
+    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 79\n";
+    machine.control(&format!("{hang}{xids}"));
+    let met = exporter.scrape_until("the Xid of the GPU that is well", |s| count(s, "1") == Some(1.0));
+    assert_eq!(count(&met, "0"), Some(0.0));
+    // Its other calls come back, so it is no GPU that hangs.
+    assert!(up(&met, "0") == Some(1.0) && values(&met, "0") > 0, "{}", met.text);
+    machine.control(xids);
+    exporter.scrape_until("the other Xid, late", |s| count(s, "0") == Some(1.0));
+}
+
+#[test]
 fn a_mig_mode_that_cannot_be_read_for_once_is_no_new_layout() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);

@@ -55,7 +55,10 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
     let process =
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-    let duties: Duties = [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
+    let telemetry = &settings.process.telemetry;
+    let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
+    let duties: Duties =
+        [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
     let stage =
         Stage { snapshot: snapshot.clone(), faults: faults.clone(), orders: Arc::default(), link: link.clone() };
     (Supervisor::new(settings, duties, link, snapshot, faults, stage.orders.clone()), stage)
@@ -197,7 +200,7 @@ fn lanes_that_nobody_looks_after_end_and_fall_silent() {
     let (mut supervisor, stage) = supervisor(0);
     let (session, workers) = open(&mut supervisor);
     drop(session);
-    assert_eq!(workers.len(), 2);
+    assert_eq!(workers.len(), 3);
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert!(!workers.iter().any(Worker::is_finished));
     // What unwinding does when the supervisor ends by a panic.
