@@ -17,7 +17,8 @@ mod host;
 #[path = "faults/processes.rs"]
 mod processes;
 
-use harness::Scrape;
+use harness::{Exporter, Scrape, eventually};
+use nix::sys::signal::Signal;
 
 /// Two GPUs, and a process on the second.
 const TWO: &str = "seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = 2\n[[process]]\npid = 42\ngpu = 1\ncommand = [\"train\"]\nmemory = \"1GiB\"\n";
@@ -45,4 +46,14 @@ fn values(scrape: &Scrape, gpu: &str) -> usize {
 /// How many rounds a lane has done.
 fn rounds(scrape: &Scrape, lane: &str) -> f64 {
     scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
+}
+
+/// Closes the driver and opens it again at once, with no back-off.
+fn reopen(exporter: &Exporter) {
+    exporter.signal(Signal::SIGUSR1);
+    exporter.scrape_until("the driver is let go", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
+    eventually("the driver is closed", || {
+        exporter.get("/readyz").ok().filter(|answer| answer.body.contains("at the latest"))
+    });
+    exporter.signal(Signal::SIGUSR1);
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 25] = [
+const ROWS: [&str; 27] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -20,6 +20,8 @@ const ROWS: [&str; 25] = [
     "a call on one of eight GPUs hangs for ever",
     "an Xid comes while a driver call hangs",
     "more in use than there is, all ones, zero total",
+    "a GPU cannot be opened",
+    "the UUID of a GPU cannot be read at an opening",
     "the number of GPUs changes",
     "the MIG layout changes",
     "the process list grows between count and call",

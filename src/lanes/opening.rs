@@ -9,15 +9,24 @@ use std::time::{Duration, Instant};
 
 use super::session::Session;
 use super::worker::Wake;
-use crate::nvml::{Driver, Library, OpenError};
+use crate::nvml::{self, Driver, Library, OpenError};
 use crate::snapshot::{self, Gpu};
 
 /// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
 /// driver meanwhile.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
-/// The opened driver and what to publish of it.
-pub(super) type Opened = Result<(Driver, snapshot::Driver), OpenError>;
+/// What came of an opening.
+pub(super) type Opened = Result<Found, OpenError>;
+
+/// An opened driver.
+pub(super) struct Found {
+    pub(super) driver: Driver,
+    /// What to publish of it.
+    pub(super) description: snapshot::Driver,
+    /// What GPUs failed to give, by index.
+    pub(super) failures: Vec<(u32, nvml::Error)>,
+}
 
 /// An opening that was begun.
 pub(super) struct Opening {
@@ -71,9 +80,9 @@ impl Opening {
 fn open(library: &Library, known: &[Arc<Gpu>]) -> Opened {
     let mut driver = library.open()?;
     match driver.discover(known) {
-        Ok(()) => {
+        Ok(failures) => {
             let description = driver.describe();
-            Ok((driver, description))
+            Ok(Found { driver, description, failures })
         }
         Err(cause) => Err(OpenError::Init { library: format!("{library:?}"), cause }),
     }

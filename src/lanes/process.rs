@@ -196,7 +196,7 @@ impl ProcessLane {
                 continue;
             };
             let slices = slices(session, position);
-            let total = self.total(position);
+            let total = self.total(session, position);
             let listing = loop {
                 let listing = kept.lists.read(device, &slices, watch, position, buffer, (whole, total))?;
                 match listing.map(|listing| self.take(session, position, listing)) {
@@ -322,7 +322,7 @@ impl ProcessLane {
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| *on == Some(true)) else { return Ok(()) };
         let pids = self.book().gpus.get(&gpu.key()).map(|known| known.roster.pids()).unwrap_or_default();
-        let total = self.total(position);
+        let total = self.total(session, position);
         for pid in pids {
             match watch.call(position, || device.accounted_peak(pid))? {
                 Ok(Some(peak)) if total.is_some_and(|total| peak > total) => self.implausible(gpu, pid),
@@ -344,9 +344,11 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// All memory of a GPU, where it is known.
-    fn total(&self, position: usize) -> Option<u64> {
-        self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total))
+    /// All memory of a GPU, where it is known. What was published last may be of an earlier session with other positions.
+    fn total(&self, session: &Session, position: usize) -> Option<u64> {
+        let gpu = session.driver.gpus().nth(position)?;
+        let memory = self.snapshot.memory.load();
+        Some(memory.gpus.get(position).filter(|memory| Arc::ptr_eq(&memory.gpu, gpu))?.figures?.total)
     }
 
     fn implausible(&self, gpu: &Gpu, pid: u32) {

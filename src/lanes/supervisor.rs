@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::memory::{Link, MemoryLane};
-use super::opening::{Closing, Opening, Progress, SLOW};
+use super::opening::{Closing, Found, Opening, Progress, SLOW};
 use super::orders::{Grip, Orders};
 use super::process::ProcessLane;
 use super::session::Session;
@@ -15,7 +15,7 @@ use super::worker::{Duty, Seen, Worker, thread_name};
 use super::xids::XidWatch;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
-use crate::nvml::{Driver, OpenError};
+use crate::nvml::{self, OpenError};
 use crate::snapshot::{self, Gpu, Lane, Snapshot};
 
 /// How often the supervisor looks after its threads.
@@ -95,6 +95,7 @@ struct Supervisor {
     faults: Arc<Faults>,
     orders: Arc<Orders>,
     link: Arc<Link>,
+    /// The GPUs of all openings.
     known: Vec<Arc<Gpu>>,
     back_off: Duration,
     lost_back_off: Duration,
@@ -226,7 +227,7 @@ impl Supervisor {
                     Phase::Opening(opening)
                 }
                 Progress::Done(opened) => match *opened {
-                    Ok((driver, description)) => self.begin(driver, description),
+                    Ok(found) => self.begin(found),
                     Err(error) => self.refused(&error),
                 },
                 Progress::Died => {
@@ -298,7 +299,8 @@ impl Supervisor {
         Phase::Closed(Instant::now() + wait)
     }
 
-    fn begin(&mut self, driver: Driver, description: snapshot::Driver) -> Phase {
+    fn begin(&mut self, found: Found) -> Phase {
+        let Found { driver, description, failures } = found;
         tracing::info!(
             gpus = description.gpus.len(),
             driver = description.driver_version,
@@ -309,7 +311,10 @@ impl Supervisor {
         if description.simulated {
             tracing::warn!("the GPUs are SIMULATED: no number is a measurement");
         }
-        self.known = description.gpus.clone();
+        for (index, error) in &failures {
+            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
+        }
+        nvml::remember(&mut self.known, &description.gpus);
         let session = Arc::new(Session::new(driver, &self.keeper));
         self.duties.iter().for_each(|(_, duty)| duty.resume(&session));
         // What was read of the same GPUs before stays in sight for the moment until the lanes have read them again.

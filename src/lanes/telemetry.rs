@@ -64,6 +64,8 @@ struct GpuReadings {
     work_until: WorkUntil,
     /// Whether a reading of the present round was good.
     good: bool,
+    /// Whether the GPU did not give its UUID yet.
+    lacks_uuid: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,7 @@ enum Step {
     QuickDone(usize),
     SlowDone(usize),
     Topology,
+    Uuid(usize),
     MigLayout(usize),
 }
 
@@ -82,11 +85,14 @@ impl<'s> Telemetry<'s> {
     /// Nothing is read yet.
     pub(super) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
         let now = Instant::now();
+        let readings = |(position, gpu): (usize, &Arc<Gpu>)| {
+            GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position))
+        };
         Self {
             settings: settings.clone(),
             snapshot,
             faults,
-            gpus: session.driver.gpus().cloned().map(GpuReadings::new).collect(),
+            gpus: session.driver.gpus().enumerate().map(readings).collect(),
             queue: VecDeque::new(),
             quick: Ticker::starting(settings.interval, now),
             slow: Ticker::starting(settings.slow_interval, now),
@@ -137,6 +143,7 @@ impl<'s> Telemetry<'s> {
 
     fn queue_quick(&mut self) {
         for (position, gpu) in self.gpus.iter().enumerate() {
+            self.queue.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
             let wanted = Reading::QUICK.iter().filter(|reading| !gpu.absent.contains(reading));
             self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
             let idle = gpu.shown.quick.utilization == Some(0.0) && self.round % IDLE_STRIDE != 1;
@@ -176,6 +183,7 @@ impl<'s> Telemetry<'s> {
                 gpu.shown.slow_at = gpu.done().or(gpu.shown.slow_at);
             }
             Step::Topology => self.topology(session, watch)?,
+            Step::Uuid(position) => self.uuid(position, session, watch)?,
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => {}
@@ -244,6 +252,25 @@ impl<'s> Telemetry<'s> {
         Ok(())
     }
 
+    /// Asks a GPU for the UUID that it did not give at the opening.
+    fn uuid(&mut self, position: usize, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        if session.stalled(position) {
+            return Ok(());
+        }
+        let gpu = self.gpus[position].shown.gpu.index;
+        match watch.call(position, || session.driver.confirm_uuid(position))? {
+            Ok(true) => self.gpus[position].lacks_uuid = false,
+            Ok(false) => session.end(format!("GPU {gpu} gave its UUID late")),
+            Err(error) => {
+                if error.severity() == Severity::Driver {
+                    session.end(crate::faults::chain(&error));
+                }
+                self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
+            }
+        }
+        Ok(())
+    }
+
     fn failed(&mut self, position: usize, reading: Reading, error: &Error, session: &Session) {
         let gpu = &mut self.gpus[position];
         match error.severity() {
@@ -261,9 +288,9 @@ impl<'s> Telemetry<'s> {
 }
 
 impl GpuReadings {
-    fn new(gpu: Arc<Gpu>) -> Self {
+    fn new(gpu: Arc<Gpu>, lacks_uuid: bool) -> Self {
         let work_until = WorkUntil::now(SystemTime::now());
-        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false }
+        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false, lacks_uuid }
     }
 
     fn work(&self, samples: Option<Vec<UtilizationSample>>) -> Work {

@@ -1,13 +1,18 @@
 //! The opened driver: its versions, its GPUs and their MIG devices.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
+use super::identity::{Answers, inherit};
 use super::raw::{self, EventSet, Handle};
 use super::{Device, Error, Severity};
 use crate::snapshot::{self, Gpu, MigDevice};
+
+const UUID: &str = "nvmlDeviceGetUUID";
+const PCI_INFO: &str = "nvmlDeviceGetPciInfo_v3";
 
 /// An open NVML. Dropping it shuts NVML down and unloads the library.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ struct Entry {
     /// `None` for a GPU that NVML counts and cannot open (it fell off the bus before the exporter started).
     handle: Option<Handle>,
     mig: Vec<Handle>,
+    /// Whether the GPU gave its UUID; else the one of an earlier opening is assumed.
+    is_certain: AtomicBool,
     /// There once the GPU's Xid events were registered for.
     events: OnceLock<EventSet>,
 }
@@ -43,27 +50,22 @@ impl Driver {
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }
 
-    /// Finds the GPUs and their MIG devices. `known` are those of an earlier opening: a GPU that cannot be opened
-    /// keeps its identity from there.
+    /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
+    /// keeps it from there. Returns, with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
-    pub fn discover(&mut self, known: &[Arc<Gpu>]) -> Result<(), Error> {
-        let count = self.count()?;
-        self.gpus = (0..count)
-            .map(|index| match self.nvml.device_by_index(index) {
-                Ok(device) => {
-                    let (gpu, mig) = identify(index, &device, &self.nvml);
-                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig, events: OnceLock::new() }
-                }
-                Err(_) => {
-                    let gpu = known.iter().find(|gpu| gpu.index == index).cloned();
-                    let gpu = gpu.unwrap_or_else(|| Arc::new(Gpu { index, ..Gpu::default() }));
-                    Entry { gpu: Arc::new(Gpu { mig: Vec::new(), ..(*gpu).clone() }), handle: None, mig: Vec::new(), events: OnceLock::new() }
-                }
-            })
-            .collect();
-        Ok(())
+    pub fn discover(&mut self, known: &[Arc<Gpu>]) -> Result<Vec<(u32, Error)>, Error> {
+        let mut failures = Vec::new();
+        let opened: Vec<_> = (0..self.count()?).map(|index| Opened::open(index, &self.nvml, &mut failures)).collect();
+        let answers: Vec<_> = opened.iter().map(|opened| opened.answers.clone()).collect();
+        let present = |place: &str| {
+            !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
+        };
+        let earlier = inherit(&answers, known, present);
+        let identified = opened.into_iter().zip(earlier).map(|(opened, earlier)| opened.identify(earlier, &self.nvml));
+        self.gpus = identified.collect();
+        Ok(failures)
     }
 
     /// How many GPUs NVML counts now.
@@ -99,6 +101,23 @@ impl Driver {
         let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return Ok(true) };
         let layout = MigLayout::read(&device, &self.nvml)?;
         Ok(layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig)
+    }
+
+    /// Whether a GPU that answers did not give its UUID yet.
+    pub fn lacks_uuid(&self, position: usize) -> bool {
+        let entry = self.gpus.get(position);
+        entry.is_some_and(|entry| entry.handle.is_some() && !entry.is_certain.load(Ordering::Relaxed))
+    }
+
+    /// Asks a GPU for the UUID that it did not give before. `false`: it is not the one that was assumed.
+    ///
+    /// # Errors
+    /// Whatever NVML answers.
+    pub fn confirm_uuid(&self, position: usize) -> Result<bool, Error> {
+        let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return Ok(true) };
+        let uuid = device.uuid().map_err(|error| Error::new(UUID, error))?;
+        entry.is_certain.store(entry.gpu.uuid == uuid, Ordering::Relaxed);
+        Ok(entry.gpu.uuid == uuid)
     }
 
     /// What to publish of the driver.
@@ -142,23 +161,48 @@ fn has_other_process_layout(driver_version: &str) -> bool {
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| minor <= 98)
 }
 
-fn identify(index: u32, device: &nvml_wrapper::Device<'_>, nvml: &Nvml) -> (Gpu, Vec<Handle>) {
-    // A layout that cannot be read now differs from the one that is read later, which is then taken up.
-    let layout = MigLayout::read(device, nvml).unwrap_or_default();
-    let capability = device.cuda_compute_capability().ok();
-    let gpu = Gpu {
-        index,
-        uuid: device.uuid().unwrap_or_default(),
-        minor: device.minor_number().ok(),
-        name: device.name().ok(),
-        pci_bus_id: device.pci_info().ok().map(|pci| pci.bus_id),
-        architecture: device.architecture().ok().map(|architecture| architecture.to_string()),
-        vbios: device.vbios_version().ok(),
-        compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)),
-        mig_mode: layout.on,
-        mig: layout.devices,
-    };
-    (gpu, layout.handles)
+/// What the driver gives of an index at an opening.
+struct Opened {
+    index: u32,
+    handle: Option<Handle>,
+    answers: Answers,
+}
+
+impl Opened {
+    fn open(index: u32, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Self {
+        let mut fail = |call, error| failures.push((index, Error::new(call, error)));
+        let device = nvml.device_by_index(index).map_err(|error| fail("nvmlDeviceGetHandleByIndex_v2", error)).ok();
+        let uuid = device.as_ref().and_then(|device| device.uuid().map_err(|error| fail(UUID, error)).ok());
+        let pci = device.as_ref().and_then(|device| device.pci_info().map_err(|error| fail(PCI_INFO, error)).ok());
+        let answers = Answers { uuid, pci_bus_id: pci.map(|pci| pci.bus_id) };
+        Self { index, handle: device.as_ref().map(Handle::of), answers }
+    }
+
+    /// `earlier` is the same GPU at an earlier opening: what fails now is as it was.
+    fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml) -> Entry {
+        let Self { index, handle, answers } = self;
+        let is_certain = AtomicBool::new(answers.uuid.is_some());
+        let before = Gpu { index, mig: Vec::new(), ..earlier.as_deref().cloned().unwrap_or_default() };
+        let Some(device) = handle.map(|handle| handle.device(nvml)) else {
+            return Entry { gpu: Arc::new(before), handle, mig: Vec::new(), is_certain, events: OnceLock::new() };
+        };
+        // A layout that cannot be read now differs from the one that is read later, which is then taken up.
+        let layout = MigLayout::read(&device, nvml).unwrap_or_default();
+        let capability = device.cuda_compute_capability().ok().map(|c| format!("{}.{}", c.major, c.minor));
+        let gpu = Gpu {
+            index,
+            uuid: answers.uuid.unwrap_or(before.uuid),
+            minor: device.minor_number().ok().or(before.minor),
+            name: device.name().ok().or(before.name),
+            pci_bus_id: answers.pci_bus_id.or(before.pci_bus_id),
+            architecture: device.architecture().ok().map(|a| a.to_string()).or(before.architecture),
+            vbios: device.vbios_version().ok().or(before.vbios),
+            compute_capability: capability.or(before.compute_capability),
+            mig_mode: layout.on,
+            mig: layout.devices,
+        };
+        Entry { gpu: Arc::new(gpu), handle, mig: layout.handles, is_certain, events: OnceLock::new() }
+    }
 }
 
 /// Whether MIG is on (`None`: the GPU knows no MIG), and the MIG devices.
@@ -192,7 +236,7 @@ impl MigLayout {
             let handle = Handle::of(&slice);
             let (gpu_instance, compute_instance) = raw::instance_ids(nvml, handle)?;
             let profile = slice.name().ok().and_then(|name| Some(name.split_once(" MIG ")?.1.trim().to_owned()));
-            let uuid = slice.uuid().map_err(|error| Error::new("nvmlDeviceGetUUID", error))?;
+            let uuid = slice.uuid().map_err(|error| Error::new(UUID, error))?;
             layout.devices.push(Arc::new(MigDevice { index, uuid, gpu_instance, compute_instance, profile }));
             layout.handles.push(handle);
         }
