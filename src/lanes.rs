@@ -21,10 +21,12 @@ mod orders;
 mod peaks;
 mod process;
 mod publish;
+mod running;
 mod schedule;
 mod session;
 mod settings;
 mod steps;
+mod stuck;
 mod supervisor;
 mod telemetry;
 mod watch;
@@ -32,7 +34,7 @@ mod worker;
 mod xids;
 
 pub use orders::Grip;
+pub use running::Lanes;
 pub use settings::Settings;
 #[doc(hidden)]
 pub use steps::Steps;
-pub use supervisor::Lanes;

@@ -16,6 +16,8 @@ mod harness;
 mod host;
 #[path = "faults/processes.rs"]
 mod processes;
+#[path = "faults/sessions.rs"]
+mod sessions;
 
 use harness::{Exporter, Scrape, eventually};
 use nix::sys::signal::Signal;

@@ -11,6 +11,7 @@ use super::memory::{Link, MemoryLane, Shift};
 use super::process::ProcessLane;
 use super::session::Session;
 use super::settings::Settings;
+use super::stuck::Stalls;
 use super::watch::Watch;
 use super::worker::Duty;
 use super::xids::{self, XidWatch};
@@ -74,11 +75,11 @@ impl Steps {
         xids: XidWatch,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
-        let discovered = driver.discover(&[]);
+        let discovered = driver.discover(&[], &[]);
         discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
         snapshot.driver.store(Arc::new(driver.describe()));
         let keeper = Arc::new(());
-        let session = Session::new(driver, &keeper);
+        let session = Session::new(driver, &keeper, &mut Stalls::default());
         [&memory as &dyn Duty, &process].iter().for_each(|duty| duty.resume(&session));
         let shift = memory.begin(&session);
         let watch = Watch::new();

@@ -85,9 +85,8 @@ impl<'s> Telemetry<'s> {
     /// Nothing is read yet.
     pub(super) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
         let now = Instant::now();
-        let readings = |(position, gpu): (usize, &Arc<Gpu>)| {
-            GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position))
-        };
+        let readings =
+            |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
         Self {
             settings: settings.clone(),
             snapshot,
@@ -187,7 +186,7 @@ impl<'s> Telemetry<'s> {
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => {}
-                Ok(false) => session.end("the MIG layout changed"),
+                Ok(false) => session.outdate("the MIG layout changed"),
                 Err(error) => {
                     let gpu = self.gpus[position].shown.gpu.index;
                     self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
@@ -239,7 +238,7 @@ impl<'s> Telemetry<'s> {
         }
         match watch.call(session.whole(), || session.driver.count())? {
             Ok(count) if count as usize != self.gpus.len() => {
-                session.end(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
+                session.outdate(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
             }
             Ok(_) => {}
             Err(error) => {
@@ -260,7 +259,7 @@ impl<'s> Telemetry<'s> {
         let gpu = self.gpus[position].shown.gpu.index;
         match watch.call(position, || session.driver.confirm_uuid(position))? {
             Ok(true) => self.gpus[position].lacks_uuid = false,
-            Ok(false) => session.end(format!("GPU {gpu} gave its UUID late")),
+            Ok(false) => session.outdate(format!("GPU {gpu} gave its UUID late")),
             Err(error) => {
                 if error.severity() == Severity::Driver {
                     session.end(crate::faults::chain(&error));

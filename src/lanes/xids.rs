@@ -94,9 +94,6 @@ impl XidWatch {
     fn ask(&self, session: &Session, watch: &Watch, position: usize) -> Result<Option<Duration>, Superseded> {
         let (driver, slot) = (&session.driver, session.events(position));
         if !driver.reports_xids(position) {
-            if session.stalled(position) {
-                return Ok(None);
-            }
             match watch.call(slot, || driver.register_xids(position))? {
                 Ok(true) => self.count(session, position, None),
                 Ok(false) => return Ok(Some(self.late)),

@@ -29,6 +29,8 @@ struct Entry {
     gpu: Arc<Gpu>,
     /// `None` for a GPU that NVML counts and cannot open (it fell off the bus before the exporter started).
     handle: Option<Handle>,
+    /// Whether the GPU may be asked in this opening. Its events may in any case.
+    is_asked: bool,
     mig: Vec<Handle>,
     /// Whether the GPU gave its UUID; else the one of an earlier opening is assumed.
     is_certain: AtomicBool,
@@ -51,13 +53,15 @@ impl Driver {
     }
 
     /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
-    /// keeps it from there. Returns, with the index, what a GPU failed to give.
+    /// keeps it from there. Those of them that are `stalled` are only looked up and not asked: a call to them hangs. Returns,
+    /// with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
-    pub fn discover(&mut self, known: &[Arc<Gpu>]) -> Result<Vec<(u32, Error)>, Error> {
+    pub fn discover(&mut self, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>]) -> Result<Vec<(u32, Error)>, Error> {
         let mut failures = Vec::new();
-        let opened: Vec<_> = (0..self.count()?).map(|index| Opened::open(index, &self.nvml, &mut failures)).collect();
+        let open = |index| Opened::open(index, &self.nvml, stalled, &mut failures);
+        let opened: Vec<_> = (0..self.count()?).map(open).collect();
         let answers: Vec<_> = opened.iter().map(|opened| opened.answers.clone()).collect();
         let present = |place: &str| {
             !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
@@ -81,9 +85,9 @@ impl Driver {
         self.gpus.iter().map(|entry| &entry.gpu)
     }
 
-    /// The GPU at a position of [`Driver::gpus`], to be asked; `None` where it could not be opened.
+    /// The GPU at a position of [`Driver::gpus`], to be asked; `None` where it could not be opened, or was stalled then.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
-        let handle = self.gpus.get(position)?.handle?;
+        let handle = self.asked(position)?;
         Some(Device::new(&self.nvml, handle, self.second_version_lists))
     }
 
@@ -138,8 +142,17 @@ impl Driver {
         &self.nvml
     }
 
-    pub(super) fn wrapped(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
+    /// The GPU for calls on its events.
+    pub(super) fn reporting(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
         Some(self.gpus.get(position)?.handle?.device(&self.nvml))
+    }
+
+    fn wrapped(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
+        Some(self.asked(position)?.device(&self.nvml))
+    }
+
+    fn asked(&self, position: usize) -> Option<Handle> {
+        self.gpus.get(position).filter(|entry| entry.is_asked)?.handle
     }
 
     pub(super) fn event_set(&self, position: usize) -> Option<EventSet> {
@@ -165,26 +178,35 @@ fn has_other_process_layout(driver_version: &str) -> bool {
 struct Opened {
     index: u32,
     handle: Option<Handle>,
+    /// Whether no call to the GPU hangs.
+    is_asked: bool,
     answers: Answers,
 }
 
 impl Opened {
-    fn open(index: u32, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Self {
+    fn open(index: u32, nvml: &Nvml, stalled: &[Arc<Gpu>], failures: &mut Vec<(u32, Error)>) -> Self {
         let mut fail = |call, error| failures.push((index, Error::new(call, error)));
         let device = nvml.device_by_index(index).map_err(|error| fail("nvmlDeviceGetHandleByIndex_v2", error)).ok();
-        let uuid = device.as_ref().and_then(|device| device.uuid().map_err(|error| fail(UUID, error)).ok());
         let pci = device.as_ref().and_then(|device| device.pci_info().map_err(|error| fail(PCI_INFO, error)).ok());
-        let answers = Answers { uuid, pci_bus_id: pci.map(|pci| pci.bus_id) };
-        Self { index, handle: device.as_ref().map(Handle::of), answers }
+        let pci_bus_id = pci.map(|pci| pci.bus_id);
+        let hangs = stalled.iter().find(|gpu| pci_bus_id.is_some() && gpu.pci_bus_id == pci_bus_id);
+        let uuid = match (&device, hangs) {
+            (_, Some(gpu)) => Some(gpu.uuid.clone()),
+            (Some(device), None) => device.uuid().map_err(|error| fail(UUID, error)).ok(),
+            (None, None) => None,
+        };
+        let handle = device.as_ref().map(Handle::of);
+        Self { index, handle, is_asked: hangs.is_none(), answers: Answers { uuid, pci_bus_id } }
     }
 
     /// `earlier` is the same GPU at an earlier opening: what fails now is as it was.
     fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml) -> Entry {
-        let Self { index, handle, answers } = self;
+        let Self { index, handle, is_asked, answers } = self;
         let is_certain = AtomicBool::new(answers.uuid.is_some());
         let before = Gpu { index, mig: Vec::new(), ..earlier.as_deref().cloned().unwrap_or_default() };
-        let Some(device) = handle.map(|handle| handle.device(nvml)) else {
-            return Entry { gpu: Arc::new(before), handle, mig: Vec::new(), is_certain, events: OnceLock::new() };
+        let entry = |gpu, mig| Entry { gpu: Arc::new(gpu), handle, is_asked, mig, is_certain, events: OnceLock::new() };
+        let Some(device) = handle.filter(|_| is_asked).map(|handle| handle.device(nvml)) else {
+            return entry(before, Vec::new());
         };
         // A layout that cannot be read now differs from the one that is read later, which is then taken up.
         let layout = MigLayout::read(&device, nvml).unwrap_or_default();
@@ -201,7 +223,7 @@ impl Opened {
             mig_mode: layout.on,
             mig: layout.devices,
         };
-        Entry { gpu: Arc::new(gpu), handle, mig: layout.handles, is_certain, events: OnceLock::new() }
+        entry(gpu, layout.handles)
     }
 }
 

@@ -26,7 +26,7 @@ impl Driver {
     /// # Errors
     /// Whatever NVML answers; the registration can be tried again.
     pub fn register_xids(&self, position: usize) -> Result<bool, Error> {
-        let Some(device) = self.wrapped(position) else { return Ok(false) };
+        let Some(device) = self.reporting(position) else { return Ok(false) };
         if self.reports_xids(position) {
             return Ok(true);
         }

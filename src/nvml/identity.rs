@@ -24,8 +24,10 @@ pub(super) fn inherit(
     present: impl Fn(&str) -> bool,
 ) -> Vec<Option<Arc<Gpu>>> {
     let mut found: Vec<_> = answers.iter().map(|answer| by_answer(answer, answers, known)).collect();
-    let place = |at: usize| answers[at].pci_bus_id.as_ref().or(found[at].as_ref()?.pci_bus_id.as_ref());
-    let places: Vec<Option<String>> = (0..answers.len()).map(|at| place(at).cloned()).collect();
+    let place = |(answer, found): (&Answers, &Option<Arc<Gpu>>)| {
+        answer.pci_bus_id.clone().or_else(|| found.as_ref()?.pci_bus_id.clone())
+    };
+    let places: Vec<Option<String>> = answers.iter().zip(&found).map(place).collect();
     let is_free = |gpu: &Gpu| {
         let is_claimed = |(answer, place): (&Answers, &Option<String>)| {
             answer.uuid.as_ref() == Some(&gpu.uuid) || (place.is_some() && *place == gpu.pci_bus_id)

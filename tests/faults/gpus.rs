@@ -94,9 +94,8 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
     let count = |s: &Scrape, gpu, xid| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", xid)]);
-    exporter.scrape_until("zeros from the start", |s| {
-        count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0)
-    });
+    exporter
+        .scrape_until("zeros from the start", |s| count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0));
     let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
@@ -104,9 +103,7 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     // Long before the limit of a call: nothing that is set up afresh thereafter could know of these.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
     machine.control(&format!("{hang}{xids}"));
-    exporter.scrape_until("both Xids", |s| {
-        count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0)
-    });
+    exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));
 }
 
 #[test]

@@ -4,11 +4,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::attribution;
+use crate::attribution::{self, Attribution};
 use crate::config::Config;
+use crate::lanes::Grip;
+use crate::lanes::memory::MemoryLane;
+use crate::lanes::process::ProcessLane;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::Seen;
+use crate::lanes::xids::XidWatch;
 use crate::nvml::Library;
+use crate::snapshot::MOST_STUCK;
 
 /// How long anything may take before it is called missing.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,7 +69,7 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     (Supervisor::new(settings, duties, link, snapshot, faults, stage.orders.clone()), stage)
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
@@ -154,7 +159,7 @@ fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
     // While the session ends nobody beats for who still works.
-    let ending = Phase::Ending { session: session.clone(), workers, retry_at: Instant::now() };
+    let ending = Phase::Ending { session: session.clone(), workers, then: Then::Retry(Instant::now()) };
     assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
     session.end("the test ends");
 }
@@ -184,13 +189,15 @@ fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
     let (mut supervisor, stage) = supervisor(0);
     Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
     let (release, wait) = std::sync::mpsc::channel::<()>();
-    supervisor.stuck.push(thread::spawn(move || wait.recv().unwrap()));
+    supervisor.aside.leave(thread::spawn(move || wait.recv().unwrap()));
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.turn(Phase::Closed(Instant::now()));
     assert!(held());
     release.send(()).unwrap();
-    wait_until("the thread ends", || supervisor.stuck[0].is_finished());
-    supervisor.stuck.clear();
+    wait_until("the thread ends", || {
+        supervisor.aside.tidy();
+        supervisor.aside.stuck() == 0
+    });
     assert!(matches!(supervisor.turn(phase), Phase::Away { stuck: 0 }));
     assert!(!held());
 }
@@ -208,4 +215,49 @@ fn lanes_that_nobody_looks_after_end_and_fall_silent() {
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
+    let (mut supervisor, stage) = supervisor(0);
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let hang = || {
+        let wait = wait.clone();
+        thread::spawn(move || drop(wait.lock().map(|wait| wait.recv())))
+    };
+    let (session, workers) = open(&mut supervisor);
+    session.end("the test opens it again");
+    wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
+    (0..MOST_STUCK).for_each(|_| supervisor.aside.leave(hang()));
+    // Whatever hangs now stays where it is, so no other thread is started in its place.
+    let hanging = Arc::new(Hanging(wait.clone()));
+    let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    supervisor.settings.call_timeout = Duration::from_millis(1);
+    let workers = supervisor.watch_over(&session, vec![worker]);
+    assert_eq!((workers.len(), supervisor.aside.stuck()), (1, MOST_STUCK));
+    assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
+    // Nor is the driver opened.
+    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    assert!(matches!(phase, Phase::Closed(_)));
+    supervisor.tidy(&phase);
+    assert_eq!(stage.snapshot.vitals.stuck(), MOST_STUCK);
+    drop(release);
+    wait_until("a call comes back", || {
+        supervisor.tidy(&phase);
+        stage.snapshot.vitals.stuck() == 0
+    });
+    assert!(matches!(supervisor.turn(phase), Phase::Opening(_)));
+}
+
+/// A lane whose first driver call does not return before the test says so.
+struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>);
+
+impl Duty for Hanging {
+    fn resume(&self, _session: &Session) {}
+
+    fn run(&self, _session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        watch.call(0, || drop(self.0.lock().map(|wait| wait.recv())))
+    }
 }
