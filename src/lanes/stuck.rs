@@ -1,7 +1,7 @@
 //! Driver calls that do not return: which threads they keep, and which GPUs must not be asked meanwhile.
 //!
 //! Invariant: what hangs belongs to the GPU and not to a session, so that a new session does not lose another thread to the same
-//! call; and there are never more than [`MOST_STUCK`] such threads.
+//! call; and from [`MOST_STUCK`] such threads on no thread is added to them by a lane or an opening.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -169,7 +169,8 @@ impl Supervisor {
         match phase {
             Phase::Closed(at) => match self.orders.away(Instant::now()) {
                 Some(left) => self.leave_alone(left),
-                None if Instant::now() < at || self.is_full() => phase,
+                None if Instant::now() < at => phase,
+                None if self.is_full() => Phase::Closed(Instant::now() + ROUND),
                 None => self.open(),
             },
             Phase::Away { stuck } => match self.orders.away(Instant::now()) {

@@ -45,7 +45,7 @@ static STUCK: Family = Family::gauge(
     Unit::Number,
     When::Scrape,
     &[],
-    "Threads that hang in a driver call. Their GPU is not asked until the call returns. 32 at most: at the limit no thread replaces another one that hangs, the driver is not opened, and /healthz is bad.",
+    "Threads that hang in a driver call. Their GPU is not asked until the call returns. From 32 on no thread replaces another one that hangs, the driver is not opened, and /healthz is bad.",
 );
 static PEAK_WINDOW: Family = Family::gauge(
     "vram_exporter_peak_window_seconds",

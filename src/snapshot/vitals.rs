@@ -35,8 +35,8 @@ impl Lane {
 pub const DURATION_BUCKETS: [f64; 14] =
     [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
 
-/// How many threads may hang in driver calls at the same time. Above it, no thread replaces one that hangs and the driver is
-/// not opened: two for each GPU of a machine with sixteen.
+/// How many threads may hang in driver calls at the same time: two for each GPU of a machine with sixteen. At the limit no
+/// thread replaces one that hangs and the driver is not opened; only a closing that was under way may still add one.
 pub const MOST_STUCK: usize = 32;
 
 /// The vitals of all lanes.

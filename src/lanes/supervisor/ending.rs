@@ -22,15 +22,19 @@ impl Supervisor {
         }
         self.stalls.tidy();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
-            // It is not needed where there is nothing beside which it could stand: `open` takes it, or it is closed again.
-            self.beside = self.beside.take().and_then(|opening| match opening.progress() {
-                Progress::UnderWay(opening) | Progress::Slow(opening) => Some(opening),
-                Progress::Died => None,
-                Progress::Done(opened) => {
+            // The session beside which it was begun has ended: `open` goes on with it, unless it ends before.
+            self.beside = match self.beside.take().map(Opening::progress) {
+                Some(Progress::UnderWay(opening)) => Some(opening),
+                Some(Progress::Slow(opening)) => {
+                    self.tell_slow("opening the driver", false);
+                    Some(opening)
+                }
+                Some(Progress::Done(opened)) => {
                     self.aside.close(Closing::begin(opened));
                     None
                 }
-            });
+                Some(Progress::Died) | None => None,
+            };
         }
         let opening = match phase {
             Phase::Opening(opening) => Some(opening),

@@ -1,7 +1,7 @@
 //! The supervisor with lanes that die, on the simulated driver.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 use crate::attribution::{self, Attribution};
@@ -229,15 +229,19 @@ fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
     let (session, workers) = open(&mut supervisor);
     session.end("the test opens it again");
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
-    (0..MOST_STUCK).for_each(|_| supervisor.aside.leave(hang()));
-    // Whatever hangs now stays where it is, so no other thread is started in its place.
-    let hanging = Arc::new(Hanging(wait.clone()));
-    let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
-    thread::sleep(Duration::from_millis(20));
     supervisor.settings.call_timeout = Duration::from_millis(1);
-    let workers = supervisor.watch_over(&session, vec![worker]);
-    assert_eq!((workers.len(), supervisor.aside.stuck()), (1, MOST_STUCK));
-    assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
+    (1..MOST_STUCK).for_each(|_| supervisor.aside.leave(hang()));
+    let mut watch_one = || {
+        let entered = Arc::new(AtomicBool::new(false));
+        let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
+        let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
+        wait_until("the call", || entered.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_millis(5));
+        let going_on = supervisor.watch_over(&session, vec![worker]).len();
+        (going_on, supervisor.aside.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
+    };
+    assert_eq!(watch_one(), (0, MOST_STUCK, 1), "the last one that is left alone");
+    assert_eq!(watch_one(), (1, MOST_STUCK, 1), "this one keeps its place, so that no other thread is started");
     // Nor is the driver opened.
     let phase = supervisor.turn(Phase::Closed(Instant::now()));
     assert!(matches!(phase, Phase::Closed(_)));
@@ -248,16 +252,19 @@ fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
         supervisor.tidy(&phase);
         stage.snapshot.vitals.stuck() == 0
     });
-    assert!(matches!(supervisor.turn(phase), Phase::Opening(_)));
+    assert!(matches!(supervisor.turn(Phase::Closed(Instant::now())), Phase::Opening(_)));
 }
 
 /// A lane whose first driver call does not return before the test says so.
-struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>);
+struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>, Arc<AtomicBool>);
 
 impl Duty for Hanging {
     fn resume(&self, _session: &Session) {}
 
     fn run(&self, _session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        watch.call(0, || drop(self.0.lock().map(|wait| wait.recv())))
+        watch.call(0, || {
+            self.1.store(true, Ordering::Relaxed);
+            drop(self.0.lock().map(|wait| wait.recv()));
+        })
     }
 }
