@@ -67,8 +67,8 @@ impl Driver {
             !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
         };
         let earlier = inherit(&answers, known, present);
-        let identified = opened.into_iter().zip(earlier).map(|(opened, earlier)| opened.identify(earlier, &self.nvml));
-        self.gpus = identified.collect();
+        let identify = |(opened, earlier): (Opened, _)| opened.identify(earlier, &self.nvml, &mut failures);
+        self.gpus = opened.into_iter().zip(earlier).map(identify).collect();
         Ok(failures)
     }
 
@@ -200,7 +200,7 @@ impl Opened {
     }
 
     /// `earlier` is the same GPU at an earlier opening: what fails now is as it was.
-    fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml) -> Entry {
+    fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Entry {
         let Self { index, handle, is_asked, answers } = self;
         let is_certain = AtomicBool::new(answers.uuid.is_some());
         let before = Gpu { index, mig: Vec::new(), ..earlier.as_deref().cloned().unwrap_or_default() };
@@ -210,16 +210,25 @@ impl Opened {
         };
         // A layout that cannot be read now differs from the one that is read later, which is then taken up.
         let layout = MigLayout::read(&device, nvml).unwrap_or_default();
-        let capability = device.cuda_compute_capability().ok().map(|c| format!("{}.{}", c.major, c.minor));
+        let mut fail = |call, error| {
+            let error = Error::new(call, error);
+            failures.extend((error.severity() != Severity::Absent).then_some((index, error)));
+        };
+        let minor = device.minor_number().map_err(|error| fail("nvmlDeviceGetMinorNumber", error)).ok();
+        let name = device.name().map_err(|error| fail("nvmlDeviceGetName", error)).ok();
+        let architecture = device.architecture().map_err(|error| fail("nvmlDeviceGetArchitecture", error)).ok();
+        let vbios = device.vbios_version().map_err(|error| fail("nvmlDeviceGetVbiosVersion", error)).ok();
+        let capability = device.cuda_compute_capability();
+        let capability = capability.map_err(|error| fail("nvmlDeviceGetCudaComputeCapability", error)).ok();
         let gpu = Gpu {
             index,
             uuid: answers.uuid.unwrap_or(before.uuid),
-            minor: device.minor_number().ok().or(before.minor),
-            name: device.name().ok().or(before.name),
+            minor: minor.or(before.minor),
+            name: name.or(before.name),
             pci_bus_id: answers.pci_bus_id.or(before.pci_bus_id),
-            architecture: device.architecture().ok().map(|a| a.to_string()).or(before.architecture),
-            vbios: device.vbios_version().ok().or(before.vbios),
-            compute_capability: capability.or(before.compute_capability),
+            architecture: architecture.map(|a| a.to_string()).or(before.architecture),
+            vbios: vbios.or(before.vbios),
+            compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)).or(before.compute_capability),
             mig_mode: layout.on,
             mig: layout.devices,
         };
