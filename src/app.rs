@@ -232,7 +232,8 @@ fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
         let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some_and(|at| at >= since));
         gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed)
     };
-    let complete = driver.up && telemetry && memory.gpus.len() == driver.gpus.len();
+    let xids = snapshot.xids.load().gpus.len() == driver.gpus.len();
+    let complete = driver.up && telemetry && xids && memory.gpus.len() == driver.gpus.len();
     (complete && memory.gpus.iter().enumerate().all(read)) || driver.problem.is_some()
 }
 

@@ -182,12 +182,12 @@ async fn next_piece(
 }
 
 async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
-    verdict(state.unhealthy())
+    verdict(state.unhealthy(), health::remark(&state.snapshot.vitals))
 }
 
 async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
     let parts = Parts::load(&state.snapshot);
-    verdict(health::unready(&parts.driver, &parts.gpus(state.metrics.settings())))
+    verdict(health::unready(&parts.driver, &parts.gpus(state.metrics.settings())), None)
 }
 
 async fn page(State(state): State<Arc<HttpState>>) -> Response {
@@ -213,9 +213,9 @@ async fn not_found(State(state): State<Arc<HttpState>>) -> Response {
     text(StatusCode::NOT_FOUND, format!("nothing here; the metrics are at {}", state.telemetry_path))
 }
 
-fn verdict(problem: Option<String>) -> Response {
+fn verdict(problem: Option<String>, remark: Option<String>) -> Response {
     match problem {
-        None => text(StatusCode::OK, "ok".to_owned()),
+        None => text(StatusCode::OK, remark.unwrap_or_else(|| "ok".to_owned())),
         Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }

@@ -6,6 +6,7 @@
 //!      ├──> memory lane ── changed? ──> bell ──> process lane ──> attribution
 //!      │         │                                   │  └─ telemetry, between two process passes
 //!      │         └────────────> snapshot <───────────┘
+//!      ├──> watch for Xid events ──^
 //!      └── a call does not return: a fresh thread carries on without that GPU
 //! ```
 //!
@@ -20,17 +21,20 @@ mod orders;
 mod peaks;
 mod process;
 mod publish;
+mod running;
 mod schedule;
 mod session;
 mod settings;
 mod steps;
+mod stuck;
 mod supervisor;
 mod telemetry;
 mod watch;
 mod worker;
+mod xids;
 
 pub use orders::Grip;
+pub use running::Lanes;
 pub use settings::Settings;
 #[doc(hidden)]
 pub use steps::Steps;
-pub use supervisor::Lanes;

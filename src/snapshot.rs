@@ -23,8 +23,8 @@ pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Boundary, Home, Job, Owner, PodContainer, Scheduler, Workload, WorkloadKind};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
-pub use telemetry::{ClockDomain, GpuTelemetry, Quick, Slow, THROTTLE_REASONS, TelemetryPart};
-pub use vitals::{DURATION_BUCKETS, Durations, Lane, Vitals};
+pub use telemetry::{ClockDomain, GpuTelemetry, GpuXids, Quick, Slow, THROTTLE_REASONS, TelemetryPart, XidPart};
+pub use vitals::{DURATION_BUCKETS, Durations, Lane, MOST_STUCK, Vitals};
 
 /// The shared snapshot. Reading a part never waits for a lane, and a lane never waits for a reader.
 #[derive(Debug, Default)]
@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub processes: ArcSwap<ProcessPart>,
     /// Written by the telemetry readings.
     pub telemetry: ArcSwap<TelemetryPart>,
+    /// Written by the watch for Xid events.
+    pub xids: ArcSwap<XidPart>,
     /// Written by the watch of the API server.
     pub pods: ArcSwap<Pods>,
     /// Written by the reading of the kubelet's pod-resources socket.
@@ -57,5 +59,6 @@ impl Snapshot {
         self.memory.store(Arc::default());
         self.processes.store(Arc::default());
         self.telemetry.store(Arc::default());
+        self.xids.store(Arc::default());
     }
 }

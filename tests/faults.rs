@@ -20,6 +20,8 @@ mod lists;
 mod mig;
 #[path = "faults/processes.rs"]
 mod processes;
+#[path = "faults/sessions.rs"]
+mod sessions;
 
 use harness::{Exporter, Scrape, eventually};
 use nix::sys::signal::Signal;

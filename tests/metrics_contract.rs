@@ -93,8 +93,11 @@ fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         retired_single_bit: Some(4),
         retired_double_bit: Some(5),
     };
-    let xid_errors = Some(BTreeMap::from([(31, 2), (79, 1)]));
-    GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow, xid_errors }
+    GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow }
+}
+
+fn xids(gpu: &Arc<Gpu>) -> GpuXids {
+    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])) }
 }
 
 fn pod_container(pod: &str) -> Arc<PodContainer> {
@@ -121,6 +124,7 @@ struct Machine {
     memory: Vec<GpuMemory>,
     processes: Vec<GpuProcesses>,
     telemetry: Vec<GpuTelemetry>,
+    xids: Vec<GpuXids>,
     pods: Pods,
     allocations: Allocations,
     settings: Settings,
@@ -134,6 +138,7 @@ impl Machine {
             memory: gpus.iter().map(memory).collect(),
             processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
             telemetry: gpus.iter().map(telemetry).collect(),
+            xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
             settings: Settings { stale_after: Duration::from_secs(2), ..Settings::new(&Config::default(), Some(true)) },
@@ -151,6 +156,7 @@ impl Machine {
         snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
         snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
         snapshot.pods.store(Arc::new(self.pods));
         snapshot.allocations.store(Arc::new(self.allocations));
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
@@ -462,7 +468,7 @@ fn what_the_driver_does_not_give_has_no_series() {
     machine.processes[0].processes = vec![unknown];
     machine.telemetry[0].quick = Quick { utilization: Some(f64::NAN), ..Quick::default() };
     machine.telemetry[0].slow = Slow::default();
-    machine.telemetry[0].xid_errors = None;
+    machine.xids[0].errors = None;
     let scrape = machine.scrape();
     let expected = [
         "gpu_info",

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 25] = [
+const ROWS: [&str; 31] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -16,9 +16,14 @@ const ROWS: [&str; 25] = [
     "driver let go of on request",
     "every call returns every error code",
     "one GPU lost for good",
+    "no other session can be opened for a lost GPU, or for a machine that changed",
     "one GPU lost and back",
     "a call on one of eight GPUs hangs for ever",
+    "a call on a GPU hangs for ever while the driver is closed and opened again",
+    "an Xid comes while a driver call hangs",
     "more in use than there is, all ones, zero total",
+    "a GPU cannot be opened",
+    "the UUID of a GPU cannot be read at an opening",
     "the number of GPUs changes",
     "the MIG layout changes",
     "the process list grows between count and call",

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::metrics::GpuView;
-use crate::snapshot::{Driver, GpuState, Lane, Vitals};
+use crate::snapshot::{Driver, GpuState, Lane, MOST_STUCK, Vitals};
 
 /// Why the exporter is not alive; `None` while it is. `uptime` is its own age: lanes have as long as `limit` for their
 /// first beat.
@@ -15,10 +15,22 @@ pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> O
     if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {
         return Some(format!("no lane has begun within {limit:?} of the start"));
     }
+    let stuck = vitals.stuck();
+    if stuck >= MOST_STUCK {
+        return Some(format!(
+            "{stuck} driver calls do not return, which is the limit: no thread replaces another one that hangs"
+        ));
+    }
     beats.into_iter().find_map(|(lane, beat)| {
         let silent = beat.filter(|beat| *beat > limit)?;
         Some(format!("the {} lane has not moved for {:.0} s (limit {limit:?})", lane.label(), silent.as_secs_f64()))
     })
+}
+
+/// What is to be said of an exporter that is alive; `None`: nothing.
+pub(super) fn remark(vitals: &Vitals) -> Option<String> {
+    let stuck = Some(vitals.stuck()).filter(|&stuck| stuck > 0)?;
+    Some(format!("ok; driver calls that do not return: {stuck} (limit {MOST_STUCK})"))
 }
 
 /// Why there is nothing to show yet; `None` once each GPU of an open driver was sampled or found unreadable.
@@ -52,6 +64,18 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         let reason = unhealthy(&vitals, 9 * LIMIT, Duration::from_millis(2));
         assert!(reason.is_some_and(|r| r.contains("process lane")));
+    }
+
+    #[test]
+    fn calls_that_hang_are_told_and_as_many_as_may_hang_are_no_health() {
+        let vitals = Vitals::default();
+        vitals.beat(Lane::Memory, std::time::Instant::now());
+        assert_eq!((unhealthy(&vitals, LIMIT, LIMIT), remark(&vitals)), (None, None));
+        vitals.set_stuck(MOST_STUCK - 1);
+        assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
+        assert!(remark(&vitals).is_some_and(|r| r.contains("return: 31 (limit 32)")));
+        vitals.set_stuck(MOST_STUCK);
+        assert!(unhealthy(&vitals, LIMIT, LIMIT).is_some_and(|r| r.contains("32 driver calls")));
     }
 
     #[test]

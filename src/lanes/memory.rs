@@ -48,15 +48,18 @@ pub(super) struct Link {
     pub(super) moved: Bell,
     /// Rung by the process lane: there are processes again.
     pub(super) awake: Bell,
+    /// Rung at the end of a session, for the watch for Xid events.
+    pub(super) ended: Bell,
     /// Processes in sight on all GPUs.
     pub(super) processes: AtomicUsize,
 }
 
 impl Link {
-    /// Wakes both lanes, so that they see at once that their session ends.
+    /// Wakes every thread, so that it sees at once that its session ends.
     pub(super) fn rouse(&self) {
         self.moved.ring(u64::MAX);
         self.awake.ring(u64::MAX);
+        self.ended.ring(u64::MAX);
     }
 }
 

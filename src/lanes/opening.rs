@@ -7,17 +7,25 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::session::Session;
 use super::worker::Wake;
-use crate::nvml::{Driver, Library, OpenError};
+use crate::nvml::{self, Driver, Library, OpenError};
 use crate::snapshot::{self, Gpu};
 
 /// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
 /// driver meanwhile.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
-/// The opened driver and what to publish of it.
-pub(super) type Opened = Result<(Driver, snapshot::Driver), OpenError>;
+/// What came of an opening.
+pub(super) type Opened = Result<Found, OpenError>;
+
+/// An opened driver.
+pub(super) struct Found {
+    pub(super) driver: Driver,
+    /// What to publish of it.
+    pub(super) description: snapshot::Driver,
+    /// What GPUs failed to give, by index.
+    pub(super) failures: Vec<(u32, nvml::Error)>,
+}
 
 /// An opening that was begun.
 pub(super) struct Opening {
@@ -39,19 +47,24 @@ pub(super) enum Progress {
 }
 
 impl Opening {
-    /// Begins. `known` are the GPUs of an earlier opening. The thread that begins is woken at the end.
+    /// Begins. `known` are the GPUs of earlier openings, and `stalled` those of them to which a call hangs. The thread that begins is woken at the end.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn begin(library: Library, known: Vec<Arc<Gpu>>) -> std::io::Result<Self> {
+    pub(super) fn begin(library: Library, known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>) -> std::io::Result<Self> {
         let (send, answer) = mpsc::channel();
         let wake = Wake::me();
         thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _wake = wake;
             // The receiver is gone only when the exporter ends.
-            let _ = send.send(open(&library, &known));
+            let _ = send.send(open(&library, &known, &stalled));
         })?;
         Ok(Self { answer, since: Instant::now(), told: false })
+    }
+
+    /// Whether it was found to be slow.
+    pub(super) fn is_slow(&self) -> bool {
+        self.told
     }
 
     /// How far it is.
@@ -68,12 +81,12 @@ impl Opening {
     }
 }
 
-fn open(library: &Library, known: &[Arc<Gpu>]) -> Opened {
+fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>]) -> Opened {
     let mut driver = library.open()?;
-    match driver.discover(known) {
-        Ok(()) => {
+    match driver.discover(known, stalled) {
+        Ok(failures) => {
             let description = driver.describe();
-            Ok((driver, description))
+            Ok(Found { driver, description, failures })
         }
         Err(cause) => Err(OpenError::Init { library: format!("{library:?}"), cause }),
     }
@@ -86,10 +99,10 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Lets go of the session. The driver is closed when nobody else holds it. `None` where the system gives no thread;
-    /// then the session was let go of here.
-    pub(super) fn begin(session: Arc<Session>) -> Option<Self> {
-        let closer = thread::Builder::new().name("driver-close".into()).spawn(move || drop(session)).ok()?;
+    /// Drops what holds a driver, which is closed when nothing else holds it. `None` where the system gives no thread;
+    /// then it was dropped here.
+    pub(super) fn begin(holder: impl Send + 'static) -> Option<Self> {
+        let closer = thread::Builder::new().name("driver-close".into()).spawn(move || drop(holder)).ok()?;
         Some(Self { closer, since: Instant::now() })
     }
 

@@ -17,7 +17,7 @@ use super::bell::Bell;
 use super::memory::Link;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
-use super::telemetry::{self, Telemetry, Work, XidLedger};
+use super::telemetry::{self, Telemetry, Work};
 use super::watch::{Superseded, Watch};
 use super::worker::Duty;
 use crate::attribution::Attribution;
@@ -54,7 +54,6 @@ pub(super) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     book: Mutex<Book>,
-    xids: XidLedger,
 }
 
 /// What is remembered of processes. Never locked while the driver is asked.
@@ -130,7 +129,7 @@ impl ProcessLane {
         link: Arc<Link>,
     ) -> Self {
         let book = Mutex::new(Book { attribution, gpus: HashMap::new(), part: Vec::new() });
-        Self { settings, snapshot, faults, link, book, xids: XidLedger::default() }
+        Self { settings, snapshot, faults, link, book }
     }
 }
 
@@ -142,11 +141,8 @@ impl Duty for ProcessLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let Self { settings, snapshot, faults, xids, .. } = self;
-        let mut telemetry = Telemetry::start(&settings.telemetry, snapshot, faults, xids, session, watch)?;
-        self.work(session, watch, &mut telemetry)?;
-        // Letting the driver's events go is a driver call too.
-        watch.call(session.whole(), || drop(telemetry))
+        let mut telemetry = Telemetry::new(&self.settings.telemetry, &self.snapshot, &self.faults, session);
+        self.work(session, watch, &mut telemetry)
     }
 }
 
@@ -207,7 +203,7 @@ impl ProcessLane {
                 continue;
             };
             let slices = slices(session, position);
-            let total = self.total(position);
+            let total = self.total(session, position);
             let listing = loop {
                 let listing = match kept.lists.read(device, &slices, watch, position, buffer, (whole, total))? {
                     Ok(listing) => listing,
@@ -323,9 +319,11 @@ impl ProcessLane {
         self.publish(&book);
     }
 
-    /// All memory of a GPU, where it is known.
-    fn total(&self, position: usize) -> Option<u64> {
-        self.snapshot.memory.load().gpus.get(position).and_then(|gpu| Some(gpu.figures?.total))
+    /// All memory of a GPU, where it is known. What was published last may be of an earlier session with other positions.
+    fn total(&self, session: &Session, position: usize) -> Option<u64> {
+        let gpu = session.driver.gpus().nth(position)?;
+        let memory = self.snapshot.memory.load();
+        Some(memory.gpus.get(position).filter(|memory| Arc::ptr_eq(&memory.gpu, gpu))?.figures?.total)
     }
 
     fn implausible(&self, gpu: &Gpu, pid: u32) {

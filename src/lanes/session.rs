@@ -3,16 +3,20 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::stuck::Stalls;
 use crate::nvml::Driver;
+use crate::snapshot::Gpu;
 
 /// The open driver and what the lanes know of it together.
 #[derive(Debug)]
 pub(super) struct Session {
     /// The driver. It is closed when the last lane lets go of the session.
     pub(super) driver: Driver,
-    /// For each GPU, and last for the driver itself: how many threads hang in a call to it.
-    stalled: Vec<AtomicU32>,
+    /// How many threads hang in a call: to each GPU, to the driver itself, for the events of each GPU.
+    stalled: Vec<Arc<AtomicU32>>,
     ending: AtomicBool,
+    /// Why another session should take the place of this one, which goes on.
+    outdated: Mutex<Option<String>>,
     lost: AtomicBool,
     why: Mutex<Option<String>>,
     /// Gone when nobody looks after the session any longer.
@@ -21,11 +25,15 @@ pub(super) struct Session {
 
 impl Session {
     /// A session that lasts as long as its keeper at most: lanes that nobody looks after would hide that they are alone.
-    pub(super) fn new(driver: Driver, keeper: &Arc<()>) -> Self {
-        let slots = driver.gpus().len() + 1;
+    /// What hangs since an earlier session is not asked.
+    pub(super) fn new(driver: Driver, keeper: &Arc<()>, stalls: &mut Stalls) -> Self {
+        let mut stalled: Vec<_> = driver.gpus().map(|gpu| stalls.of_gpu(gpu)).collect();
+        stalled.push(stalls.of_driver());
+        stalled.extend(driver.gpus().map(|gpu| stalls.of_events(gpu)));
         Self {
             driver,
-            stalled: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            stalled,
+            outdated: Mutex::new(None),
             ending: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -35,7 +43,18 @@ impl Session {
 
     /// The slot of calls that belong to no GPU.
     pub(super) fn whole(&self) -> usize {
-        self.stalled.len() - 1
+        self.driver.gpus().len()
+    }
+
+    /// The slot of calls for the events of a GPU. Whether they come back says nothing of the GPU's other calls.
+    pub(super) fn events(&self, position: usize) -> usize {
+        self.whole() + 1 + position
+    }
+
+    /// The GPU of a slot; `None` for the driver itself.
+    pub(super) fn gpu_of(&self, slot: usize) -> Option<&Arc<Gpu>> {
+        let position = slot.checked_sub(self.events(0)).unwrap_or(slot);
+        self.driver.gpus().nth(position)
     }
 
     /// Whether a thread hangs in a call to the slot: then nobody else may ask it.
@@ -56,6 +75,16 @@ impl Session {
     pub(super) fn end(&self, why: impl Into<String>) {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.into());
         self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for another session beside this one, which goes on until that is open. The last reason stands.
+    pub(super) fn outdate(&self, why: impl Into<String>) {
+        *self.outdated.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+    }
+
+    /// Why another session is asked for.
+    pub(super) fn outdated(&self) -> Option<String> {
+        self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn ending(&self) -> bool {

@@ -11,8 +11,10 @@ use super::memory::{Link, MemoryLane, Shift};
 use super::process::ProcessLane;
 use super::session::Session;
 use super::settings::Settings;
+use super::stuck::Stalls;
 use super::watch::Watch;
 use super::worker::Duty;
+use super::xids::{self, XidWatch};
 use crate::attribution::Attribution;
 use crate::faults::Faults;
 use crate::nvml::{Library, OpenError};
@@ -28,6 +30,7 @@ pub struct Steps {
     snapshot: Arc<Snapshot>,
     memory: MemoryLane,
     process: ProcessLane,
+    xids: XidWatch,
     session: Session,
     shift: Shift,
     watch: Watch,
@@ -49,8 +52,9 @@ impl Steps {
         let Settings { library, memory, process, .. } = settings;
         let link = Arc::new(Link::default());
         let memory = MemoryLane::new(memory, snapshot.clone(), faults.clone(), link.clone());
+        let xids = XidWatch::new(&process.telemetry, snapshot.clone(), faults.clone(), link.clone());
         let process = ProcessLane::new(process, attribution, snapshot.clone(), faults, link);
-        Self::begin(library, snapshot, memory, process)
+        Self::begin(library, snapshot, memory, process, xids)
     }
 
     /// Closes the driver and opens it anew; what the lanes remember stays.
@@ -58,9 +62,9 @@ impl Steps {
     /// # Errors
     /// When the driver cannot be opened.
     pub fn reopen(self) -> Result<Self, OpenError> {
-        let Self { library, snapshot, memory, process, session, .. } = self;
+        let Self { library, snapshot, memory, process, xids, session, .. } = self;
         drop(session);
-        Self::begin(library, snapshot, memory, process)
+        Self::begin(library, snapshot, memory, process, xids)
     }
 
     fn begin(
@@ -68,16 +72,20 @@ impl Steps {
         snapshot: Arc<Snapshot>,
         memory: MemoryLane,
         process: ProcessLane,
+        xids: XidWatch,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
-        let discovered = driver.discover(&[]);
+        let discovered = driver.discover(&[], &[]);
         discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
         snapshot.driver.store(Arc::new(driver.describe()));
         let keeper = Arc::new(());
-        let session = Session::new(driver, &keeper);
+        let session = Session::new(driver, &keeper, &mut Stalls::default());
         [&memory as &dyn Duty, &process].iter().for_each(|duty| duty.resume(&session));
         let shift = memory.begin(&session);
-        Ok(Self { library, snapshot, memory, process, session, shift, watch: Watch::new(), _keeper: keeper })
+        let watch = Watch::new();
+        let round = xids.round(&session, &watch, &mut xids::Shift::default());
+        round.expect("nobody gives up a thread that has no supervisor");
+        Ok(Self { library, snapshot, memory, process, session, shift, watch, xids, _keeper: keeper })
     }
 
     /// One tick of the memory lane, as if it had begun at this time.

@@ -1,95 +1,48 @@
 //! The supervisor: opens the driver, starts the lanes' threads, takes the place of one that hangs or dies, and opens
 //! the driver again when it went away. It makes no driver call itself, so it can always answer.
 
+mod beside;
+mod ending;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::memory::{Link, MemoryLane};
-use super::opening::{Closing, Opening, Progress, SLOW};
-use super::orders::{Grip, Orders};
-use super::process::ProcessLane;
+use super::memory::Link;
+use super::opening::{Closing, Found, Opening, Progress, SLOW};
+use super::orders::Orders;
 use super::session::Session;
 use super::settings::Settings;
-use super::worker::{Duty, Seen, Worker};
-use crate::attribution::Attribution;
+use super::stuck::{Aside, Stalls};
+use super::worker::{Duty, Seen, Worker, thread_name};
 use crate::faults::{Faults, Reason, Source};
-use crate::nvml::{Driver, OpenError};
+use crate::nvml::{self, OpenError};
 use crate::snapshot::{self, Gpu, Lane, Snapshot};
 
 /// How often the supervisor looks after its threads.
 const ROUND: Duration = Duration::from_millis(500);
 /// Between two attempts to open the driver: doubled from the first to the last.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// Between two openings of the driver for the sake of a GPU that is lost: half as long again from the first to the last.
-/// Each costs the other GPUs a gap of milliseconds in their samples; the GPU comes back so much later at most.
-const LOST_BACK_OFF: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
 /// Between the end of a thread by a panic and its next start: doubled from the first to the last.
 const REVIVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The farthest time that is named.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How old a session is when it has asked every GPU.
-const SETTLED: Duration = Duration::from_secs(5);
 /// How often the supervisor looks while threads are about to end.
 const SHORT: Duration = Duration::from_millis(10);
-/// How long the end waits for threads; one that hangs in the driver is left behind. With the second that the web server
-/// gives its clients, the whole end takes less than two.
-const FAREWELL: Duration = Duration::from_millis(800);
+/// The threads of a session, each under the lane that its faults are counted for, and what it does. The readings of the
+/// telemetry are on the process lane's thread; telemetry's own is the watch for Xid events.
+pub(super) type Duties = [(Lane, Arc<dyn Duty>); 3];
 
-/// The running lanes.
-#[derive(Debug)]
-pub struct Lanes {
-    orders: Arc<Orders>,
-    supervisor: JoinHandle<()>,
-}
-
-impl Lanes {
-    /// Starts the supervisor, which starts everything else; returns at once, with or without a driver.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub fn start(
-        settings: Settings,
-        attribution: Attribution,
-        snapshot: Arc<Snapshot>,
-        faults: Arc<Faults>,
-    ) -> std::io::Result<Self> {
-        let orders = Arc::new(Orders::default());
-        let link = Arc::new(Link::default());
-        let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
-        let process =
-            ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-        let duties: Duties = [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
-        let supervisor = Supervisor::new(settings, duties, link, snapshot, faults, orders.clone());
-        let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
-        orders.listen(supervisor.thread().clone());
-        Ok(Self { orders, supervisor })
-    }
-
-    /// The hold of the driver.
-    pub fn grip(&self) -> Grip {
-        Grip::new(self.orders.clone())
-    }
-
-    /// Ends the lanes and closes the driver. Threads that hang in a driver call are left behind.
-    pub fn stop(self) {
-        self.orders.stop();
-        if self.supervisor.join().is_err() {
-            tracing::error!("the supervisor ended by a panic");
-        }
-    }
-}
-
-/// The lanes that have a thread, and what it does.
-type Duties = [(Lane, Arc<dyn Duty>); 2];
-
-struct Supervisor {
+pub(super) struct Supervisor {
     settings: Settings,
     duties: Duties,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     orders: Arc<Orders>,
     link: Arc<Link>,
+    /// The GPUs of all openings.
     known: Vec<Arc<Gpu>>,
     back_off: Duration,
     lost_back_off: Duration,
@@ -97,8 +50,12 @@ struct Supervisor {
     lost_since: Option<Instant>,
     /// By lane.
     revivals: [Revival; Lane::ALL.len()],
-    /// Threads that were superseded and have not come back.
-    stuck: Vec<JoinHandle<()>>,
+    /// Another opening beside the session that is open.
+    beside: Option<Opening>,
+    /// When the next opening beside a session may begin.
+    beside_at: Instant,
+    stalls: Stalls,
+    aside: Aside,
     /// What every session holds on to: sessions that nobody looks after end.
     keeper: Arc<()>,
 }
@@ -121,9 +78,17 @@ enum Phase {
     /// The lanes run.
     Open { session: Arc<Session>, since: Instant, workers: Vec<Worker> },
     /// The lanes were asked to let go.
-    Ending { session: Arc<Session>, workers: Vec<Worker>, retry_at: Instant },
+    Ending { session: Arc<Session>, workers: Vec<Worker>, then: Then },
     /// The driver is being closed.
     Closing { closing: Closing, retry_at: Instant },
+}
+
+/// What follows on a session that ends.
+enum Then {
+    /// The driver is closed, and tried again at this time.
+    Retry(Instant),
+    /// The session that was opened beside it takes its place.
+    Begin(Box<Found>),
 }
 
 impl Revival {
@@ -151,7 +116,7 @@ impl Phase {
 }
 
 impl Supervisor {
-    fn new(
+    pub(super) fn new(
         settings: Settings,
         duties: Duties,
         link: Arc<Link>,
@@ -168,20 +133,23 @@ impl Supervisor {
             link,
             known: Vec::new(),
             back_off: BACK_OFF.0,
-            lost_back_off: LOST_BACK_OFF.0,
+            lost_back_off: beside::LOST_BACK_OFF.0,
             lost_since: None,
             revivals: [Revival { at: Instant::now(), pause: REVIVAL.0 }; Lane::ALL.len()],
-            stuck: Vec::new(),
+            beside: None,
+            beside_at: Instant::now(),
+            stalls: Stalls::default(),
+            aside: Aside::default(),
             keeper: Arc::new(()),
         }
     }
 
-    fn run(mut self) {
+    pub(super) fn run(mut self) {
         let mut phase = Phase::Closed(Instant::now());
         while !self.orders.stopped() {
             let before = std::mem::discriminant(&phase);
             phase = self.turn(phase);
-            self.stuck.retain(|thread| !thread.is_finished());
+            self.tidy(&phase);
             let now = Instant::now();
             for &lane in Lane::ALL.iter().filter(|&&lane| phase.is_idle(lane)) {
                 self.snapshot.vitals.beat(lane, now);
@@ -202,10 +170,11 @@ impl Supervisor {
             Phase::Closed(at) => match self.orders.away(Instant::now()) {
                 Some(left) => self.leave_alone(left),
                 None if Instant::now() < at => phase,
+                None if self.is_full() => Phase::Closed(Instant::now() + ROUND),
                 None => self.open(),
             },
             Phase::Away { stuck } => match self.orders.away(Instant::now()) {
-                Some(_) if stuck == self.stuck.len() => phase,
+                Some(_) if stuck == self.aside.stuck() => phase,
                 // What still holds the driver is said as it is now.
                 Some(left) => self.leave_alone(left),
                 None => {
@@ -217,11 +186,11 @@ impl Supervisor {
             Phase::Opening(opening) => match opening.progress() {
                 Progress::UnderWay(opening) => Phase::Opening(opening),
                 Progress::Slow(opening) => {
-                    self.tell_slow("opening the driver");
+                    self.tell_slow("opening the driver", true);
                     Phase::Opening(opening)
                 }
                 Progress::Done(opened) => match *opened {
-                    Ok((driver, description)) => self.begin(driver, description),
+                    Ok(found) => self.begin(found),
                     Err(error) => self.refused(&error),
                 },
                 Progress::Died => {
@@ -231,29 +200,39 @@ impl Supervisor {
                 }
             },
             Phase::Open { session, since, workers } => self.look_after(session, since, workers),
-            Phase::Ending { session, workers, retry_at } => {
+            Phase::Ending { session, workers, then } => {
                 let workers = self.watch_over(&session, workers);
                 if !workers.is_empty() {
-                    return Phase::Ending { session, workers, retry_at };
+                    return Phase::Ending { session, workers, then };
                 }
-                match Closing::begin(session) {
-                    Some(closing) => Phase::Closing { closing, retry_at },
-                    None => Phase::Closed(retry_at),
+                let closing = Closing::begin(session);
+                match (closing, then) {
+                    (closing, Then::Begin(found)) => {
+                        self.aside.close(closing);
+                        self.begin(*found)
+                    }
+                    (Some(closing), Then::Retry(retry_at)) => Phase::Closing { closing, retry_at },
+                    (None, Then::Retry(retry_at)) => Phase::Closed(retry_at),
                 }
             }
             Phase::Closing { closing, retry_at } if closing.is_done() => Phase::Closed(retry_at),
             Phase::Closing { closing, retry_at } if closing.is_slow() => {
-                self.tell_slow("closing the driver");
-                self.stuck.push(closing.into_thread());
+                self.tell_slow("closing the driver", true);
+                self.aside.leave(closing.into_thread());
                 Phase::Closed(retry_at)
             }
             Phase::Closing { .. } => phase,
         }
     }
 
+    /// Whether there are as many threads that hang, or may come to hang, as there may be.
+    fn is_full(&self) -> bool {
+        self.aside.is_full(usize::from(self.beside.is_some()))
+    }
+
     /// The driver is closed and is not to be opened for so long.
     fn leave_alone(&mut self, left: Duration) -> Phase {
-        let held = match self.stuck.len() {
+        let held = match self.aside.stuck() {
             0 => "",
             _ => "; a driver call that does not return still holds it",
         };
@@ -261,17 +240,22 @@ impl Supervisor {
         let problem = format!("the driver was let go of, as asked, until {until} at the latest{held}");
         tracing::info!(problem, "the driver is left alone");
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
-        Phase::Away { stuck: self.stuck.len() }
+        Phase::Away { stuck: self.aside.stuck() }
     }
 
-    fn tell_slow(&self, what: &str) {
+    /// `alone`: there is no session beside it.
+    fn tell_slow(&self, what: &str, alone: bool) {
         let problem = format!("{what} has not ended within {SLOW:?}");
         self.faults.report(Source::Library, Reason::Stalled, None, &std::io::Error::other(problem.clone()));
+        if !alone {
+            return;
+        }
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
     }
 
     fn open(&mut self) -> Phase {
-        match Opening::begin(self.settings.library.clone(), self.known.clone()) {
+        // One that was begun beside a session which has ended since is under way still: there is never a second one.
+        match self.beside.take().map_or_else(|| self.begin_opening(), Ok) {
             Ok(opening) => Phase::Opening(opening),
             Err(error) => {
                 self.faults.report(Source::Library, Reason::Died, None, &error);
@@ -293,7 +277,8 @@ impl Supervisor {
         Phase::Closed(Instant::now() + wait)
     }
 
-    fn begin(&mut self, driver: Driver, description: snapshot::Driver) -> Phase {
+    fn begin(&mut self, found: Found) -> Phase {
+        let Found { driver, description, failures } = found;
         tracing::info!(
             gpus = description.gpus.len(),
             driver = description.driver_version,
@@ -304,11 +289,11 @@ impl Supervisor {
         if description.simulated {
             tracing::warn!("the GPUs are SIMULATED: no number is a measurement");
         }
-        self.known = description.gpus.clone();
-        for (gpu, error) in driver.refused_mig_layouts() {
-            self.faults.report(Source::Topology, error.reason(), Some(gpu.index), error);
+        for (index, error) in &failures {
+            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
         }
-        let session = Arc::new(Session::new(driver, &self.keeper));
+        nvml::remember(&mut self.known, &description.gpus);
+        let session = Arc::new(Session::new(driver, &self.keeper, &mut self.stalls));
         self.duties.iter().for_each(|(_, duty)| duty.resume(&session));
         // What was read of the same GPUs before stays in sight for the moment until the lanes have read them again.
         self.snapshot.driver.store(Arc::new(description));
@@ -345,36 +330,20 @@ impl Supervisor {
                 retry_at += self.back_off;
                 self.back_off = (self.back_off * 2).min(BACK_OFF.1);
             }
-            return Phase::Ending { session, workers, retry_at };
+            return Phase::Ending { session, workers, then: Then::Retry(retry_at) };
         }
         if since.elapsed() > BACK_OFF.1 {
             self.back_off = BACK_OFF.0;
         }
-        if self.wants_reopening(&session, since) {
-            self.lost_since = Some(Instant::now());
-            self.lost_back_off = (self.lost_back_off * 3 / 2).min(LOST_BACK_OFF.1);
-            tracing::info!("a GPU does not answer: the driver is opened again for its sake");
-            session.end("a GPU does not answer");
-            self.link.rouse();
-            // What is known of the other GPUs stays in sight meanwhile: opening again takes milliseconds.
-            return Phase::Ending { session, workers, retry_at: Instant::now() };
-        }
-        Phase::Open { session, since, workers }
-    }
-
-    /// Whether a GPU has been lost for so long that opening the driver again is worth the gap in the others' samples.
-    /// While a thread hangs it is not: the thread would hold the old opening, and others might join it.
-    fn wants_reopening(&mut self, session: &Session, opened: Instant) -> bool {
-        if !session.lost() {
-            // A session that just began has not looked yet.
-            if opened.elapsed() < SETTLED {
-                return false;
+        match self.look_beside(&session, since) {
+            Some(found) => {
+                session.end("another session takes its place");
+                self.link.rouse();
+                // What is known of the GPUs stays in sight: the lanes stand still for milliseconds.
+                Phase::Ending { session, workers, then: Then::Begin(found) }
             }
-            (self.lost_since, self.lost_back_off) = (None, LOST_BACK_OFF.0);
-            return false;
+            None => Phase::Open { session, since, workers },
         }
-        let since = *self.lost_since.get_or_insert_with(Instant::now);
-        since.elapsed() > self.lost_back_off && self.stuck.is_empty()
     }
 
     /// Gives up threads whose driver call does not return, and takes away those that ended.
@@ -383,47 +352,25 @@ impl Supervisor {
         let mut going_on = Vec::new();
         for worker in workers {
             let lane = worker.lane;
-            match worker.look(limit) {
+            // At the bound a thread that hangs is not replaced: its lane falls silent, which health tells.
+            match worker.look(if self.is_full() { Duration::MAX } else { limit }) {
                 Seen::Working(worker) => going_on.push(worker),
                 Seen::Hangs(slot, thread) => {
                     session.stall(slot);
-                    let gpu = session.driver.gpus().nth(slot).map(|gpu| gpu.index);
+                    let gpu = session.gpu_of(slot).map(|gpu| gpu.index);
                     let error = std::io::Error::other(format!("a driver call has not returned within {limit:?}"));
                     self.faults.report(source(lane), Reason::Stalled, gpu, &error);
-                    self.stuck.push(thread);
+                    self.aside.leave(thread);
                 }
                 Seen::Ended => {}
                 Seen::Died => {
-                    let error = std::io::Error::other(format!("the {} lane ended by a panic", lane.label()));
+                    let error = std::io::Error::other(format!("the thread {} ended by a panic", thread_name(lane)));
                     self.faults.report(source(lane), Reason::Died, None, &error);
                     self.revivals[lane as usize].postpone();
                 }
             }
         }
         going_on
-    }
-
-    fn farewell(&mut self, phase: Phase) {
-        let deadline = Instant::now() + FAREWELL;
-        let in_time = |done: &dyn Fn() -> bool| {
-            while !done() && Instant::now() < deadline {
-                thread::park_timeout(SHORT);
-            }
-            done()
-        };
-        let closed = match phase {
-            Phase::Open { session, workers, .. } | Phase::Ending { session, workers, .. } => {
-                session.end("the exporter ends");
-                self.link.rouse();
-                in_time(&|| workers.iter().all(Worker::is_finished))
-                    && Closing::begin(session).is_none_or(|closing| in_time(&|| closing.is_done()))
-            }
-            Phase::Closing { closing, .. } => in_time(&|| closing.is_done()),
-            Phase::Closed(_) | Phase::Away { .. } | Phase::Opening(_) => true,
-        };
-        if !closed {
-            tracing::warn!("a driver call does not return: its thread is left behind");
-        }
     }
 }
 
@@ -434,6 +381,3 @@ fn source(lane: Lane) -> Source {
         Lane::Telemetry => Source::Telemetry,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,25 +4,18 @@
 mod reading;
 mod work_until;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::schedule::Ticker;
 use super::session::Session;
 use super::watch::{Superseded, Watch};
 use crate::faults::{Faults, Source};
-use crate::nvml::{Error, Severity, UtilizationSample, XidEvents};
+use crate::nvml::{Error, Severity, UtilizationSample};
 use crate::snapshot::{Gpu, GpuTelemetry, Lane, Snapshot, TelemetryPart};
 use reading::Reading;
 use work_until::WorkUntil;
-
-/// Xids that are shown as 0 from the start, so that the first of them is a rise: those that NVIDIA's Xid catalogue
-/// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
-const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
-
-/// The most events taken at one poll: a storm must not hold the lane.
-const EVENTS_AT_ONCE: usize = 64;
 
 /// While a GPU does nothing, its processes' work is asked for at every so many quick readings only: the call holds the
 /// driver's lock for 1 to 2 ms, and the driver remembers the samples meanwhile.
@@ -30,7 +23,7 @@ const IDLE_STRIDE: u32 = 5;
 
 /// What a GPU does not give is asked for again at every so many slow rounds: a permission may be given, and a driver may
 /// have refused in a bad moment.
-const RECONSIDER: u32 = 20;
+pub(super) const RECONSIDER: u32 = 20;
 
 /// What the readings are told.
 #[derive(Debug, Clone)]
@@ -39,10 +32,6 @@ pub(super) struct Settings {
     pub(super) slow_interval: Duration,
     pub(super) energy: bool,
 }
-
-/// The critical errors of every GPU by [`Gpu::key`], since the exporter started: a lost GPU is opened again, and its last Xid is
-/// the one that matters.
-pub(super) type XidLedger = Mutex<HashMap<String, BTreeMap<u64, u64>>>;
 
 /// What the processes of a GPU did.
 #[derive(Debug)]
@@ -58,9 +47,6 @@ pub(super) struct Telemetry<'s> {
     settings: Settings,
     snapshot: &'s Snapshot,
     faults: &'s Faults,
-    ledger: &'s XidLedger,
-    session: &'s Session,
-    events: Option<XidEvents<'s>>,
     gpus: Vec<GpuReadings>,
     queue: VecDeque<Step>,
     quick: Ticker,
@@ -78,6 +64,8 @@ struct GpuReadings {
     work_until: WorkUntil,
     /// Whether a reading of the present round was good.
     good: bool,
+    /// Whether the GPU did not give its UUID yet.
+    lacks_uuid: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,69 +76,29 @@ enum Step {
     Rest(usize),
     QuickDone(usize),
     SlowDone(usize),
-    Events,
-    Register,
     Topology,
+    Uuid(usize),
     MigLayout(usize),
 }
 
 impl<'s> Telemetry<'s> {
-    /// Registers for Xid events; everything else waits for its time.
-    pub(super) fn start(
-        settings: &Settings,
-        snapshot: &'s Snapshot,
-        faults: &'s Faults,
-        ledger: &'s XidLedger,
-        session: &'s Session,
-        watch: &Watch,
-    ) -> Result<Self, Superseded> {
-        let mut gpus: Vec<GpuReadings> = session.driver.gpus().cloned().map(GpuReadings::new).collect();
-        let known = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        gpus.iter_mut().for_each(|gpu| gpu.shown.xid_errors = known.get(&gpu.shown.gpu.key()).cloned());
-        drop(known);
+    /// Nothing is read yet.
+    pub(super) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
         let now = Instant::now();
-        let mut telemetry = Self {
-            ledger,
-            session,
+        let readings =
+            |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
+        Self {
             settings: settings.clone(),
             snapshot,
             faults,
-            events: None,
-            gpus,
+            gpus: session.driver.gpus().enumerate().map(readings).collect(),
             queue: VecDeque::new(),
             quick: Ticker::starting(settings.interval, now),
             slow: Ticker::starting(settings.slow_interval, now),
             round: 0,
             slow_round: 0,
             spent: Duration::ZERO,
-        };
-        telemetry.register(watch)?;
-        Ok(telemetry)
-    }
-
-    /// Registers for the Xid events of the GPUs that report them.
-    fn register(&mut self, watch: &Watch) -> Result<(), Superseded> {
-        let session = self.session;
-        if session.stalled(session.whole()) {
-            return Ok(());
         }
-        // A set that nobody reports to is let go of under the watch: that is a driver call too.
-        let register = || {
-            let (set, reporting) = XidEvents::register(&session.driver)?;
-            Ok::<_, Error>((reporting.contains(&true).then_some(set), reporting))
-        };
-        match watch.call(session.whole(), register)? {
-            Ok((set, reporting)) => {
-                let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                for (gpu, _) in self.gpus.iter_mut().zip(&reporting).filter(|(_, reports)| **reports) {
-                    let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
-                    gpu.shown.xid_errors = Some(known.entry(gpu.shown.gpu.key()).or_insert_with(zeros).clone());
-                }
-                self.events = set;
-            }
-            Err(error) => self.faults.report(Source::Telemetry, error.reason(), None, &error),
-        }
-        Ok(())
     }
 
     /// When there is something to do: now, while the queue is not empty.
@@ -162,7 +110,7 @@ impl<'s> Telemetry<'s> {
     /// that was the reading.
     pub(super) fn step(&mut self, session: &Session, watch: &Watch) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
-        self.fill(began);
+        self.fill(session, began);
         let Some(step) = self.queue.pop_front() else { return Ok(None) };
         let work = self.perform(step, session, watch)?;
         self.spent += began.elapsed();
@@ -178,13 +126,13 @@ impl<'s> Telemetry<'s> {
 
     /// Queues the readings whose time has come. A round that is not done when the next is due is not doubled: the next
     /// one is missed.
-    fn fill(&mut self, now: Instant) {
+    fn fill(&mut self, session: &Session, now: Instant) {
         let busy = !self.queue.is_empty();
         if let Some(missed) = self.quick.take(now) {
             self.snapshot.vitals.add_missed(Lane::Telemetry, missed + u64::from(busy));
             if !busy {
                 self.round = self.round.wrapping_add(1);
-                self.queue_quick();
+                self.queue_quick(session);
             }
         }
         if !busy && self.slow.take(now).is_some() {
@@ -192,8 +140,9 @@ impl<'s> Telemetry<'s> {
         }
     }
 
-    fn queue_quick(&mut self) {
+    fn queue_quick(&mut self, session: &Session) {
         for (position, gpu) in self.gpus.iter().enumerate() {
+            self.queue.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
             let wanted = Reading::QUICK.iter().filter(|reading| !gpu.absent.contains(reading));
             self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
             let idle = gpu.shown.quick.utilization == Some(0.0) && self.round % IDLE_STRIDE != 1;
@@ -204,11 +153,8 @@ impl<'s> Telemetry<'s> {
         }
         // A layout that could not be read at the opening is asked for soon, and ever more seldom where it stays refused.
         if self.round.is_power_of_two() {
-            let unknown = (0..self.gpus.len()).filter(|&position| !self.session.driver.knows_mig_layout(position));
+            let unknown = (0..self.gpus.len()).filter(|&position| !session.driver.knows_mig_layout(position));
             self.queue.extend(unknown.map(Step::MigLayout));
-        }
-        if self.events.is_some() {
-            self.queue.push_back(Step::Events);
         }
     }
 
@@ -216,7 +162,6 @@ impl<'s> Telemetry<'s> {
         self.slow_round = self.slow_round.wrapping_add(1);
         if self.slow_round.is_multiple_of(RECONSIDER) {
             self.gpus.iter_mut().for_each(|gpu| gpu.absent.clear());
-            self.queue.extend(self.events.is_none().then_some(Step::Register));
         }
         self.queue.push_back(Step::Topology);
         for (position, gpu) in self.gpus.iter().enumerate() {
@@ -241,14 +186,13 @@ impl<'s> Telemetry<'s> {
                 let gpu = &mut self.gpus[position];
                 gpu.shown.slow_at = gpu.done().or(gpu.shown.slow_at);
             }
-            Step::Events => self.events(session, watch)?,
-            Step::Register => self.register(watch)?,
             Step::Topology => self.topology(session, watch)?,
+            Step::Uuid(position) => self.uuid(position, session, watch)?,
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => {}
-                Ok(false) if session.driver.knows_mig_layout(position) => session.end("the MIG layout changed"),
-                Ok(false) => session.end("the MIG layout can be read again"),
+                Ok(false) if session.driver.knows_mig_layout(position) => session.outdate("the MIG layout changed"),
+                Ok(false) => session.outdate("the MIG layout can be read again"),
                 Err(error) => {
                     let gpu = self.gpus[position].shown.gpu.index;
                     self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
@@ -294,44 +238,13 @@ impl<'s> Telemetry<'s> {
         }
     }
 
-    fn events(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let Some(events) = &self.events else { return Ok(()) };
-        if session.stalled(session.whole()) {
-            return Ok(());
-        }
-        let mut refused = false;
-        for _ in 0..EVENTS_AT_ONCE {
-            match watch.call(session.whole(), || events.poll(&session.driver))? {
-                Ok(Some(event)) => {
-                    let Some(gpu) = event.gpu.and_then(|position| self.gpus.get_mut(position)) else { continue };
-                    let mut known = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-                    let counts = known.entry(gpu.shown.gpu.key()).or_default();
-                    *counts.entry(event.xid).or_default() += 1;
-                    gpu.shown.xid_errors = Some(counts.clone());
-                    tracing::warn!(gpu = gpu.shown.gpu.index, uuid = gpu.shown.gpu.uuid, xid = event.xid, "Xid error");
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.faults.report(Source::Telemetry, error.reason(), None, &error);
-                    refused = error.severity() == Severity::Absent;
-                    break;
-                }
-            }
-        }
-        if refused {
-            let events = self.events.take();
-            watch.call(session.whole(), || drop(events))?;
-        }
-        Ok(())
-    }
-
     fn topology(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         if session.stalled(session.whole()) {
             return Ok(());
         }
         match watch.call(session.whole(), || session.driver.count())? {
             Ok(count) if count as usize != self.gpus.len() => {
-                session.end(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
+                session.outdate(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
             }
             Ok(_) => {}
             Err(error) => {
@@ -339,6 +252,25 @@ impl<'s> Telemetry<'s> {
                     session.end(crate::faults::chain(&error));
                 }
                 self.faults.report(Source::Topology, error.reason(), None, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a GPU for the UUID that it did not give at the opening.
+    fn uuid(&mut self, position: usize, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        if session.stalled(position) {
+            return Ok(());
+        }
+        let gpu = self.gpus[position].shown.gpu.index;
+        match watch.call(position, || session.driver.confirm_uuid(position))? {
+            Ok(true) => self.gpus[position].lacks_uuid = false,
+            Ok(false) => session.outdate(format!("GPU {gpu} gave its UUID late")),
+            Err(error) => {
+                if error.severity() == Severity::Driver {
+                    session.end(crate::faults::chain(&error));
+                }
+                self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
             }
         }
         Ok(())
@@ -361,9 +293,9 @@ impl<'s> Telemetry<'s> {
 }
 
 impl GpuReadings {
-    fn new(gpu: Arc<Gpu>) -> Self {
+    fn new(gpu: Arc<Gpu>, lacks_uuid: bool) -> Self {
         let work_until = WorkUntil::now(SystemTime::now());
-        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false }
+        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false, lacks_uuid }
     }
 
     fn work(&self, samples: Option<Vec<UtilizationSample>>) -> Work {

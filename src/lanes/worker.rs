@@ -44,12 +44,12 @@ impl Worker {
     pub(super) fn start(lane: Lane, duty: Arc<dyn Duty>, session: Arc<Session>) -> std::io::Result<Self> {
         let watch = Arc::new(Watch::new());
         let (watched, wake) = (watch.clone(), Wake::me());
-        let thread = thread::Builder::new().name(format!("{}-lane", lane.label())).spawn(move || {
+        let thread = thread::Builder::new().name(thread_name(lane).to_owned()).spawn(move || {
             let _wake = wake;
             if let Err(Superseded { slot }) = duty.run(&session, &watched) {
                 // The call has come back after all: whoever carried on meanwhile takes the GPU up again.
                 session.recover(slot);
-                tracing::info!(lane = lane.label(), slot, "a driver call that hung has come back");
+                tracing::info!(thread = thread_name(lane), slot, "a driver call that hung has come back");
             }
         })?;
         Ok(Self { lane, watch, thread })
@@ -72,6 +72,15 @@ impl Worker {
             Ok(()) => Seen::Ended,
             Err(_) => Seen::Died,
         }
+    }
+}
+
+/// The name of a lane's thread. The readings of the telemetry are on the process lane's.
+pub(super) fn thread_name(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Memory => "memory-lane",
+        Lane::Process => "process-lane",
+        Lane::Telemetry => "xid-watch",
     }
 }
 

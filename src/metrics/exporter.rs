@@ -40,6 +40,13 @@ static FAULTS: Family = Family::counter(
     &["source", "reason"],
     "Faults by the part that met them and the reason. Every pair exists from the start at 0.",
 );
+static STUCK: Family = Family::gauge(
+    "vram_exporter_stuck_threads",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Threads that hang in a driver call. Their GPU is not asked until the call returns. From 32 on no thread replaces another one that hangs, the driver is not opened, and /healthz is bad.",
+);
 static PEAK_WINDOW: Family = Family::gauge(
     "vram_exporter_peak_window_seconds",
     Unit::Seconds,
@@ -84,6 +91,7 @@ pub(super) static SECTION: Section = Section {
         &LANE_DURATION,
         &MISSED_TICKS,
         &FAULTS,
+        &STUCK,
         &PEAK_WINDOW,
         &DROPPED,
         &WORKLOADS_DROPPED,
@@ -114,6 +122,7 @@ pub(super) struct Itself<'a> {
 
 pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add_one(&NVML_UP, f64::from(itself.nvml_up));
+    out.add_one(&STUCK, itself.vitals.stuck() as f64);
     out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
     out.add(
         &FAULTS,

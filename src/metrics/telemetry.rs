@@ -117,7 +117,7 @@ static XID: Family = Family::counter(
     Unit::Number,
     When::Event,
     &["gpu", "uuid", "xid"],
-    "Critical errors by Xid code since the exporter opened the driver. Well-known codes are there from the start at 0, another one from its first error.",
+    "Critical errors by Xid code since the exporter started. Well-known codes are there from the start at 0, another one from its first error.",
 );
 
 pub(super) static SECTION: Section = Section {

@@ -11,7 +11,7 @@ use super::Settings;
 use super::label::Labels;
 use crate::snapshot::{
     Allocations, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods, ProcessPart, Quick,
-    Slow, Snapshot, TelemetryPart,
+    Slow, Snapshot, TelemetryPart, XidPart,
 };
 
 /// The parts of the snapshot as they were at one moment.
@@ -26,6 +26,8 @@ pub struct Parts {
     pub(super) processes: Arc<ProcessPart>,
     /// What the telemetry readings gave last.
     pub(super) telemetry: Arc<TelemetryPart>,
+    /// Which Xid errors were reported.
+    xids: Arc<XidPart>,
     /// What the API server names.
     pub(super) pods: Arc<Pods>,
     /// What the kubelet handed out, however long ago that was said.
@@ -69,9 +71,10 @@ impl Parts {
         let memory = snapshot.memory.load_full();
         let processes = snapshot.processes.load_full();
         let telemetry = snapshot.telemetry.load_full();
+        let xids = snapshot.xids.load_full();
         let pods = snapshot.pods.load_full();
         let allocations = snapshot.allocations.load_full();
-        Self { now: Instant::now(), driver, memory, processes, telemetry, pods, allocations }
+        Self { now: Instant::now(), driver, memory, processes, telemetry, xids, pods, allocations }
     }
 
     /// See [`MemoryMoment`].
@@ -96,6 +99,7 @@ impl Parts {
         let memory = self.memory.gpus.iter().find(|m| same(&m.gpu));
         let processes = self.processes.gpus.iter().find(|p| same(&p.gpu)).map(|p| &**p);
         let telemetry = self.telemetry.gpus.iter().find(|t| same(&t.gpu));
+        let xids = self.xids.gpus.iter().find(|x| same(&x.gpu));
 
         let age = |at: Option<Instant>| at.map(|at| self.now.saturating_duration_since(at));
         let fresh = |at, interval: Duration| {
@@ -116,7 +120,7 @@ impl Parts {
             quick: telemetry_up.filter(|t| fresh(t.quick_at, settings.telemetry_interval)).map(|t| &t.quick),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             // Events, not samples: the last Xid of a GPU that is lost is the one that matters.
-            xid_errors: telemetry.filter(|_| self.driver.up).and_then(|t| t.xid_errors.as_ref()),
+            xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),
                 age(processes.and_then(|p| p.at)),

@@ -1,13 +1,18 @@
 //! The opened driver: its versions, its GPUs and their MIG devices.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
-use super::raw::{self, Handle};
+use super::identity::{Answers, inherit};
+use super::raw::{self, EventSet, Handle};
 use super::{Device, Error, Severity};
 use crate::snapshot::{self, Gpu, MigDevice};
+
+const UUID: &str = "nvmlDeviceGetUUID";
+const PCI_INFO: &str = "nvmlDeviceGetPciInfo_v3";
 
 /// An open NVML. Dropping it shuts NVML down and unloads the library.
 #[derive(Debug)]
@@ -24,11 +29,22 @@ struct Entry {
     gpu: Arc<Gpu>,
     /// `None` for a GPU that NVML counts and cannot open (it fell off the bus before the exporter started).
     handle: Option<Handle>,
+    /// Whether the GPU may be asked in this opening. Its events may in any case.
+    is_asked: bool,
     /// The MIG devices, in the order of [`Gpu::mig`]. `None` where the layout could not be read: then the identity tells
     /// the layout of an earlier opening, which may not be the present one.
     mig: Option<Vec<Handle>>,
-    /// Why the layout could not be read.
-    refused: Option<Error>,
+    /// Whether the GPU gave its UUID; else the one of an earlier opening is assumed.
+    is_certain: AtomicBool,
+    /// There once the GPU's Xid events were registered for.
+    events: OnceLock<EventSet>,
+}
+
+impl Drop for Driver {
+    /// Frees the event sets while NVML is still open.
+    fn drop(&mut self) {
+        self.gpus.iter().filter_map(|entry| entry.events.get()).for_each(|set| drop(set.of(&self.nvml)));
+    }
 }
 
 impl Driver {
@@ -38,41 +54,24 @@ impl Driver {
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }
 
-    /// Finds the GPUs and their MIG devices. `known` are those of an earlier opening: a GPU that cannot be opened
-    /// keeps its identity from there, and one whose MIG layout cannot be read keeps that.
+    /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
+    /// keeps it from there, its MIG layout included. Those of them that are `stalled` are only looked up and not asked: a call to them hangs. Returns,
+    /// with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
-    pub fn discover(&mut self, known: &[Arc<Gpu>]) -> Result<(), Error> {
-        let count = self.count()?;
-        self.gpus = (0..count)
-            .map(|index| match self.nvml.device_by_index(index) {
-                Ok(device) => {
-                    let mut gpu = identify(index, &device);
-                    let before = known.iter().find(|before| !gpu.uuid.is_empty() && before.uuid == gpu.uuid);
-                    let mode_before = before.and_then(|before| before.mig_mode);
-                    let layout = MigLayout::read(&device, &self.nvml, mode_before);
-                    let (mig, refused) = match layout {
-                        Ok(layout) => {
-                            (gpu.mig_mode, gpu.mig) = (layout.on, layout.devices);
-                            (Some(layout.handles), None)
-                        }
-                        Err(error) => {
-                            gpu.mig_mode = mode_before;
-                            gpu.mig = before.map_or_else(Vec::new, |before| before.mig.clone());
-                            (None, Some(error))
-                        }
-                    };
-                    Entry { gpu: Arc::new(gpu), handle: Some(Handle::of(&device)), mig, refused }
-                }
-                Err(_) => {
-                    let gpu = known.iter().find(|gpu| gpu.index == index).cloned();
-                    let gpu = gpu.unwrap_or_else(|| Arc::new(Gpu { index, ..Gpu::default() }));
-                    Entry { gpu, handle: None, mig: None, refused: None }
-                }
-            })
-            .collect();
-        Ok(())
+    pub fn discover(&mut self, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>]) -> Result<Vec<(u32, Error)>, Error> {
+        let mut failures = Vec::new();
+        let open = |index| Opened::open(index, &self.nvml, stalled, &mut failures);
+        let opened: Vec<_> = (0..self.count()?).map(open).collect();
+        let answers: Vec<_> = opened.iter().map(|opened| opened.answers.clone()).collect();
+        let present = |place: &str| {
+            !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
+        };
+        let earlier = inherit(&answers, known, present);
+        let identify = |(opened, earlier): (Opened, _)| opened.identify(earlier, &self.nvml, &mut failures);
+        self.gpus = opened.into_iter().zip(earlier).map(identify).collect();
+        Ok(failures)
     }
 
     /// How many GPUs NVML counts now.
@@ -88,9 +87,9 @@ impl Driver {
         self.gpus.iter().map(|entry| &entry.gpu)
     }
 
-    /// The GPU at a position of [`Driver::gpus`], to be asked; `None` where it could not be opened.
+    /// The GPU at a position of [`Driver::gpus`], to be asked; `None` where it could not be opened, or was stalled then.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
-        let handle = self.gpus.get(position)?.handle?;
+        let handle = self.asked(position)?;
         Some(Device::new(&self.nvml, handle, self.second_version_lists))
     }
 
@@ -105,11 +104,6 @@ impl Driver {
         self.gpus.get(position).is_some_and(|entry| entry.mig.is_some())
     }
 
-    /// The GPUs whose MIG layout [`Driver::discover`] could not read, and why.
-    pub fn refused_mig_layouts(&self) -> impl Iterator<Item = (&Gpu, &Error)> {
-        self.gpus.iter().filter_map(|entry| Some((&*entry.gpu, entry.refused.as_ref()?)))
-    }
-
     /// Whether the machine still has the MIG devices of a GPU that [`Driver::discover`] found.
     ///
     /// # Errors
@@ -120,6 +114,23 @@ impl Driver {
         let same = layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig;
         // What could not be read at the opening has no handles, which only a GPU without MIG devices can do without.
         Ok(same && (entry.mig.is_some() || layout.devices.is_empty()))
+    }
+
+    /// Whether a GPU that answers did not give its UUID yet.
+    pub fn lacks_uuid(&self, position: usize) -> bool {
+        let entry = self.gpus.get(position);
+        entry.is_some_and(|entry| entry.handle.is_some() && !entry.is_certain.load(Ordering::Relaxed))
+    }
+
+    /// Asks a GPU for the UUID that it did not give before. `false`: it is not the one that was assumed.
+    ///
+    /// # Errors
+    /// Whatever NVML answers.
+    pub fn confirm_uuid(&self, position: usize) -> Result<bool, Error> {
+        let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapped(position)) else { return Ok(true) };
+        let uuid = device.uuid().map_err(|error| Error::new(UUID, error))?;
+        entry.is_certain.store(entry.gpu.uuid == uuid, Ordering::Relaxed);
+        Ok(entry.gpu.uuid == uuid)
     }
 
     /// What to publish of the driver.
@@ -140,14 +151,28 @@ impl Driver {
         &self.nvml
     }
 
-    pub(super) fn wrapped(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
+    /// The GPU for calls on its events.
+    pub(super) fn reporting(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
         Some(self.gpus.get(position)?.handle?.device(&self.nvml))
     }
 
-    pub(super) fn position(&self, handle: Handle) -> Option<usize> {
-        self.gpus.iter().position(|entry| {
-            entry.handle == Some(handle) || entry.mig.as_ref().is_some_and(|devices| devices.contains(&handle))
-        })
+    fn wrapped(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
+        Some(self.asked(position)?.device(&self.nvml))
+    }
+
+    fn asked(&self, position: usize) -> Option<Handle> {
+        self.gpus.get(position).filter(|entry| entry.is_asked)?.handle
+    }
+
+    pub(super) fn event_set(&self, position: usize) -> Option<EventSet> {
+        self.gpus.get(position)?.events.get().copied()
+    }
+
+    /// A set that comes second is freed.
+    pub(super) fn keep_event_set(&self, position: usize, set: EventSet) {
+        if self.gpus.get(position).is_none_or(|entry| entry.events.set(set).is_err()) {
+            drop(set.of(&self.nvml));
+        }
     }
 }
 
@@ -158,20 +183,70 @@ fn has_other_process_layout(driver_version: &str) -> bool {
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| minor <= 98)
 }
 
-/// What the GPU tells of itself, but for its MIG layout.
-fn identify(index: u32, device: &nvml_wrapper::Device<'_>) -> Gpu {
-    let capability = device.cuda_compute_capability().ok();
-    Gpu {
-        index,
-        uuid: device.uuid().unwrap_or_default(),
-        minor: device.minor_number().ok(),
-        name: device.name().ok(),
-        pci_bus_id: device.pci_info().ok().map(|pci| pci.bus_id),
-        architecture: device.architecture().ok().map(|architecture| architecture.to_string()),
-        vbios: device.vbios_version().ok(),
-        compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)),
-        mig_mode: None,
-        mig: Vec::new(),
+/// What the driver gives of an index at an opening.
+struct Opened {
+    index: u32,
+    handle: Option<Handle>,
+    /// Whether no call to the GPU hangs.
+    is_asked: bool,
+    answers: Answers,
+}
+
+impl Opened {
+    fn open(index: u32, nvml: &Nvml, stalled: &[Arc<Gpu>], failures: &mut Vec<(u32, Error)>) -> Self {
+        let mut fail = |call, error| failures.push((index, Error::new(call, error)));
+        let device = nvml.device_by_index(index).map_err(|error| fail("nvmlDeviceGetHandleByIndex_v2", error)).ok();
+        let pci = device.as_ref().and_then(|device| device.pci_info().map_err(|error| fail(PCI_INFO, error)).ok());
+        let pci_bus_id = pci.map(|pci| pci.bus_id);
+        let hangs = stalled.iter().find(|gpu| pci_bus_id.is_some() && gpu.pci_bus_id == pci_bus_id);
+        let uuid = match (&device, hangs) {
+            (_, Some(gpu)) => Some(gpu.uuid.clone()),
+            (Some(device), None) => device.uuid().map_err(|error| fail(UUID, error)).ok(),
+            (None, None) => None,
+        };
+        let handle = device.as_ref().map(Handle::of);
+        Self { index, handle, is_asked: hangs.is_none(), answers: Answers { uuid, pci_bus_id } }
+    }
+
+    /// `earlier` is the same GPU at an earlier opening: what fails now is as it was.
+    fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Entry {
+        let Self { index, handle, is_asked, answers } = self;
+        let is_certain = AtomicBool::new(answers.uuid.is_some());
+        let before = Gpu { index, ..earlier.as_deref().cloned().unwrap_or_default() };
+        let entry = |gpu, mig| Entry { gpu: Arc::new(gpu), handle, is_asked, mig, is_certain, events: OnceLock::new() };
+        let Some(device) = handle.filter(|_| is_asked).map(|handle| handle.device(nvml)) else {
+            return entry(before, None);
+        };
+        let (mig_mode, mig, handles) = match MigLayout::read(&device, nvml, before.mig_mode) {
+            Ok(layout) => (layout.on, layout.devices, Some(layout.handles)),
+            Err(error) => {
+                failures.push((index, error));
+                (before.mig_mode, before.mig, None)
+            }
+        };
+        let mut fail = |call, error| {
+            let error = Error::new(call, error);
+            failures.extend((error.severity() != Severity::Absent).then_some((index, error)));
+        };
+        let minor = device.minor_number().map_err(|error| fail("nvmlDeviceGetMinorNumber", error)).ok();
+        let name = device.name().map_err(|error| fail("nvmlDeviceGetName", error)).ok();
+        let architecture = device.architecture().map_err(|error| fail("nvmlDeviceGetArchitecture", error)).ok();
+        let vbios = device.vbios_version().map_err(|error| fail("nvmlDeviceGetVbiosVersion", error)).ok();
+        let capability = device.cuda_compute_capability();
+        let capability = capability.map_err(|error| fail("nvmlDeviceGetCudaComputeCapability", error)).ok();
+        let gpu = Gpu {
+            index,
+            uuid: answers.uuid.unwrap_or(before.uuid),
+            minor: minor.or(before.minor),
+            name: name.or(before.name),
+            pci_bus_id: answers.pci_bus_id.or(before.pci_bus_id),
+            architecture: architecture.map(|a| a.to_string()).or(before.architecture),
+            vbios: vbios.or(before.vbios),
+            compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)).or(before.compute_capability),
+            mig_mode,
+            mig,
+        };
+        entry(gpu, handles)
     }
 }
 
@@ -208,7 +283,7 @@ impl MigLayout {
             let handle = Handle::of(&slice);
             let (gpu_instance, compute_instance) = raw::instance_ids(nvml, handle)?;
             let profile = slice.name().ok().and_then(|name| Some(name.split_once(" MIG ")?.1.trim().to_owned()));
-            let uuid = slice.uuid().map_err(|error| Error::new("nvmlDeviceGetUUID", error))?;
+            let uuid = slice.uuid().map_err(|error| Error::new(UUID, error))?;
             layout.devices.push(Arc::new(MigDevice { index, uuid, gpu_instance, compute_instance, profile }));
             layout.handles.push(handle);
         }

@@ -1,92 +1,65 @@
 //! Xid events: the driver's own reports of critical errors.
+//!
+//! Each GPU has an event set of its own, which the open driver keeps: a call for one GPU that hangs or fails costs no event
+//! of another GPU, and a thread that hangs takes no set with it.
 
-use nvml_wrapper::EventSet;
+use std::mem::ManuallyDrop;
+
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
-use super::raw::Handle;
+use super::raw::EventSet;
 use super::{Driver, Error};
 
 /// What NVML gives for an Xid that it does not know.
 const UNKNOWN_XID: u64 = 999;
 
-/// A set of events that is asked without waiting.
-#[derive(Debug)]
-pub struct XidEvents<'d> {
-    set: EventSet<'d>,
-}
-
-/// One critical error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct XidEvent {
-    /// Position in [`Driver::gpus`]; `None` for a device that is none of them.
-    pub gpu: Option<usize>,
-    /// The Xid. NVML tells the most recent one where several came between two questions.
-    pub xid: u64,
-}
-
-impl<'d> XidEvents<'d> {
-    /// Registers for the critical errors of every GPU that reports them and says, by position, which do.
-    ///
-    /// # Errors
-    /// When no event set can be made. A GPU that refuses is `false` in the list.
-    pub fn register(driver: &'d Driver) -> Result<(Self, Vec<bool>), Error> {
-        let nvml = driver.nvml();
-        let create = || nvml.create_event_set().map_err(|error| Error::new("nvmlEventSetCreate", error));
-        let mut set = create()?;
-        let mut reporting = Vec::new();
-        for position in 0..driver.gpus().len() {
-            let Some(device) = driver.wrapped(position) else {
-                reporting.push(false);
-                continue;
-            };
-            let supported = device.supported_event_types().is_ok_and(|t| t.contains(EventTypes::CRITICAL_XID_ERROR));
-            if !supported {
-                reporting.push(false);
-                continue;
-            }
-            match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
-                Ok(same) => {
-                    set = same;
-                    reporting.push(true);
-                }
-                // nvml-wrapper frees the set when a registration fails; the GPUs before have to register again.
-                Err(_) => {
-                    set = create()?;
-                    reporting.push(false);
-                    for (earlier, reports) in reporting.iter_mut().enumerate().filter(|(_, reports)| **reports) {
-                        let Some(device) = driver.wrapped(earlier) else { continue };
-                        set = match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
-                            Ok(same) => same,
-                            Err(_) => {
-                                *reports = false;
-                                create()?
-                            }
-                        };
-                    }
-                }
-            }
-        }
-        Ok((Self { set }, reporting))
+impl Driver {
+    /// Whether the GPU's critical errors were registered for.
+    pub fn reports_xids(&self, position: usize) -> bool {
+        self.event_set(position).is_some()
     }
 
-    /// The next event, if one has come; never waits.
+    /// Registers for the critical errors of a GPU, unless that was done. `false`: the GPU does not report them.
+    ///
+    /// # Errors
+    /// Whatever NVML answers; the registration can be tried again.
+    pub fn register_xids(&self, position: usize) -> Result<bool, Error> {
+        let Some(device) = self.reporting(position) else { return Ok(false) };
+        if self.reports_xids(position) {
+            return Ok(true);
+        }
+        let fail = |call| move |error: NvmlError| Error::new(call, error);
+        let types = device.supported_event_types().map_err(fail("nvmlDeviceGetSupportedEventTypes"))?;
+        if !types.contains(EventTypes::CRITICAL_XID_ERROR) {
+            return Ok(false);
+        }
+        let set = self.nvml().create_event_set().map_err(fail("nvmlEventSetCreate"))?;
+        // nvml-wrapper frees the set when a registration fails.
+        let set = device
+            .register_events(EventTypes::CRITICAL_XID_ERROR, set)
+            .map_err(|error| Error::new("nvmlDeviceRegisterEvents", error.error))?;
+        self.keep_event_set(position, EventSet::keep(set));
+        Ok(true)
+    }
+
+    /// The next Xid of a GPU, if one has come; never waits. NVML tells the most recent one where several came between two
+    /// questions. Not to be asked by two threads at once for the same GPU.
     ///
     /// # Errors
     /// Whatever NVML answers except that nothing has come.
-    pub fn poll(&self, driver: &Driver) -> Result<Option<XidEvent>, Error> {
-        let event = match self.set.wait(0) {
-            Ok(event) => event,
-            Err(NvmlError::Timeout) => return Ok(None),
-            Err(error) => return Err(Error::new("nvmlEventSetWait_v2", error)),
-        };
-        Ok(event.event_data.map(|xid| XidEvent {
-            gpu: driver.position(Handle::of(&event.device)),
-            xid: match xid {
+    pub fn next_xid(&self, position: usize) -> Result<Option<u64>, Error> {
+        let Some(set) = self.event_set(position) else { return Ok(None) };
+        // Not freed here: the driver keeps the set.
+        let set = ManuallyDrop::new(set.of(self.nvml()));
+        match set.wait(0) {
+            Ok(event) => Ok(event.event_data.map(|xid| match xid {
                 XidError::Value(xid) => xid,
                 XidError::Unknown => UNKNOWN_XID,
-            },
-        }))
+            })),
+            Err(NvmlError::Timeout) => Ok(None),
+            Err(error) => Err(Error::new("nvmlEventSetWait_v2", error)),
+        }
     }
 }

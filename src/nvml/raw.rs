@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlMemory_t, nvmlProcessInfo_t};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessInfo_t};
 
 use super::processes::ListKind;
 use super::{Error, RemappedRows};
@@ -33,6 +33,31 @@ impl Handle {
     pub(super) fn device(self, nvml: &Nvml) -> nvml_wrapper::Device<'_> {
         // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml` lives.
         unsafe { nvml_wrapper::Device::new(self.0, nvml) }
+    }
+}
+
+/// An event set without the borrow of its `Nvml`, so that both have the same owner.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EventSet(nvmlEventSet_t);
+
+// SAFETY: a set is a process-wide handle like a device. `Driver` owns it, and says that only one thread asks it at a time.
+unsafe impl Send for EventSet {}
+// SAFETY: as above.
+unsafe impl Sync for EventSet {}
+
+impl EventSet {
+    /// Takes a set over, which is not freed by itself from then on.
+    pub(super) fn keep(set: nvml_wrapper::EventSet<'_>) -> Self {
+        // SAFETY: only copies the pointer; the wrapper that would free the set is forgotten.
+        let kept = Self(unsafe { set.handle() });
+        std::mem::forget(set);
+        kept
+    }
+
+    /// The set again; dropping it frees it, which may happen once.
+    pub(super) fn of(self, nvml: &Nvml) -> nvml_wrapper::EventSet<'_> {
+        // SAFETY: `Driver` owns both `nvml` and the sets made with it, and frees each once, at its own end.
+        unsafe { nvml_wrapper::EventSet::new(self.0, nvml) }
     }
 }
 

@@ -26,15 +26,29 @@ pub struct GpuTelemetry {
     pub slow_at: Option<Instant>,
     /// Dear readings, every 15 s.
     pub slow: Slow,
-    /// Critical errors since the driver was opened, by Xid. `None` where the GPU does not report them.
-    pub xid_errors: Option<BTreeMap<u64, u64>>,
 }
 
 impl GpuTelemetry {
     /// A GPU of which nothing was read yet.
     pub fn unread(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, quick_at: None, quick: Quick::default(), slow_at: None, slow: Slow::default(), xid_errors: None }
+        Self { gpu, quick_at: None, quick: Quick::default(), slow_at: None, slow: Slow::default() }
     }
+}
+
+/// What the watch for Xid events publishes, in the order of [`super::Driver::gpus`].
+#[derive(Debug, Clone, Default)]
+pub struct XidPart {
+    /// One entry for each GPU.
+    pub gpus: Vec<GpuXids>,
+}
+
+/// One GPU's critical errors.
+#[derive(Debug, Clone)]
+pub struct GpuXids {
+    /// Which GPU.
+    pub gpu: Arc<Gpu>,
+    /// How many since the exporter started, by Xid. `None` where the GPU does not report them.
+    pub errors: Option<BTreeMap<u64, u64>>,
 }
 
 /// The clocks that are exported.

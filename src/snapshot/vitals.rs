@@ -3,7 +3,7 @@
 //! Atomics rather than a published part, because they move at every tick and nobody needs them consistent with one another.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The lanes.
@@ -35,10 +35,15 @@ impl Lane {
 pub const DURATION_BUCKETS: [f64; 14] =
     [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
 
+/// How many threads may hang in driver calls at the same time: two for each GPU of a machine with sixteen. At the limit no
+/// thread replaces one that hangs and the driver is not opened; only a closing that was under way may still add one.
+pub const MOST_STUCK: usize = 32;
+
 /// The vitals of all lanes.
 #[derive(Debug, Default)]
 pub struct Vitals {
     lanes: [LaneVitals; Lane::ALL.len()],
+    stuck: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +75,16 @@ impl Vitals {
             0 => None,
             beat => Some(Duration::from_nanos(nanos_at(Instant::now()).saturating_sub(beat))),
         }
+    }
+
+    /// How many threads hang in driver calls now.
+    pub fn set_stuck(&self, threads: usize) {
+        self.stuck.store(threads, Ordering::Relaxed);
+    }
+
+    /// How many threads hang in driver calls.
+    pub fn stuck(&self) -> usize {
+        self.stuck.load(Ordering::Relaxed)
     }
 
     /// Ticks that the lane could not keep and skipped.

@@ -1,7 +1,7 @@
 //! A GPU hangs, is lost, talks nonsense, comes and goes; the others go on.
 
 use super::harness::{Machine, Scrape};
-use super::{TWO, faults, rounds, up, values};
+use super::{TWO, faults, reopen, rounds, up, values};
 
 #[test]
 fn a_call_that_hangs_costs_its_gpu_alone_and_the_gpu_comes_back() {
@@ -87,6 +87,42 @@ fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
     machine.control("");
     let back = exporter.scrape_until("the GPU is back", |s| up(s, "1") == Some(1.0) && count(s).is_some());
     assert!(count(&back) >= Some(1.0));
+}
+
+#[test]
+fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
+    let count = |s: &Scrape, gpu, xid| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", xid)]);
+    exporter
+        .scrape_until("zeros from the start", |s| count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0));
+    let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
+    machine.control(hang);
+    let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
+    exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
+    // Long before the limit of a call: nothing that is set up afresh thereafter could know of these.
+    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
+    machine.control(&format!("{hang}{xids}"));
+    exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));
+}
+
+#[test]
+fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    let count = |s: &Scrape, gpu| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", "79")]);
+    exporter.scrape_until("zeros from the start", |s| count(s, "0") == Some(0.0) && count(s, "1") == Some(0.0));
+    let hang = "[[fault]]\ncall = \"nvmlEventSetWait_v2\"\ngpu = 0\nkind = \"hang\"\n";
+    machine.control(hang);
+    exporter.scrape_until("the stall", |s| faults(s, "telemetry", "stalled") >= 1.0);
+    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 79\n";
+    machine.control(&format!("{hang}{xids}"));
+    let met = exporter.scrape_until("the Xid of the GPU that is well", |s| count(s, "1") == Some(1.0));
+    assert_eq!(count(&met, "0"), Some(0.0));
+    // Its other calls come back, so it is no GPU that hangs.
+    assert!(up(&met, "0") == Some(1.0) && values(&met, "0") > 0, "{}", met.text);
+    machine.control(xids);
+    exporter.scrape_until("the other Xid, late", |s| count(s, "0") == Some(1.0));
 }
 
 #[test]
@@ -195,4 +231,67 @@ fn a_mig_device_that_goes_and_comes_is_followed() {
     machine.control("");
     exporter.scrape_until("both devices again", |s| profiles(s).len() == 2);
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+}
+
+const THREE: &str = "seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = 3\n";
+
+/// The UUID of each index, as `gpu_up` tells it.
+fn uuids(scrape: &Scrape) -> Vec<Option<String>> {
+    scrape.all("gpu_up").map(|gpu| gpu.label("uuid").map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_gpu_that_cannot_be_opened_takes_no_other_gpu_s_identity() {
+    let machine = Machine::new(THREE);
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    let before = uuids(&exporter.scrape_until("three GPUs", |s| ["0", "1", "2"].iter().all(|gpu| values(s, gpu) > 0)));
+    assert!(before.len() == 3 && before.iter().all(Option::is_some), "{before:?}");
+    machine.control("[[fault]]\ngpu = 0\nkind = \"absent\"\n");
+    let two = exporter.scrape_until("two GPUs", |s| s.all("gpu_up").count() == 2 && values(s, "1") > 0);
+    assert_eq!(uuids(&two), before[1..]);
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+    let back = exporter.scrape_until("three GPUs, of which two answer", |s| {
+        s.all("gpu_up").count() == 3 && values(s, "1") > 0 && values(s, "2") > 0
+    });
+    assert_eq!((uuids(&back), up(&back, "0"), values(&back, "0")), (before.clone(), Some(0.0), 0), "{}", back.text);
+    assert!(faults(&back, "topology", "unknown") >= 1.0);
+    machine.control("");
+    let all = exporter.scrape_until("all three", |s| ["0", "1", "2"].iter().all(|gpu| values(s, gpu) > 0));
+    assert_eq!(uuids(&all), before);
+}
+
+#[test]
+fn a_uuid_that_cannot_be_read_at_an_opening_costs_neither_identity_nor_history() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
+    let grown = "[[process]]\npid = 43\ngpu = 1\ncommand = [\"peak\"]\nmemory = \"90GiB\"\n";
+    let first = exporter.scrape_until("values", |s| values(s, "0") > 0 && values(s, "1") > 0);
+    machine.control(grown);
+    let high = exporter.scrape_until("a high peak", |s| peak(s) > peak(&first).map(|peak| peak + 9e10));
+    let refused = "[[fault]]\ncall = \"nvmlDeviceGetUUID\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n";
+    machine.control(refused);
+    reopen(&exporter);
+    let without = exporter.scrape_until("values", |s| values(s, "1") > 0 && peak(s).is_some());
+    assert_eq!(uuids(&without), uuids(&first));
+    assert_eq!(peak(&without), peak(&high));
+    let counted = faults(&without, "topology", "unknown");
+    assert!(counted >= 2.0, "at the opening, for each GPU");
+    exporter.scrape_until("it is asked for again", |s| faults(s, "topology", "unknown") > counted + 2.0);
+    machine.control("");
+    let goal = rounds(&exporter.scrape(), "telemetry") + 5.0;
+    let after = exporter.scrape_until("more rounds", |s| rounds(s, "telemetry") > goal);
+    assert_eq!((uuids(&after), peak(&after)), (uuids(&first), peak(&high)));
+    assert_eq!(exporter.log().matches("the driver is open").count(), 2, "{}", exporter.log());
+}
+
+#[test]
+fn a_uuid_that_could_never_be_read_is_taken_up_when_it_can() {
+    let machine = Machine::new(TWO);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetUUID\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    let none = exporter.scrape_until("values", |s| values(s, "0") > 0 && values(s, "1") > 0);
+    assert!(uuids(&none)[0].is_some() && uuids(&none)[1].is_none(), "{:?}", uuids(&none));
+    machine.control("");
+    exporter.scrape_until("the UUID", |s| values(s, "1") > 0 && uuids(s).iter().flatten().count() == 2);
 }

@@ -34,7 +34,7 @@ impl ProcessLane {
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| known.on == Some(true)) else { return Ok(()) };
         let pids = self.book().gpus.get(&gpu.key()).map(|book| book.roster.pids()).unwrap_or_default();
-        let total = self.total(position);
+        let total = self.total(session, position);
         for pid in pids {
             let answer = watch.call(position, || device.accounted_peak(pid))?;
             let peak = match answer {

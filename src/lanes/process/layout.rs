@@ -35,7 +35,8 @@ fn on_mig_devices(listing: &Listing) -> impl Iterator<Item = (u32, Option<(u32, 
 }
 
 impl ProcessLane {
-    /// Whether a list is known to be of the session's MIG layout. Where the layout is another one the session ends.
+    /// Whether a list is known to be of the session's MIG layout. Where it is not, the list is shown without MIG devices
+    /// until the next session knows them.
     pub(super) fn layout_stands(
         &self,
         session: &Session,
@@ -54,7 +55,8 @@ impl ProcessLane {
             match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => known.ask_at = None,
                 Ok(false) => {
-                    session.end("the MIG layout changed");
+                    session.outdate("the MIG layout changed");
+                    known.ask_at = Some(Instant::now() + RETRY);
                     return Ok(false);
                 }
                 Err(error) => {

@@ -1,14 +1,19 @@
 //! The supervisor with lanes that die, on the simulated driver.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
-use crate::attribution;
+use crate::attribution::{self, Attribution};
 use crate::config::Config;
+use crate::lanes::Grip;
+use crate::lanes::memory::MemoryLane;
+use crate::lanes::process::ProcessLane;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::Seen;
+use crate::lanes::xids::XidWatch;
 use crate::nvml::Library;
+use crate::snapshot::MOST_STUCK;
 
 /// How long anything may take before it is called missing.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,13 +60,16 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
     let process =
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-    let duties: Duties = [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
+    let telemetry = &settings.process.telemetry;
+    let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
+    let duties: Duties =
+        [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
     let stage =
         Stage { snapshot: snapshot.clone(), faults: faults.clone(), orders: Arc::default(), link: link.clone() };
     (Supervisor::new(settings, duties, link, snapshot, faults, stage.orders.clone()), stage)
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
@@ -151,7 +159,7 @@ fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
     // While the session ends nobody beats for who still works.
-    let ending = Phase::Ending { session: session.clone(), workers, retry_at: Instant::now() };
+    let ending = Phase::Ending { session: session.clone(), workers, then: Then::Retry(Instant::now()) };
     assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
     session.end("the test ends");
 }
@@ -181,13 +189,15 @@ fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
     let (mut supervisor, stage) = supervisor(0);
     Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
     let (release, wait) = std::sync::mpsc::channel::<()>();
-    supervisor.stuck.push(thread::spawn(move || wait.recv().unwrap()));
+    supervisor.aside.leave(thread::spawn(move || wait.recv().unwrap()));
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.turn(Phase::Closed(Instant::now()));
     assert!(held());
     release.send(()).unwrap();
-    wait_until("the thread ends", || supervisor.stuck[0].is_finished());
-    supervisor.stuck.clear();
+    wait_until("the thread ends", || {
+        supervisor.aside.tidy();
+        supervisor.aside.stuck() == 0
+    });
     assert!(matches!(supervisor.turn(phase), Phase::Away { stuck: 0 }));
     assert!(!held());
 }
@@ -197,7 +207,7 @@ fn lanes_that_nobody_looks_after_end_and_fall_silent() {
     let (mut supervisor, stage) = supervisor(0);
     let (session, workers) = open(&mut supervisor);
     drop(session);
-    assert_eq!(workers.len(), 2);
+    assert_eq!(workers.len(), 3);
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert!(!workers.iter().any(Worker::is_finished));
     // What unwinding does when the supervisor ends by a panic.
@@ -205,4 +215,56 @@ fn lanes_that_nobody_looks_after_end_and_fall_silent() {
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
+    let (mut supervisor, stage) = supervisor(0);
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let hang = || {
+        let wait = wait.clone();
+        thread::spawn(move || drop(wait.lock().map(|wait| wait.recv())))
+    };
+    let (session, workers) = open(&mut supervisor);
+    session.end("the test opens it again");
+    wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
+    supervisor.settings.call_timeout = Duration::from_millis(1);
+    (1..MOST_STUCK).for_each(|_| supervisor.aside.leave(hang()));
+    let mut watch_one = || {
+        let entered = Arc::new(AtomicBool::new(false));
+        let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
+        let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
+        wait_until("the call", || entered.load(Ordering::Relaxed));
+        thread::sleep(Duration::from_millis(5));
+        let going_on = supervisor.watch_over(&session, vec![worker]).len();
+        (going_on, supervisor.aside.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
+    };
+    assert_eq!(watch_one(), (0, MOST_STUCK, 1), "the last one that is left alone");
+    assert_eq!(watch_one(), (1, MOST_STUCK, 1), "this one keeps its place, so that no other thread is started");
+    // Nor is the driver opened.
+    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    assert!(matches!(phase, Phase::Closed(_)));
+    supervisor.tidy(&phase);
+    assert_eq!(stage.snapshot.vitals.stuck(), MOST_STUCK);
+    drop(release);
+    wait_until("a call comes back", || {
+        supervisor.tidy(&phase);
+        stage.snapshot.vitals.stuck() == 0
+    });
+    assert!(matches!(supervisor.turn(Phase::Closed(Instant::now())), Phase::Opening(_)));
+}
+
+/// A lane whose first driver call does not return before the test says so.
+struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>, Arc<AtomicBool>);
+
+impl Duty for Hanging {
+    fn resume(&self, _session: &Session) {}
+
+    fn run(&self, _session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        watch.call(0, || {
+            self.1.store(true, Ordering::Relaxed);
+            drop(self.0.lock().map(|wait| wait.recv()));
+        })
+    }
 }

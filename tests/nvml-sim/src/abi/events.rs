@@ -9,9 +9,10 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::handles::handle;
 use super::output::put;
-use super::{Sim, device_calls, system_calls};
+use super::{Sim, device_calls, pass, system_calls};
 use crate::clock::{self, Nanos};
 use crate::code::{Answer, Code};
+use crate::fault::Target;
 use crate::library;
 use crate::machine::{Machine, NO_INSTANCE};
 
@@ -46,10 +47,15 @@ fn next(machine: &Machine, set: &Set) -> Option<(Nanos, usize, u32, u32)> {
     machine.xids.iter().enumerate().filter_map(of).min()
 }
 
+/// Waits for the next event. A fault that meets one of the set's GPUs meets this too.
 unsafe fn wait(sim: &Sim, set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint) -> Answer {
     let set = find(set)?;
     if data.is_null() {
         return Err(Code::INVALID_ARGUMENT);
+    }
+    let gpus: Vec<u32> = lock(&set).keys().copied().collect();
+    for gpu in gpus {
+        pass(sim.machine, sim.call, Target::gpu(gpu), sim.now)?;
     }
     let deadline = sim.now.saturating_add(Nanos::from(timeout) * 1_000_000);
     loop {

@@ -1,0 +1,78 @@
+//! Another session beside the one that is open: for a GPU that is lost, or because the open one is outdated.
+//!
+//! Invariant: the open session goes on until another one is there, and there is never a second opening under way.
+
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use crate::faults::{Reason, Source};
+use crate::lanes::opening::{Found, Opening, Progress};
+use crate::lanes::session::Session;
+
+/// Between two openings of the driver for the sake of a GPU that is lost: half as long again from the first to the last.
+/// Each costs the other GPUs a gap of milliseconds in their samples; the GPU comes back so much later at most.
+pub(super) const LOST_BACK_OFF: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
+/// From the begin of such an opening to the next at the earliest, whatever it is for.
+const PAUSE: Duration = LOST_BACK_OFF.0;
+/// How old a session is when it has asked every GPU.
+const SETTLED: Duration = Duration::from_secs(5);
+
+impl Supervisor {
+    /// Opens another session beside the one that is open, where that one is outdated or a GPU is lost, and gives it when it is
+    /// there. The open one goes on meanwhile, and stays if no other can be opened.
+    pub(super) fn look_beside(&mut self, session: &Session, since: Instant) -> Option<Box<Found>> {
+        let Some(opening) = self.beside.take() else {
+            let why = self.wants_reopening(session, since)?;
+            self.beside_at = Instant::now() + PAUSE;
+            tracing::info!(why, "the driver is opened again beside the open session");
+            let begun = self.begin_opening();
+            self.beside =
+                begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Died, None, error)).ok();
+            return None;
+        };
+        match opening.progress() {
+            Progress::UnderWay(opening) => self.beside = Some(opening),
+            Progress::Slow(opening) => {
+                self.tell_slow("opening the driver", false);
+                self.beside = Some(opening);
+            }
+            Progress::Done(opened) => match *opened {
+                Ok(found) => return Some(Box::new(found)),
+                Err(error) => self.faults.report(Source::Library, error.reason(), None, &error),
+            },
+            Progress::Died => {
+                let error = std::io::Error::other("the thread that opened the driver ended by a panic");
+                self.faults.report(Source::Library, Reason::Died, None, &error);
+            }
+        }
+        None
+    }
+
+    /// Why another session is worth the gap of milliseconds that the change costs: a GPU has been lost for long, or the open
+    /// session is outdated.
+    fn wants_reopening(&mut self, session: &Session, opened: Instant) -> Option<String> {
+        let is_due = Instant::now() >= self.beside_at && self.aside.is_closed() && !self.is_full();
+        if let Some(why) = session.outdated() {
+            return Some(why).filter(|_| is_due);
+        }
+        if !session.lost() {
+            // A session that just began has not looked yet.
+            if opened.elapsed() >= SETTLED {
+                (self.lost_since, self.lost_back_off) = (None, LOST_BACK_OFF.0);
+            }
+            return None;
+        }
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        if !is_due || since.elapsed() <= self.lost_back_off {
+            return None;
+        }
+        self.lost_since = Some(Instant::now());
+        self.lost_back_off = (self.lost_back_off * 3 / 2).min(LOST_BACK_OFF.1);
+        Some("a GPU does not answer: the driver is opened again for its sake".to_owned())
+    }
+
+    pub(super) fn begin_opening(&self) -> std::io::Result<Opening> {
+        let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
+        Opening::begin(self.settings.library.clone(), self.known.clone(), stalled)
+    }
+}
