@@ -1,4 +1,4 @@
-# vram-exporter with its simulator for --demo. The runtime image needs glibc, no older than the build image's.
+# vram-exporter. The runtime image needs glibc, no older than the build image's.
 ARG BUILD_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
@@ -30,7 +30,6 @@ LABEL org.opencontainers.image.title="vram-exporter" \
       org.opencontainers.image.revision="${REVISION}"
 
 COPY --from=build /src/target/release/vram-exporter /usr/bin/vram-exporter
-COPY --from=build /src/target/release/deps/libnvml_sim.so /usr/lib/vram-exporter/libnvml_sim.so
 
 # Read by NVIDIA's container runtime: all GPUs, and of the driver only what NVML needs.
 ENV NVIDIA_VISIBLE_DEVICES=all \

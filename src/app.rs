@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::attribution::{self, Attribution};
 use crate::config::{self, Config, ListenAddress};
-use crate::demo::SimulatedMachine;
+use crate::demo::{self, SimulatedMachine};
 use crate::faults::Faults;
 use crate::http::{self, HttpState, Limits, Listener, Server};
 use crate::lanes::{self, Lanes};
@@ -97,12 +97,24 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
     metrics::Settings::new(config, host_pid_namespace)
 }
 
-/// Checks the files that the configuration names and that must be right before anything starts. Says what they ask for, or
-/// nothing.
+/// What is wrong with something that the configuration names.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The web-config file, or a file that it names.
+    #[error(transparent)]
+    WebConfig(#[from] WebConfigError),
+    /// The scenario of the demo.
+    #[error(transparent)]
+    Demo(#[from] demo::Error),
+}
+
+/// Checks what the configuration names and what must be right before anything starts: the web-config file and the demo's
+/// scenario. Says what the file asks for, or nothing.
 ///
 /// # Errors
-/// When the web-config file, or a file that it names, cannot be taken.
-pub fn check(config: &Config) -> Result<String, WebConfigError> {
+/// When one of them cannot be taken.
+pub fn check(config: &Config) -> Result<String, CheckError> {
+    config.demo.as_deref().map(demo::check).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
 }

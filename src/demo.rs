@@ -2,12 +2,12 @@
 //!
 //! A simulated machine has a simulated cluster too: what the scenario says of containers, nobody has to be asked for.
 //!
-//! The exporter never links the simulator: it loads `libnvml_sim.so` at run time through the same door as the real
-//! library, and shows everywhere that the GPUs are simulated.
+//! The simulator is built in, and the exporter calls none of its driver functions itself: they are opened as a library, through
+//! the same door as the real one, and are shown everywhere as simulated.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,33 +17,46 @@ use crate::config::Config;
 use crate::nvml::{Library, OpenError};
 use crate::snapshot::{AllocatedDevice, Allocation, Allocations, DeviceName, PodContainer, Pods};
 
-/// The simulator's file name.
-const SIMULATOR: &str = "libnvml_sim.so";
+/// The file in the demo's folder by which the simulator is opened.
+const LIBRARY: &str = "libnvml_sim.so";
+/// The folder of the simulated `/proc` within the demo's folder.
+const PROCFS: &str = "proc";
 /// The file in the simulated `/proc` that says what a cluster would know of the containers.
 const CONTAINERS: &str = "containers";
 /// What a cluster would hand a whole GPU out as.
 const RESOURCE: &str = "nvidia.com/gpu";
-/// Where packages and images put it.
-const INSTALLED: &str = "/usr/lib/vram-exporter";
+/// Where there can be a folder although the temporary folder cannot be written: a container's read-only root file system
+/// leaves this one.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Why there can be no demo.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The simulator's library is not there.
-    #[error(
-        "--demo needs {SIMULATOR}, and it is not at {}; it is built with the exporter unless the feature `demo` is off",
-        looked.join(", ")
-    )]
-    NoSimulator {
-        /// Where it was looked for.
-        looked: Vec<String>,
-    },
+    /// The program was built without the simulator.
+    #[error("--demo: this program has no simulated GPUs; it was built without the feature `demo`")]
+    NotBuiltIn,
     /// No folder for the simulated `/proc`.
-    #[error("--demo needs a temporary folder for its simulated /proc")]
-    NoFolder(#[source] std::io::Error),
-    /// The scenario is not good; what is wrong with it, the simulator writes to standard error.
-    #[error("--demo={scenario} makes no machine")]
+    #[error(
+        "--demo needs a temporary folder for its simulated /proc, and none can be made in {looked}; TMPDIR names another"
+    )]
+    NoFolder {
+        /// Where it was tried.
+        looked: String,
+        /// Why not in the last of these.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The scenario is not good.
+    #[error("--demo={scenario} makes no machine: {why}")]
     Scenario {
+        /// As it was asked for.
+        scenario: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The simulator cannot be opened.
+    #[error("--demo={scenario} cannot be opened")]
+    Open {
         /// As it was asked for.
         scenario: String,
         /// What the simulator answered.
@@ -52,10 +65,29 @@ pub enum Error {
     },
 }
 
-/// A simulated machine. Its `/proc` is removed when this is dropped.
+/// Whether a scenario makes a machine. Nothing is opened or written.
+///
+/// # Errors
+/// When the scenario is not good, or the program has no simulator.
+pub fn check(scenario: &str) -> Result<(), Error> {
+    simulator(scenario).map(drop)
+}
+
+/// The bytes of the simulator's library, of use to this process alone, where the scenario is good.
+#[cfg(feature = "demo")]
+fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {
+    let refused = |why| Error::Scenario { scenario: scenario.to_owned(), why };
+    nvml_sim::check(scenario).map_err(refused).map(|()| nvml_sim::image())
+}
+
+#[cfg(not(feature = "demo"))]
+fn simulator(_: &str) -> Result<Vec<u8>, Error> {
+    Err(Error::NotBuiltIn)
+}
+
+/// A simulated machine. Its folder, which holds its `/proc`, is removed when this is dropped.
 #[derive(Debug)]
 pub struct SimulatedMachine {
-    library: PathBuf,
     scenario: OsString,
     folder: TempDir,
     cluster: Option<SimulatedCluster>,
@@ -111,30 +143,42 @@ fn device(uuid: String) -> AllocatedDevice {
     AllocatedDevice { resource: RESOURCE.to_owned(), device, replica: None }
 }
 
+/// A folder with the simulator's library in it. Nothing in it is executed, so it may be mounted `noexec`.
+fn folder(library: &[u8]) -> Result<TempDir, Error> {
+    let places = [std::env::temp_dir(), SHARED_MEMORY.into()];
+    let mut failed = None;
+    for place in &places {
+        let made = tempfile::Builder::new().prefix("vram-exporter-demo-").tempdir_in(place).and_then(|folder| {
+            std::fs::write(folder.path().join(LIBRARY), library)?;
+            Ok(folder)
+        });
+        match made {
+            Ok(folder) => return Ok(folder),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let looked = places.map(|place| place.display().to_string()).join(" or ");
+    Err(Error::NoFolder { looked, cause: failed.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()) })
+}
+
 impl SimulatedMachine {
-    /// Finds the simulator and makes room for the `/proc` of its processes.
+    /// Makes room for the simulator's library and the `/proc` of its processes, and opens it once.
     ///
     /// # Errors
-    /// When the simulator's library cannot be found, no temporary folder can be made, or the scenario is not good.
+    /// When the scenario is not good, no temporary folder can be made, or the simulator cannot be opened.
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
-        let executable = std::env::current_exe().ok();
-        let beside = executable.as_deref().and_then(Path::parent);
-        // Cargo leaves a dependency's library in `deps`.
-        let folders = beside.map(|folder| [folder.to_owned(), folder.join("deps")]).into_iter().flatten();
-        let places: Vec<PathBuf> = folders.chain([INSTALLED.into()]).map(|folder| folder.join(SIMULATOR)).collect();
-        let Some(library) = places.iter().find(|place| place.is_file()).cloned() else {
-            return Err(Error::NoSimulator {
-                looked: places.iter().map(|place| place.display().to_string()).collect(),
-            });
-        };
-        let folder = tempfile::Builder::new().prefix("vram-exporter-demo-").tempdir().map_err(Error::NoFolder)?;
-        let mut machine = Self { library, scenario: scenario.into(), folder, cluster: None };
-        // Tried once here: a driver may come later, a scenario that is wrong stays wrong.
+        let folder = folder(&simulator(scenario)?)?;
+        let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
+        // Tried once here: a driver may come later, a simulator that does not open never will.
         let opened = machine.library().open();
-        let _open = opened.map_err(|cause| Error::Scenario { scenario: scenario.to_owned(), cause })?;
-        let containers = std::fs::read_to_string(machine.folder.path().join(CONTAINERS));
+        let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
+        let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));
         machine.cluster = containers.ok().and_then(|text| SimulatedCluster::read(&text));
         Ok(machine)
+    }
+
+    fn procfs(&self) -> PathBuf {
+        self.folder.path().join(PROCFS)
     }
 
     /// What a cluster would know of the machine; `None` where the scenario has none.
@@ -145,16 +189,16 @@ impl SimulatedMachine {
     /// The library to open.
     pub fn library(&self) -> Library {
         Library::Simulator {
-            library: self.library.clone(),
+            library: self.folder.path().join(LIBRARY),
             scenario: self.scenario.clone(),
-            procfs: self.folder.path().to_owned(),
+            procfs: self.procfs(),
         }
     }
 
     /// The configuration with the simulated machine's `/proc` and users in place of the host's.
     pub fn adapt(&self, mut config: Config) -> Config {
-        config.path.procfs = self.folder.path().to_owned();
-        config.path.passwd = Some(self.folder.path().join("passwd"));
+        config.path.procfs = self.procfs();
+        config.path.passwd = Some(self.procfs().join("passwd"));
         config
     }
 }

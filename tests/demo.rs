@@ -4,7 +4,14 @@
 
 mod harness;
 
+use std::fs;
+use std::process::{Command, Output};
+
 use harness::{Exporter, bare};
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
 
 #[test]
 fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
@@ -38,11 +45,42 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
 
 #[test]
 fn a_scenario_that_is_not_there_ends_the_demo_and_is_named() {
-    let output = bare(&["--demo=nosuch", "--web.listen-address=127.0.0.1:0"]).output().unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("--demo=nosuch makes no machine"), "{said}");
-    assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
+    for action in ["--web.listen-address=127.0.0.1:0", "--once", "--check-config"] {
+        let output = bare(&["--demo=nosuch", action]).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(64), "{action}: {said}");
+        assert!(said.contains("--demo=nosuch makes no machine"), "{said}");
+        assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
+    }
+    assert!(bare(&["--demo=idle-h200", "--check-config"]).output().unwrap().status.success());
+}
+
+#[test]
+fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("vram-exporter");
+    // Not by this process: a child of another test could hold the copy open for writing while it is started.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
+    // The second as where nothing but the shared memory can be written.
+    for temporary in [folder.path().to_str().unwrap(), "/nonexistent"] {
+        let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", temporary).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{temporary}: {}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
+    }
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
+}
+
+/// So that the temporary folder may be mounted `noexec`, and a service manager may refuse memory that is writable and executable.
+#[test]
+fn a_demo_executes_nothing_that_it_wrote() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    exporter.scrape_until("the simulated GPUs", |s| s.all("gpu_info").count() > 1);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", exporter.pid())).unwrap();
+    let library: Vec<&str> = maps.lines().filter(|line| line.contains("libnvml_sim.so")).collect();
+    assert!(!library.is_empty(), "{maps}");
+    assert!(library.iter().all(|line| !line.split(' ').nth(1).unwrap().contains('x')), "{library:#?}");
 }
 
 #[test]

@@ -115,6 +115,4 @@ say "ends when asked to"
 
 bytes() { engine inspect --type image "$1" >/dev/null && engine images --json "$1" | jq -r '.[0].size'; }
 say "image $image: $(bytes "$image"), of which the base $runtime_base: $(bytes "docker.io/library/$runtime_base")"
-ours=(usr/bin/vram-exporter usr/lib/vram-exporter/libnvml_sim.so)
-say "our files: $(cd "$root" && du --apparent-size --block-size=1 "${ours[@]}" \
-    | awk '{ sum += $1; printf "%s %.1f MiB, ", $2, $1 / 1048576 } END { printf "together %.1f MiB", sum / 1048576 }')"
+say "our file: $(cd "$root" && du --apparent-size --block-size=1 usr/bin/vram-exporter | awk '{ printf "%s %.1f MiB", $2, $1 / 1048576 }')"

@@ -55,10 +55,13 @@ impl On {
     }
 }
 
+/// A function of the library: its name and its address.
+pub(crate) type Symbol = (&'static str, *const ());
+
 /// Defines calls that name no device. `|sim| { … }` is asked with the machine and the time.
 macro_rules! system_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$sim:ident| $body:block)*) => {
-        pub(super) const SYSTEM: &[&str] = &[$(stringify!($name)),*];
+        pub(super) const SYSTEM: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
@@ -75,7 +78,7 @@ macro_rules! system_calls {
 /// Defines calls on a device. `|on| { … }` is asked with the device, the machine and the time.
 macro_rules! device_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block)*) => {
-        pub(super) const DEVICE: &[&str] = &[$(stringify!($name)),*];
+        pub(super) const DEVICE: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
@@ -95,6 +98,15 @@ pub(crate) use {device_calls, system_calls};
 
 /// The names of all simulated calls.
 pub(crate) fn names() -> Vec<&'static str> {
+    calls().into_iter().map(|(name, _)| name).collect()
+}
+
+/// All functions that the library exports.
+pub(crate) fn symbols() -> Vec<Symbol> {
+    [&calls(), configure::OWN].concat()
+}
+
+fn calls() -> Vec<Symbol> {
     [
         system::OPENING,
         system::SYSTEM,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
-use super::answer;
+use super::{Symbol, answer};
 use crate::code::Code;
 use crate::library::{self, Told};
 
@@ -15,6 +15,9 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Ok(version) => version,
     Err(_) => panic!("a version holds no NUL"),
 };
+
+pub(super) const OWN: &[Symbol] =
+    &[("nvmlSimVersion", nvmlSimVersion as *const ()), ("nvmlSimConfigure", nvmlSimConfigure as *const ())];
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlSimVersion() -> *const c_char {

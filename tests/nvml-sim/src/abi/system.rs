@@ -5,15 +5,20 @@ use std::ffi::{c_char, c_int, c_uint};
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::output::{put, put_text};
-use super::{answer, system_calls};
+use super::{Symbol, answer, system_calls};
 use crate::clock;
 use crate::code::{Code, text};
 use crate::fault::Target;
 use crate::library;
 
 /// The calls that need no open library.
-pub(super) const OPENING: &[&str] =
-    &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString"];
+pub(super) const OPENING: &[Symbol] = &[
+    ("nvmlInit", nvmlInit as *const ()),
+    ("nvmlInit_v2", nvmlInit_v2 as *const ()),
+    ("nvmlInitWithFlags", nvmlInitWithFlags as *const ()),
+    ("nvmlShutdown", nvmlShutdown as *const ()),
+    ("nvmlErrorString", nvmlErrorString as *const ()),
+];
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> nvmlReturn_t {

@@ -24,9 +24,14 @@ pub(crate) fn find(name: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// All names.
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
+}
+
 /// All names, for a message.
 pub(crate) fn names() -> String {
-    ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    all().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
