@@ -8,7 +8,6 @@ mod service;
 mod signals;
 
 use std::future::Future;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -192,17 +191,17 @@ fn leave(runtime: Runtime) {
     runtime.shutdown_background();
 }
 
-/// Reads everything once, writes the exposition and ends.
+/// Reads everything once and ends: the exposition.
 ///
 /// # Errors
-/// When the exposition cannot be built or written, or the demo has no simulator.
-pub fn once(config: Config, out: &mut dyn Write) -> Result<()> {
+/// When the exposition cannot be built, or the demo has no simulator.
+pub fn once(config: Config) -> Result<Vec<u8>> {
     logging::start(&config.log)?;
     heap::share();
     let runtime = runtime()?;
     let exposition = runtime.block_on(read_once(config));
     leave(runtime);
-    out.write_all(&exposition?).context("the exposition could not be written")
+    exposition
 }
 
 async fn read_once(mut config: Config) -> Result<Vec<u8>> {

@@ -2,8 +2,10 @@
 //! taken ends with code 64 before anything is bound or opened.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 use vram_exporter::app;
 use vram_exporter::config::{self, Command};
@@ -20,12 +22,12 @@ fn main() -> ExitCode {
     }
     let answer = match command {
         Command::Run(config) => app::serve(config),
-        Command::Once(config) => app::once(config, &mut io::stdout().lock()),
+        Command::Once(config) => app::once(config).and_then(|exposition| say(&exposition)),
         Command::CheckConfig { summary, config } => match app::check(&config) {
-            Ok(guarded) => say(&format!("{summary}{guarded}")),
+            Ok(guarded) => say(format!("{summary}{guarded}\n").as_bytes()),
             Err(error) => return refuse(&error),
         },
-        Command::PrintConfig(text) | Command::Explain(text) => say(&text),
+        Command::PrintConfig(text) | Command::Explain(text) => say(text.as_bytes()),
     };
     match answer {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,13 +43,13 @@ fn refuse(error: &impl Error) -> ExitCode {
     ExitCode::from(config::EXIT_USAGE)
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
+/// Writes to standard output. A reader that has gone has read all that it wanted.
+fn say(text: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output cannot be written"),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn complain(text: &str) {

@@ -4,8 +4,8 @@
 
 mod harness;
 
-use std::fs;
-use std::process::{Command, Output};
+use std::fs::{self, File};
+use std::process::{Command, Output, Stdio};
 
 use harness::{Exporter, bare};
 
@@ -81,6 +81,20 @@ fn a_demo_executes_nothing_that_it_wrote() {
     let library: Vec<&str> = maps.lines().filter(|line| line.contains("libnvml_sim.so")).collect();
     assert!(!library.is_empty(), "{maps}");
     assert!(library.iter().all(|line| !line.split(' ').nth(1).unwrap().contains('x')), "{library:#?}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error_and_a_full_disk_is() {
+    for flags in [&["--demo", "--once"][..], &["--help"], &["--print-config"], &["--check-config"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bare(flags).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success(), "{flags:?}: {}", said(&output));
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = bare(flags).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", said(&output));
+        assert!(said(&output).contains("standard output cannot be written"), "{flags:?}: {}", said(&output));
+    }
 }
 
 #[test]
