@@ -310,7 +310,8 @@ fn impossible_values_are_refused() {
         ("--memory.idle-rate=0.1", "memory.stale-after = \"5s\" (default) must be at least 20s"),
         ("--memory.stale-after=1s", "must be at least 2s, two periods of memory.idle-rate = 1"),
         ("--memory.peak-window=99999999999999999999s", "from 1s to 1h"),
-        ("--memory.peak-window=60", "from 1s to 1h"),
+        ("--memory.peak-window=60", "from 1s to 1h; did you mean \"60s\"?"),
+        ("--nvml.call-timeout=2000", "from 10ms to 1m; did you mean \"2000ms\"?"),
         (
             "--web.health-address=127.0.0.1:9836",
             "web.health-address = \"127.0.0.1:9836\" (flag --web.health-address) must be addresses that do not overlap with \
@@ -327,7 +328,7 @@ fn impossible_values_are_refused() {
         ("--process.series-limit=1.5", "from 1 to 65536"),
         ("--process.series-limit=18446744073709551616", "from 1 to 65536"),
         ("--process.command-line=yes", "true or false"),
-        ("--web.listen-address=localhost:1", "names are not resolved"),
+        ("--web.listen-address=gpu-1:1", "names are not resolved"),
         ("--web.telemetry-path=/healthz", "one of the exporter's other paths"),
         ("--log.level=inof", "must be a level"),
         ("--demo=", "flag --demo"),
@@ -454,6 +455,7 @@ fn actions_and_the_demo() {
 fn help_and_version_explain() {
     let Ok(Command::Explain(version)) = given(&["--version"], &[]) else { panic!("no version") };
     assert!(version.starts_with(concat!("vram-exporter ", env!("CARGO_PKG_VERSION"))), "{version}");
+    assert_eq!(given(&["-V"], &[]), Ok(Command::Explain(version)));
     for flag in ["-h", "--help"] {
         let Ok(Command::Explain(help)) = given(&["--memory.rate=rubbish", flag], &[]) else { panic!("no help") };
         for key in KEYS {
@@ -464,10 +466,54 @@ fn help_and_version_explain() {
         {
             assert!(help.contains(text), "{text}\nis not in\n{help}");
         }
+        // The text is wrapped.
+        let words: Vec<&str> = help.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).collect();
+        for scenario in nvml_sim::scenarios() {
+            assert!(words.contains(&scenario), "{scenario} is not in\n{help}");
+        }
     }
 }
 
 #[test]
 fn the_reference_is_fresh() {
     golden(&root("docs/configuration.md"), &reference());
+}
+
+#[test]
+fn what_other_programs_call_a_port_is_answered_with_the_address() {
+    for (args, meant) in [
+        (&["--port=9000"][..], "--web.listen-address=:9000"),
+        (&["--port", "9000"], "--web.listen-address=:9000"),
+        (&["-port", "9000"], "--web.listen-address=:9000"),
+        (&["--web.listen-port=9000"], "--web.listen-address=:9000"),
+        (&["--listen-address=9000"], "--web.listen-address=:9000"),
+        (&["--port=high"], "--web.listen-address"),
+        (&["--port"], "--web.listen-address"),
+        (&["--verbose"], "--log.level"),
+        (&["--config=x.toml"], "--config.file"),
+    ] {
+        let message = refused(args, &[]);
+        assert!(message.ends_with(&format!("; did you mean \"{meant}\"?")), "{args:?}: {message}");
+    }
+    let message = refused(&[], &[("VRAM_EXPORTER_PORT", "9000")]);
+    assert!(message.ends_with("; did you mean \"VRAM_EXPORTER_WEB_LISTEN_ADDRESS\"?"), "{message}");
+    let message = from_text("port.toml", "port = 9000\n").unwrap_err();
+    assert!(message.ends_with("; did you mean \"web.listen-address\"?"), "{message}");
+}
+
+#[test]
+fn a_duration_without_a_unit_is_answered_with_one() {
+    for (name, text) in
+        [("number.toml", "[memory]\npeak-window = 60\n"), ("number.yaml", "memory:\n  peak-window: 60\n")]
+    {
+        let message = from_text(name, text).unwrap_err();
+        assert!(message.ends_with("written as text with its unit, such as \"60s\""), "{message}");
+    }
+}
+
+#[test]
+fn localhost_and_warning_are_taken() {
+    let config = config(&["--web.listen-address=localhost:9836", "--log.level=warning"], &[]);
+    assert_eq!(config.web.listen_addresses, ["127.0.0.1:9836".parse().unwrap()]);
+    assert_eq!(config.log.level, "warn");
 }

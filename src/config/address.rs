@@ -1,7 +1,7 @@
 //! Addresses to listen on, and their form as text.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -62,7 +62,7 @@ impl fmt::Display for ListenAddress {
 impl FromStr for ListenAddress {
     type Err = String;
 
-    /// Reads `:9836`, `127.0.0.1:9836`, `[::1]:9836` or `unix:/run/vram-exporter.sock`; the error says what is allowed.
+    /// Reads `:9836`, `127.0.0.1:9836`, `localhost:9836` (the same), `[::1]:9836` or `unix:/run/vram-exporter.sock`; the error says what is allowed.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix(UNIX) {
             Some(path) => socket_path(path).map(Self::Unix),
@@ -86,6 +86,9 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
 fn socket_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(parse_port) {
         return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
+    }
+    if let Some(port) = text.strip_prefix("localhost:").and_then(parse_port) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -125,6 +128,7 @@ mod tests {
             (":0", ":0"),
             ("[::]:80", ":80"),
             ("127.0.0.1:9836", "127.0.0.1:9836"),
+            ("localhost:9836", "127.0.0.1:9836"),
             ("0.0.0.0:1", "0.0.0.0:1"),
             ("[::1]:65535", "[::1]:65535"),
             ("unix:/run/vram-exporter.sock", "unix:/run/vram-exporter.sock"),
@@ -137,7 +141,8 @@ mod tests {
             ("9836", "\":9836\""),
             ("127.0.0.1", "port is missing"),
             ("::1", "port is missing"),
-            ("localhost:9836", "names are not resolved"),
+            ("gpu-1:9836", "names are not resolved"),
+            ("localhost:65536", "0 to 65535"),
             (":65536", "0 to 65535"),
             (":+1", "0 to 65535"),
             (":", "0 to 65535"),

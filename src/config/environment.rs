@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::keys::KEYS;
+use super::keys::{KEYS, Key};
 use super::layers::Layer;
-use super::problem::{Problem, nearest, preview};
+use super::problem::{Problem, nearest, nearest_key, preview};
 
 /// What the name of every variable begins with.
 pub(super) const PREFIX: &str = "VRAM_EXPORTER_";
@@ -56,10 +56,11 @@ fn unknown(name: &str) -> Problem {
     // Compared without the prefix, which all have in common.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
     let names = KEYS.iter().map(|key| bare(&key.variable())).chain([bare(CONFIG_FILE)]);
+    let elsewhere = || nearest_key(&bare(name).to_lowercase()).and_then(|key| Some(Key::find(&key)?.variable()));
     Problem::Unknown {
         origin: "environment".to_owned(),
         what: "variable",
-        nearest: nearest(&bare(name), names).map(|near| format!("{PREFIX}{near}")),
+        nearest: nearest(&bare(name), names).map(|near| format!("{PREFIX}{near}")).or_else(elsewhere),
         name: preview(name),
     }
 }
@@ -75,7 +76,7 @@ fn is_foreign(name: &str, value: &str) -> bool {
         let (number, protocol) = rest[at + found.len()..].split_once('_').unwrap_or_default();
         number.parse::<u16>().is_ok() && ["TCP", "UDP", "SCTP"].iter().any(|name| protocol.starts_with(name))
     });
-    rest.starts_with("_TEST_") || service || numbered || rest == "_PORT" || (rest.ends_with("_PORT") && port_address)
+    rest.starts_with("_TEST_") || service || numbered || (rest.ends_with("_PORT") && port_address)
 }
 
 #[cfg(test)]
@@ -107,6 +108,7 @@ mod tests {
             ("VRAM_EXPORTER_MEMORY_RAT", "1"),
             ("VRAM_EXPORTER_", ""),
             ("VRAM_EXPORTER_LISTEN_PORT", "9836"),
+            ("VRAM_EXPORTER_PORT", "9836"),
             ("VRAM_EXPORTER_PORT_X_TCP", "1"),
             ("VRAM_EXPORTER_PORT_9836", "1"),
         ] {

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::keys::{KEYS, Key, SECTIONS};
 use super::layers::Layer;
-use super::problem::{Problem, nearest, nearest_key, preview};
+use super::problem::{LISTEN_ADDRESS, Problem, nearest, nearest_key, preview};
 use super::setting::Kind;
 
 /// A flag that is no key: its name, the name of its value if it takes one, and its help.
@@ -26,7 +26,12 @@ pub(super) const EXTRAS: &[Extra] = &[
     ("once", None, "Print one scrape and end."),
     ("check-config", None, "Check the configuration, say what is wrong, and end."),
     ("print-config", None, "Print the effective configuration with comments, and end."),
-    ("demo", Some("SCENARIO"), "Run on simulated GPUs. The scenario is a name or a file. [default: demo]"),
+    (
+        "demo",
+        Some("SCENARIO"),
+        "Run on simulated GPUs. The scenario is a file, or one of demo, idle-h200, busy-h200, eight-h200, mig-a100, mig-h100, \
+         mixed, old-driver, unified-memory and hostile-names. [default: demo]",
+    ),
     ("version", None, "Print the version and end."),
     ("help", None, "Print this help and end."),
 ];
@@ -118,26 +123,36 @@ fn without_unknown(args: Vec<OsString>, problems: &mut Vec<Problem>) -> Vec<OsSt
             known.extend(rest);
             break;
         }
-        let Some((name, has_value)) = unknown_flag(&arg) else {
+        let Some((name, value)) = unknown_flag(&arg) else {
             known.push(arg);
             continue;
         };
-        if !has_value {
-            rest.next_if(|next| !next.as_encoded_bytes().starts_with(b"-"));
-        }
-        let bare = name.trim_start_matches('-');
-        let extras = EXTRAS.iter().map(|(name, ..)| (*name).to_owned());
-        let near = nearest_key(bare).or_else(|| nearest(bare, extras)).map(|near| format!("--{near}"));
+        let value = value.or_else(|| {
+            let next = rest.next_if(|next| !next.as_encoded_bytes().starts_with(b"-"))?;
+            Some(next.to_string_lossy().into_owned())
+        });
+        let nearest = nearest_flag(name.trim_start_matches('-'), value.as_deref());
         let origin = "command line".to_owned();
-        problems.push(Problem::Unknown { origin, what: "flag", name: preview(&name), nearest: near });
+        problems.push(Problem::Unknown { origin, what: "flag", name: preview(&name), nearest });
     }
     known
 }
 
-/// The name of a flag that does not exist, and whether a value is joined to it.
-fn unknown_flag(arg: &OsStr) -> Option<(String, bool)> {
+/// The flag that was most likely meant, with its value where that is a bare port.
+fn nearest_flag(name: &str, value: Option<&str>) -> Option<String> {
+    let mut extras = EXTRAS.iter().map(|(extra, ..)| (*extra).to_owned());
+    let begins = |extra: &String| extra.split_once('.').is_some_and(|(section, _)| section == name);
+    let near = nearest_key(name).or_else(|| nearest(name, extras.clone())).or_else(|| extras.find(begins))?;
+    match value.and_then(|value| value.parse::<u16>().ok()).filter(|_| near == LISTEN_ADDRESS) {
+        Some(port) => Some(format!("--{near}=:{port}")),
+        None => Some(format!("--{near}")),
+    }
+}
+
+/// The name of a flag that does not exist, and the value that is joined to it.
+fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
     let text = arg.to_string_lossy();
-    let name = text.split('=').next().unwrap_or_default();
+    let (name, value) = text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value.to_owned())));
     let is_known = match name.strip_prefix("--") {
         Some(long) => {
             Key::find(long).is_some()
@@ -145,9 +160,12 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, bool)> {
                 || ALIASES.iter().any(|(alias, _)| *alias == long)
         }
         // A value may begin with a minus: only letters after it make a flag.
-        None => name == "-h" || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic)),
+        None => {
+            ["-h", "-V"].contains(&name)
+                || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
+        }
     };
-    (!is_known).then(|| (name.to_owned(), text.contains('=')))
+    (!is_known).then(|| (name.to_owned(), value))
 }
 
 fn command() -> clap::Command {
@@ -193,7 +211,7 @@ fn extra_flag(&(name, value_name, help): &Extra) -> Arg {
     let arg = Arg::new(name).long(name).help(help).help_heading("Other");
     match (name, value_name) {
         ("help", _) => arg.short('h').action(ArgAction::Help),
-        ("version", _) => arg.action(ArgAction::Version),
+        ("version", _) => arg.short('V').action(ArgAction::Version),
         (_, None) => arg.action(ArgAction::SetTrue),
         ("demo", Some(value)) => arg
             .value_name(value)

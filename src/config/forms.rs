@@ -30,21 +30,29 @@ pub(super) fn check_url_path(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `text` is a level, or levels by target. A bare target is refused: a mistyped level would pass as one; so are
-/// spans and fields, which the exporter has none of.
-pub(super) fn check_log_filter(text: &str) -> Result<(), String> {
-    let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
-    let fits = |part: &str| match part.split_once('=') {
+/// Reads a level, or levels by target, as the log's filter takes them. A bare target is refused: a mistyped level would pass
+/// as one; so are spans and fields, which the exporter has none of.
+pub(super) fn log_filter(text: &str) -> Result<String, String> {
+    let read = |part: &str| match part.split_once('=') {
         Some((target, level)) => {
             let plain = !target.is_empty() && !target.contains(['[', ']', '{', '}', '"']);
-            plain && !level.is_empty() && level.parse::<LevelFilter>().is_ok()
+            let level = filter_level(level);
+            (plain && !level.is_empty() && level.parse::<LevelFilter>().is_ok()).then(|| format!("{target}={level}"))
         }
-        None => is_level(part),
+        None => {
+            let level = filter_level(part);
+            LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)).then(|| level.to_owned())
+        }
     };
-    if text.split(',').map(str::trim).all(fits) {
-        return Ok(());
-    }
-    Err(format!("must be a level ({}) or levels by target, such as \"info,vram_exporter=debug\"", LEVELS.join(", ")))
+    let parts: Option<Vec<String>> = text.split(',').map(str::trim).map(read).collect();
+    parts.map(|parts| parts.join(",")).ok_or_else(|| {
+        format!("must be a level ({}) or levels by target, such as \"info,vram_exporter=debug\"", LEVELS.join(", "))
+    })
+}
+
+/// The filter's own name for a level: other programs call `warn` `warning`.
+fn filter_level(text: &str) -> &str {
+    if text.eq_ignore_ascii_case("warning") { "warn" } else { text }
 }
 
 /// Whether `text` can be the name of a node: what Kubernetes allows, and so nothing that a selector gives a meaning to.
@@ -100,8 +108,9 @@ mod tests {
     #[test]
     fn log_filters_are_levels_or_levels_by_target() {
         for good in ["info", "WARN", "off", "warn,vram_exporter=debug", "vram_exporter::lanes=trace", "warn, hyper=5"] {
-            assert_eq!(check_log_filter(good), Ok(()), "{good}");
+            assert_eq!(log_filter(good), Ok(good.replace(' ', "")), "{good}");
         }
+        assert_eq!(log_filter("Warning,vram_exporter=warning"), Ok("warn,vram_exporter=warn".to_owned()));
         for bad in [
             "",
             "inof",
@@ -116,7 +125,7 @@ mod tests {
             "[span]=debug",
             "hyper[{id}]=debug",
         ] {
-            assert!(check_log_filter(bad).is_err(), "{bad:?}");
+            assert!(log_filter(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -39,8 +39,8 @@ pub const KEYS: &[Key] = &[
         default: Some(":9836"),
         kind: Kind::Addresses,
         value_name: "ADDRESS",
-        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"127.0.0.1:9836\", \"[::1]:9836\", or a socket \
-               file, \"unix:/run/vram-exporter.sock\". May be several: a list in a file, the flag repeated, or separated by \
+        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"localhost:9836\" (127.0.0.1), \"[::1]:9836\", or \
+               a socket file, \"unix:/run/vram-exporter.sock\". May be several: a list in a file, the flag repeated, or separated by \
                commas. Port 0 takes a free port.",
     },
     Key {

@@ -9,6 +9,17 @@ const SHOWN: usize = 20;
 /// Longer names and values are cut in messages.
 const PREVIEW: usize = 64;
 
+/// Words in the names of other programs' flags, each with the key of the same purpose.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("port", LISTEN_ADDRESS),
+    ("listen", LISTEN_ADDRESS),
+    ("bind", LISTEN_ADDRESS),
+    ("verbose", "log.level"),
+    ("debug", "log.level"),
+];
+/// The key that a bare port can be meant for.
+pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
+
 /// Everything that is wrong with the configuration: at least one problem, one line each.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub struct Error {
@@ -119,11 +130,16 @@ pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// The key that `name` was most likely meant to be: a name like it, or the only key that ends in it.
+/// The key that `name` was most likely meant to be: a name like it, the only key that ends in it, or what other programs call
+/// so.
 pub(super) fn nearest_key(name: &str) -> Option<String> {
-    nearest(name, KEYS.iter().map(|key| key.name.to_owned())).or_else(|| {
+    let near = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).or_else(|| {
         let mut ends = KEYS.iter().filter(|key| key.parts().1 == name);
         ends.next().filter(|_| ends.next().is_none()).map(|key| key.name.to_owned())
+    });
+    near.or_else(|| {
+        let mut words = name.split(['.', '-', '_']).map(|word| ELSEWHERE.iter().find(|(known, _)| *known == word));
+        words.find_map(|found| found.map(|(_, key)| (*key).to_owned()))
     })
 }
 
@@ -141,6 +157,10 @@ mod tests {
             ("linger", Some("process.linger")),
             ("interval", None),
             ("gremlins", None),
+            ("port", Some("web.listen-address")),
+            ("web.listen_port", Some("web.listen-address")),
+            ("verbose", Some("log.level")),
+            ("report", None),
         ] {
             assert_eq!(nearest_key(name).as_deref(), expected, "{name}");
         }

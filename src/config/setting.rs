@@ -6,8 +6,8 @@ use std::time::Duration;
 use ::config::ValueKind;
 
 use super::address::ListenAddress;
-use super::forms::{check_api_server, check_log_filter, check_node_name, check_url_path};
-use super::units::{format_duration, parse_duration};
+use super::forms::{check_api_server, check_node_name, check_url_path, log_filter};
+use super::units::{format_duration, parse_duration, with_unit};
 
 /// What a key's value must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -95,7 +95,7 @@ impl Kind {
         let read = match self {
             Self::Addresses => return addresses(text.split(',').map(str::trim)),
             Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
-            Self::LogFilter => return check_log_filter(text).map(|()| Setting::Text(text.to_owned())),
+            Self::LogFilter => return log_filter(text).map(Setting::Text),
             Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
             Self::ApiServer => return check_api_server(text).map(|()| Setting::Text(text.to_owned())),
             Self::Path => {
@@ -103,7 +103,9 @@ impl Kind {
             }
             Self::Choice(words) => words.contains(&text).then(|| Setting::Text(text.to_owned())),
             Self::Duration { min, max } => {
-                parse_duration(text).filter(|value| value >= min && value <= max).map(Setting::Duration)
+                let meant = with_unit(text, *min..=*max).map(|meant| format!("; did you mean \"{meant}\"?"));
+                let read = parse_duration(text).filter(|value| value >= min && value <= max).map(Setting::Duration);
+                return read.ok_or_else(|| format!("must be {}{}", self.allowed(), meant.unwrap_or_default()));
             }
             Self::Number { .. } => return self.read_number(text.parse().ok()),
             Self::Count { .. } => return self.read_count(text.parse().ok()),
@@ -131,8 +133,9 @@ impl Kind {
             (Self::Count { .. }, ValueKind::I64(count)) => self.read_count(u64::try_from(*count).ok()),
             (Self::Count { .. }, ValueKind::U64(count)) => self.read_count(Some(*count)),
             (Self::Switch, ValueKind::Boolean(on)) => Ok(Setting::Switch(*on)),
-            (Self::Duration { .. }, ValueKind::I64(_) | ValueKind::Float(_)) => {
-                Err(format!("must be {}, written as text with its unit, such as \"5s\"", self.allowed()))
+            (Self::Duration { min, max }, ValueKind::I64(_) | ValueKind::Float(_)) => {
+                let meant = with_unit(&value.to_string(), *min..=*max).unwrap_or_else(|| "5s".to_owned());
+                Err(format!("must be {}, written as text with its unit, such as \"{meant}\"", self.allowed()))
             }
             _ => Err(format!("must be {}", self.allowed())),
         }

@@ -1,5 +1,6 @@
 //! Durations as people write them: read and written without loss, never without a unit.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Reads `10ms`, `1m30s` or `2h`. `None` where the text is no duration, has no unit, or is longer than can be held.
@@ -9,6 +10,13 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
         return None;
     }
     humantime::parse_duration(text).ok()
+}
+
+/// What a whole number without a unit was most likely meant to be: seconds where they are allowed, else milliseconds.
+pub(super) fn with_unit(text: &str, allowed: RangeInclusive<Duration>) -> Option<String> {
+    let number: u64 = text.parse().ok()?;
+    let fits = |text: &String| parse_duration(text).is_some_and(|duration| allowed.contains(&duration));
+    ["s", "ms"].into_iter().map(|unit| format!("{number}{unit}")).find(fits)
 }
 
 /// Writes a duration so that [`parse_duration`] reads back the same one: `1m30s`, `500ms`, `0s`.
@@ -47,6 +55,16 @@ mod tests {
         }
         for text in ["", "5", "0", "-1s", "s", "1.2.3s", "1x", "99999999999999999999s", "9999999999999999y", "\u{0}"] {
             assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_unit_was_meant_in_one_that_fits() {
+        let allowed = Duration::from_millis(100)..=Duration::from_secs(600);
+        for (text, meant) in
+            [("60", Some("60s")), ("2000", Some("2000ms")), ("0", None), ("9999999", None), ("1.5", None), ("x", None)]
+        {
+            assert_eq!(with_unit(text, allowed.clone()).as_deref(), meant, "{text}");
         }
     }
 
