@@ -25,9 +25,8 @@ const PROCFS: &str = "proc";
 const CONTAINERS: &str = "containers";
 /// What a cluster would hand a whole GPU out as.
 const RESOURCE: &str = "nvidia.com/gpu";
-/// Where there can be a folder although the temporary folder cannot be written: a container's read-only root file system
-/// leaves this one.
-const SHARED_MEMORY: &str = "/dev/shm";
+/// The temporary folder, and what can be written where that one cannot: under a container's read-only root file system.
+const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Why there can be no demo.
 #[derive(Debug, thiserror::Error)]
@@ -143,11 +142,19 @@ fn device(uuid: String) -> AllocatedDevice {
     AllocatedDevice { resource: RESOURCE.to_owned(), device, replica: None }
 }
 
-/// A folder with the simulator's library in it. Nothing in it is executed, so it may be mounted `noexec`.
-fn folder(library: &[u8]) -> Result<TempDir, Error> {
-    let places = [std::env::temp_dir(), SHARED_MEMORY.into()];
+/// Where the demo's folder may be: the one place that the environment names, or else the usual ones.
+fn places() -> Vec<PathBuf> {
+    match std::env::var_os("TMPDIR").filter(|named| !named.is_empty()) {
+        Some(named) => vec![named.into()],
+        None => TEMPORARY.map(PathBuf::from).to_vec(),
+    }
+}
+
+/// A folder with the simulator's library in it, in the first place that can be written. Nothing in it is executed, so it may be
+/// mounted `noexec`.
+fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
     let mut failed = None;
-    for place in &places {
+    for place in places {
         let made = tempfile::Builder::new().prefix("vram-exporter-demo-").tempdir_in(place).and_then(|folder| {
             std::fs::write(folder.path().join(LIBRARY), library)?;
             Ok(folder)
@@ -157,7 +164,7 @@ fn folder(library: &[u8]) -> Result<TempDir, Error> {
             Err(error) => failed = Some(error),
         }
     }
-    let looked = places.map(|place| place.display().to_string()).join(" or ");
+    let looked = places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ");
     Err(Error::NoFolder { looked, cause: failed.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()) })
 }
 
@@ -167,7 +174,7 @@ impl SimulatedMachine {
     /// # Errors
     /// When the scenario is not good, no temporary folder can be made, or the simulator cannot be opened.
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
-        let folder = folder(&simulator(scenario)?)?;
+        let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
         // Tried once here: a driver may come later, a simulator that does not open never will.
         let opened = machine.library().open();
@@ -200,5 +207,22 @@ impl SimulatedMachine {
         config.path.procfs = self.procfs();
         config.path.passwd = Some(self.procfs().join("passwd"));
         config
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_made_in_the_first_place_that_can_be_written() {
+        let good = tempfile::tempdir().unwrap();
+        let places = ["/dev/full".into(), "/nonexistent".into(), good.path().to_owned()];
+        let made = folder(&places, b"library").unwrap();
+        assert_eq!(made.path().parent(), Some(good.path()));
+        assert_eq!(std::fs::read(made.path().join(LIBRARY)).unwrap(), b"library");
+        let refused = folder(&places[..2], b"library").unwrap_err().to_string();
+        assert!(refused.contains("/dev/full or /nonexistent"), "{refused}");
     }
 }

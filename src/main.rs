@@ -47,7 +47,9 @@ fn refuse(error: &impl Error) -> ExitCode {
 fn say(text: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output cannot be written"),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("standard output could not be written")
+        }
         _ => Ok(()),
     }
 }

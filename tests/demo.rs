@@ -61,13 +61,10 @@ fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     let program = folder.path().join("vram-exporter");
     // Not by this process: a child of another test could hold the copy open for writing while it is started.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
-    // The second as where nothing but the shared memory can be written.
-    for temporary in [folder.path().to_str().unwrap(), "/nonexistent"] {
-        let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", temporary).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{temporary}: {}", said(&output));
-        assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
-    }
+    let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
 }
@@ -93,7 +90,7 @@ fn a_reader_that_leaves_early_is_no_error_and_a_full_disk_is() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = bare(flags).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", said(&output));
-        assert!(said(&output).contains("standard output cannot be written"), "{flags:?}: {}", said(&output));
+        assert!(said(&output).contains("standard output could not be written"), "{flags:?}: {}", said(&output));
     }
 }
 
