@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -151,11 +153,13 @@ fn places() -> Vec<PathBuf> {
 }
 
 /// A folder with the simulator's library in it, in the first place that can be written. Nothing in it is executed, so it may be
-/// mounted `noexec`.
+/// mounted `noexec`; nobody else may enter it, since what is loaded from it is trusted.
 fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
     let mut failed = None;
     for place in places {
-        let made = tempfile::Builder::new().prefix("vram-exporter-demo-").tempdir_in(place).and_then(|folder| {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("vram-exporter-demo-").permissions(Permissions::from_mode(0o700));
+        let made = builder.tempdir_in(place).and_then(|folder| {
             std::fs::write(folder.path().join(LIBRARY), library)?;
             Ok(folder)
         });
@@ -221,6 +225,7 @@ mod tests {
         let places = ["/dev/full".into(), "/nonexistent".into(), good.path().to_owned()];
         let made = folder(&places, b"library").unwrap();
         assert_eq!(made.path().parent(), Some(good.path()));
+        assert_eq!(std::fs::metadata(made.path()).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(std::fs::read(made.path().join(LIBRARY)).unwrap(), b"library");
         let refused = folder(&places[..2], b"library").unwrap_err().to_string();
         assert!(refused.contains("/dev/full or /nonexistent"), "{refused}");
