@@ -5,6 +5,7 @@
 mod harness;
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use harness::{Exporter, bare};
@@ -103,4 +104,16 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
+}
+
+/// A real driver's library would resolve its own calls to them.
+#[test]
+fn the_program_exports_no_function_of_a_driver() {
+    let exported = |file: &Path| {
+        let output = Command::new("nm").args(["--dynamic", "--defined-only"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap().matches(" nvml").count()
+    };
+    assert!(exported(&harness::simulator()) > 100);
+    assert_eq!(exported(Path::new(env!("CARGO_BIN_EXE_vram-exporter"))), 0);
 }
