@@ -1,11 +1,15 @@
 //! One GPU or MIG device, asked one question at a time.
 
 use nvml_wrapper::Nvml;
-use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper_sys::bindings::{
+    nvmlPageRetirementCause_enum_NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR as DOUBLE_BIT,
+    nvmlPageRetirementCause_enum_NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS as SINGLE_BIT,
+};
 
 use super::Error;
 use super::raw::{self, Handle};
@@ -250,9 +254,8 @@ impl<'d> Device<'d> {
 
     /// Pages retired because of a double-bit error (`true`) or of several single-bit errors.
     pub fn retired_pages(&self, double_bit: bool) -> Answer<u64> {
-        let cause =
-            if double_bit { RetirementCause::DoubleBitEccError } else { RetirementCause::MultipleSingleBitEccErrors };
-        self.ask("nvmlDeviceGetRetiredPages", |device| device.retired_pages(cause)).map(|pages| pages.len() as u64)
+        let cause = if double_bit { DOUBLE_BIT } else { SINGLE_BIT };
+        raw::retired_pages(self.nvml, self.handle, cause).map(u64::from)
     }
 }
 

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessInfo_t};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlPageRetirementCause_t, nvmlProcessInfo_t,
+};
 
 use super::processes::ListKind;
 use super::{Error, RemappedRows};
@@ -150,6 +152,21 @@ pub(super) fn remapped_rows(nvml: &Nvml, handle: Handle) -> Result<RemappedRows,
         pending: pending != 0,
         failed: failed != 0,
     })
+}
+
+/// `nvmlDeviceGetRetiredPages`, asked for the length of its list alone.
+pub(super) fn retired_pages(nvml: &Nvml, handle: Handle, cause: nvmlPageRetirementCause_t) -> Result<u32, Error> {
+    let (mut count, mut address) = (0, 0);
+    call("nvmlDeviceGetRetiredPages", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetRetiredPages.as_ref())?;
+        // SAFETY: the handle is valid; `count` says that there is room for no address, and the pointer may not be NULL.
+        match nvml_try(unsafe { sym(handle.0, cause, &mut count, &mut address) }) {
+            // There are more than there is room for. Of a length that was not given nothing is known.
+            Err(NvmlError::InsufficientSize(_)) if count > 0 => Ok(()),
+            answer => answer,
+        }
+    })?;
+    Ok(count)
 }
 
 /// `nvmlDeviceGetGpuInstanceId` and `nvmlDeviceGetComputeInstanceId` of a MIG device.
