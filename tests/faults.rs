@@ -20,8 +20,12 @@ mod lists;
 mod mig;
 #[path = "faults/processes.rs"]
 mod processes;
+#[path = "faults/refusals.rs"]
+mod refusals;
 #[path = "faults/sessions.rs"]
 mod sessions;
+#[path = "faults/table.rs"]
+mod table;
 
 use harness::{Exporter, Scrape, eventually};
 use nix::sys::signal::Signal;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take before a test calls it missing. Generous: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The simulator's library, which cargo builds as a dependency of the exporter.
 pub(crate) fn simulator() -> PathBuf {
@@ -29,12 +29,18 @@ pub(crate) fn simulator() -> PathBuf {
 
 /// Asks until there is an answer.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    eventually_or(what, || ask().ok_or(String::new()))
+}
+
+/// Asks until there is an answer. Where none comes, says what the last one lacked.
+pub(crate) fn eventually_or<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        let lacking = match ask() {
+            Ok(answer) => return answer,
+            Err(lacking) => lacking,
+        };
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what} {lacking}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

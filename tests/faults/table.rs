@@ -1,0 +1,221 @@
+//! Every NVML call that the exporter makes, what it tells, and every error code that it can answer.
+
+/// Every code of `nvml.h` but those that tell that the driver itself is out of reach, with the reason that it is counted as.
+pub(crate) const CODES: [(&str, &str); 28] = [
+    ("INVALID_ARGUMENT", "invalid_argument"),
+    ("NOT_SUPPORTED", "not_supported"),
+    ("NO_PERMISSION", "no_permission"),
+    ("ALREADY_INITIALIZED", "unknown"),
+    ("NOT_FOUND", "not_found"),
+    ("INSUFFICIENT_SIZE", "insufficient_size"),
+    ("INSUFFICIENT_POWER", "unknown"),
+    ("TIMEOUT", "timeout"),
+    ("IRQ_ISSUE", "irq_issue"),
+    ("LIBRARY_NOT_FOUND", "function_not_found"),
+    ("FUNCTION_NOT_FOUND", "function_not_found"),
+    ("CORRUPTED_INFOROM", "unknown"),
+    ("GPU_IS_LOST", "gpu_is_lost"),
+    ("RESET_REQUIRED", "reset_required"),
+    ("OPERATING_SYSTEM", "no_permission"),
+    ("IN_USE", "unknown"),
+    ("MEMORY", "unknown"),
+    ("NO_DATA", "not_found"),
+    ("VGPU_ECC_NOT_SUPPORTED", "unknown"),
+    ("INSUFFICIENT_RESOURCES", "unknown"),
+    ("FREQ_NOT_SUPPORTED", "unknown"),
+    ("ARGUMENT_VERSION_MISMATCH", "argument_version_mismatch"),
+    ("DEPRECATED", "unknown"),
+    ("NOT_READY", "unknown"),
+    ("GPU_NOT_FOUND", "unknown"),
+    ("INVALID_STATE", "unknown"),
+    ("RESET_TYPE_NOT_SUPPORTED", "unknown"),
+    ("UNKNOWN", "unknown"),
+];
+
+/// The driver is out of reach: it is opened again.
+pub(crate) const OF_THE_DRIVER: [(&str, &str); 3] = [
+    ("UNINITIALIZED", "uninitialized"),
+    ("DRIVER_NOT_LOADED", "driver_not_loaded"),
+    ("LIB_RM_VERSION_MISMATCH", "lib_rm_version_mismatch"),
+];
+
+/// Reasons that say that the GPU does not give a value: nothing is wrong, and what is absent need not be counted.
+pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
+    ["not_supported", "no_permission", "function_not_found", "argument_version_mismatch"];
+
+/// What a GPU that refuses a call no longer tells.
+#[derive(Clone, Copy)]
+pub(crate) enum Costs {
+    /// These families and no other.
+    Only(&'static [&'static str]),
+    /// These families at least.
+    AtLeast(&'static [&'static str]),
+    /// Nothing that can be seen: refusals are counted, and those for good may be silent.
+    Nothing,
+}
+
+/// A call that is asked of a GPU again and again.
+pub(crate) struct Repeated {
+    /// The call, and the older ones that are asked in its place where it is refused for good.
+    pub(crate) names: &'static [&'static str],
+    /// What counts its refusals.
+    pub(crate) source: &'static str,
+    pub(crate) costs: Costs,
+    /// Codes that are an answer like any other.
+    pub(crate) answers: &'static [&'static str],
+}
+
+const fn reading(names: &'static [&'static str], tells: &'static [&'static str]) -> Repeated {
+    Repeated { names, source: "telemetry", costs: Costs::Only(tells), answers: &[] }
+}
+
+const fn layout(names: &'static [&'static str]) -> Repeated {
+    Repeated { names, source: "topology", costs: Costs::Nothing, answers: &[] }
+}
+
+/// Nothing is seen of accounting. Refusals for good are counted once for a reason: it is asked before [`OF_LISTS`].
+pub(crate) const OF_ACCOUNTING: [Repeated; 1] = [Repeated {
+    names: &["nvmlDeviceGetAccountingStats"],
+    source: "process",
+    costs: Costs::Nothing,
+    answers: &["NOT_FOUND", "NO_DATA"],
+}];
+
+pub(crate) const OF_LISTS: [Repeated; 3] = [
+    Repeated {
+        names: &["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"],
+        source: "process",
+        costs: Costs::AtLeast(&["gpu_process_memory_used_bytes"]),
+        answers: &[],
+    },
+    // A part that knows no graphics or no MPS has none of their processes.
+    Repeated {
+        names: &["nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"],
+        source: "process",
+        costs: Costs::Nothing,
+        answers: NO_LIST,
+    },
+    Repeated {
+        names: &["nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"],
+        source: "process",
+        costs: Costs::Nothing,
+        answers: NO_LIST,
+    },
+];
+
+const NO_LIST: &[&str] = &[
+    "NOT_SUPPORTED",
+    "NO_PERMISSION",
+    "OPERATING_SYSTEM",
+    "LIBRARY_NOT_FOUND",
+    "FUNCTION_NOT_FOUND",
+    "ARGUMENT_VERSION_MISMATCH",
+];
+
+/// Of memory: where the second version is refused for good the first tells all but what is reserved.
+pub(crate) const OF_MEMORY: [Repeated; 2] = [
+    Repeated {
+        names: &["nvmlDeviceGetMemoryInfo_v2"],
+        source: "memory",
+        costs: Costs::AtLeast(&["gpu_memory_reserved_bytes"]),
+        answers: &[],
+    },
+    reading(&["nvmlDeviceGetBAR1MemoryInfo"], &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
+];
+
+pub(crate) const READINGS: [Repeated; 14] = [
+    reading(&["nvmlDeviceGetUtilizationRates"], &["gpu_utilization_ratio", "gpu_memory_bandwidth_utilization_ratio"]),
+    reading(&["nvmlDeviceGetEncoderUtilization"], &["gpu_encoder_utilization_ratio"]),
+    reading(&["nvmlDeviceGetDecoderUtilization"], &["gpu_decoder_utilization_ratio"]),
+    reading(&["nvmlDeviceGetTemperature"], &["gpu_temperature_celsius"]),
+    reading(&["nvmlDeviceGetFieldValues"], &["gpu_memory_temperature_celsius"]),
+    reading(&["nvmlDeviceGetPowerUsage"], &["gpu_power_watts"]),
+    reading(&["nvmlDeviceGetEnforcedPowerLimit"], &["gpu_power_limit_watts"]),
+    reading(&["nvmlDeviceGetClockInfo"], &["gpu_clock_hertz"]),
+    reading(&["nvmlDeviceGetCurrentClocksThrottleReasons"], &["gpu_throttle_active"]),
+    reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
+    reading(&["nvmlDeviceGetRemappedRows"], &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
+    Repeated {
+        // That it has no sample; and how it tells the length of its list, which is 0 here.
+        answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
+        ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
+    },
+    reading(&["nvmlDeviceGetPcieReplayCounter"], &["gpu_pcie_replays_total"]),
+    reading(&["nvmlDeviceGetTotalEnergyConsumption"], &["gpu_energy_joules_total"]),
+];
+
+/// Of parts that retire pages, which are no parts that remap rows.
+pub(crate) const OF_RETIRED_PAGES: [Repeated; 1] = [reading(&["nvmlDeviceGetRetiredPages"], &["gpu_retired_pages"])];
+
+pub(crate) const OF_LAYOUT: [Repeated; 1] = [layout(&["nvmlDeviceGetMigMode"])];
+
+/// Of GPUs that are sliced.
+pub(crate) const OF_SLICES: [Repeated; 3] = [
+    layout(&["nvmlDeviceGetMaxMigDeviceCount"]),
+    layout(&["nvmlDeviceGetMigDeviceHandleByIndex"]),
+    layout(&["nvmlDeviceGetGpuInstanceId"]),
+];
+
+/// A call that is asked of a GPU, or of a MIG device, when the driver is opened.
+pub(crate) struct AtOpening {
+    pub(crate) name: &'static str,
+    /// The label of `gpu_info` that it fills.
+    pub(crate) label: Option<&'static str>,
+    /// Whether a refusal is left out without a word.
+    pub(crate) silent: Silent,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silent {
+    No,
+    /// A refusal for good says that there is nothing.
+    ForGood,
+    Always,
+}
+
+const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Silent) -> AtOpening {
+    AtOpening { name, label, silent }
+}
+
+/// What refuses the device number or Xid events tells neither, and those that were counted before stay.
+pub(crate) const AT_OPENING: [AtOpening; 12] = [
+    at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
+    at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
+    at_opening("nvmlDeviceGetMinorNumber", None, Silent::Always),
+    at_opening("nvmlDeviceGetName", Some("name"), Silent::No),
+    at_opening("nvmlDeviceGetPciInfo_v3", Some("pci_bus_id"), Silent::No),
+    at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::No),
+    at_opening("nvmlDeviceGetVbiosVersion", Some("vbios"), Silent::No),
+    at_opening("nvmlDeviceGetCudaComputeCapability", Some("compute_capability"), Silent::No),
+    at_opening("nvmlDeviceGetSupportedEventTypes", None, Silent::Always),
+    at_opening("nvmlDeviceRegisterEvents", None, Silent::Always),
+    at_opening("nvmlDeviceGetAccountingMode", None, Silent::ForGood),
+    at_opening("nvmlDeviceGetMigMode", Some("mig_mode"), Silent::No),
+];
+
+pub(crate) const OF_SLICES_AT_OPENING: [AtOpening; 2] = [
+    at_opening("nvmlDeviceGetMigMode", Some("mig_mode"), Silent::No),
+    at_opening("nvmlDeviceGetComputeInstanceId", None, Silent::No),
+];
+
+/// Asked of the driver and of no GPU, with the label of `nvidia_driver_info` that it fills.
+pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
+    ("nvmlInit_v2", None),
+    ("nvmlDeviceGetCount_v2", None),
+    ("nvmlSystemGetDriverVersion", Some("driver_version")),
+    ("nvmlSystemGetNVMLVersion", Some("nvml_version")),
+    ("nvmlSystemGetCudaDriverVersion_v2", Some("cuda_version")),
+    ("nvmlEventSetCreate", None),
+    ("nvmlEventSetWait_v2", None),
+];
+
+/// Asked only where the call above is not there.
+const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
+
+/// All calls of the tables.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_RETIRED_PAGES);
+    let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names);
+    let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
+    repeated.copied().chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS)
+}
