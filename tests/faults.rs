@@ -12,6 +12,8 @@ mod driver;
 #[path = "faults/gpus.rs"]
 mod gpus;
 mod harness;
+#[path = "nvml-sim/examples/without_calls/hide.rs"]
+mod hide;
 #[path = "faults/host.rs"]
 mod host;
 #[path = "faults/lists.rs"]

@@ -3,7 +3,7 @@
 #
 #   peers.sh path/to/libnvml_sim.so
 #
-# Takes the peers that stand in PATH: nvitop-exporter and all-smi. One that is missing is told as SKIPPED, and is a
+# Takes the peers that stand in PATH: nvitop-exporter, nvitop and all-smi. One that is missing is told as SKIPPED, and is a
 # failure with VRAM_EXPORTER_TEST_REQUIRE_ALL=1. The simulated processes bear the pids of real ones (sleeping), because
 # peers look a process up in /proc.
 set -euo pipefail
@@ -94,6 +94,20 @@ if command -v all-smi > /dev/null; then
     hold all-smi --unix-socket "$work/all-smi.sock" http://localhost/metrics
 else
     missing all-smi
+fi
+
+# What it prints of a GPU in MIG devices ends by an error where one of them lacks a figure.
+if command -v nvitop > /dev/null; then
+    shown=$(LD_LIBRARY_PATH="$work/lib" NVML_SIM_SCENARIO=mig-h100 nvitop -1 2>&1) || true
+    if [[ $(grep -c 'GI/CI.*BAR1: *[0-9]' <<< "$shown") == 7 ]]; then
+        echo "nvitop: seven MIG devices with their BAR1"
+    else
+        echo "FAILED: nvitop does not show the MIG devices"
+        tail -n 5 <<< "$shown"
+        result=1
+    fi
+else
+    missing nvitop
 fi
 
 exit "$result"

@@ -10,6 +10,7 @@ mod counters;
 mod devices;
 mod events;
 mod fields;
+mod gpm;
 mod handles;
 mod links;
 mod lists;
@@ -110,6 +111,7 @@ fn calls() -> Vec<Symbol> {
     [
         system::OPENING,
         system::SYSTEM,
+        gpm::SYSTEM,
         handles::SYSTEM,
         events::SYSTEM,
         accounting::DEVICE,
@@ -118,6 +120,7 @@ fn calls() -> Vec<Symbol> {
         devices::DEVICE,
         events::DEVICE,
         fields::DEVICE,
+        gpm::DEVICE,
         links::DEVICE,
         lists::DEVICE,
         memory::DEVICE,

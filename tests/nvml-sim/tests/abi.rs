@@ -26,6 +26,7 @@ fn layouts() -> Vec<Layout> {
     layouts! {
         nvmlPciInfo_t { busIdLegacy, domain, bus, device, pciDeviceId, pciSubSystemId, busId }
         nvmlPciInfoExt_t { version, domain, bus, device, pciDeviceId, pciSubSystemId, baseClass, subClass, busId }
+        nvmlDeviceAddressingMode_t { version, value }
         nvmlMemory_t { total, free, used }
         nvmlMemory_v2_t { version, total, reserved, free, used }
         nvmlBAR1Memory_t { bar1Total, bar1Free, bar1Used }
@@ -187,6 +188,7 @@ fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
         ("nvmlMemory_v2", "nvmlMemory_v2_t"),
         ("nvmlTemperature_v1", "nvmlTemperature_t"),
         ("nvmlPciInfoExt_v1", "nvmlPciInfoExt_t"),
+        ("nvmlDeviceAddressingMode_v1", "nvmlDeviceAddressingMode_t"),
         ("nvmlProcessDetailList_v1", "nvmlProcessDetailList_t"),
         ("nvmlGpuInstanceProfileInfo_v2", "nvmlGpuInstanceProfileInfo_v2_t"),
     ] {
@@ -247,6 +249,7 @@ fn the_library_is_what_nvidias_header_declares() {
         ("nvmlMemory_v2_t", size_of::<sys::nvmlMemory_v2_t>(), 2),
         ("nvmlTemperature_t", size_of::<sys::nvmlTemperature_t>(), 1),
         ("nvmlPciInfoExt_t", size_of::<sys::nvmlPciInfoExt_t>(), 1),
+        ("nvmlDeviceAddressingMode_t", size_of::<sys::nvmlDeviceAddressingMode_t>(), 1),
         ("nvmlProcessDetailList_t", size_of::<sys::nvmlProcessDetailList_t>(), 1),
         ("nvmlGpuInstanceProfileInfo_v2_t", size_of::<sys::nvmlGpuInstanceProfileInfo_v2_t>(), 2),
     ] {

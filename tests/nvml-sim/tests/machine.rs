@@ -106,13 +106,20 @@ fn mig_devices_have_memory_and_processes_of_their_own() {
         assert!(matches!(parent.mig_device_by_index(6), Err(NvmlError::NotFound)));
         let mut sum = 0;
         let mut listed = 0;
-        for (index, profile, processes) in [(0, "3g.40gb", 1), (2, "2g.20gb", 2), (3, "1g.10gb", 0)] {
+        let bar1 = parent.bar1_memory_info().unwrap();
+        assert_eq!(bar1.total, 128 << 30);
+        for (index, profile, processes, window) in
+            [(0, "3g.40gb", 1, 65_535), (2, "2g.20gb", 2, 32_767), (3, "1g.10gb", 0, 16_383)]
+        {
             let mig = parent.mig_device_by_index(index).unwrap();
             assert_eq!(mig.name().unwrap(), format!("NVIDIA A100-SXM4-80GB MIG {profile}"));
             assert!(mig.uuid().unwrap().starts_with("MIG-"));
             let memory = mig.memory_info().unwrap();
             assert_eq!(memory.total, memory.reserved + memory.used + memory.free);
             sum += memory.used;
+            let bar1 = mig.bar1_memory_info().unwrap();
+            assert_eq!((bar1.total >> 20, bar1.used > 0), (window, processes > 0), "{profile}");
+            assert_eq!(bar1.total, bar1.used + bar1.free);
             let list = mig.running_compute_processes().unwrap();
             assert_eq!(list.len(), processes, "{profile}");
             assert!(list.iter().all(|process| process.gpu_instance_id.is_some()));

@@ -17,7 +17,6 @@ const NOT_SIMULATED: &[&str] = &[
     "nvmlDeviceGetHostVgpuMode",
     "nvmlDeviceGetPowerSource",
     "nvmlDeviceGetGpuOperationMode",
-    "nvmlDeviceGetAddressingMode",
     "nvmlDeviceGetViolationStatus",
     "nvmlDeviceGetPcieSpeed",
     "nvmlDeviceGetPcieLinkMaxSpeed",
@@ -98,6 +97,10 @@ impl Library {
             }
             "nvmlDeviceGetMemoryInfo_v2" => {
                 version(40, 2);
+                [d, at[0], none, none, none]
+            }
+            "nvmlDeviceGetAddressingMode" => {
+                version(8, 1);
                 [d, at[0], none, none, none]
             }
             "nvmlDeviceGetTemperatureV" => {

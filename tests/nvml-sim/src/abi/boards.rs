@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_uint};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::device_calls;
-use super::output::{put, put_text};
+use super::output::{check_version, put, put_text, struct_version};
 use crate::code::Code;
 
 const DISABLED: sys::nvmlEnableState_t = sys::nvmlEnableState_enum_NVML_FEATURE_DISABLED;
@@ -37,6 +37,12 @@ device_calls! {
     fn nvmlDeviceGetDisplayMode(state: *mut sys::nvmlEnableState_t) |on| {
         on.whole()?;
         put(state, ENABLED)
+    }
+    /// Recorded on an H200: none.
+    fn nvmlDeviceGetAddressingMode(mode: *mut sys::nvmlDeviceAddressingMode_t) |on| {
+        check_version(mode, 1)?;
+        let version = struct_version::<sys::nvmlDeviceAddressingMode_t>(1);
+        put(mode, sys::nvmlDeviceAddressingMode_t { version, value: 0 })
     }
     fn nvmlDeviceGetNumaNodeId(node: *mut c_uint) |on| { Err(Code::NOT_SUPPORTED) }
     fn nvmlDeviceGetDriverModel(current: *mut c_uint, pending: *mut c_uint) |on| { Err(Code::NOT_SUPPORTED) }

@@ -40,6 +40,11 @@ fn twisted<const N: usize>(nonsense: Option<Nonsense>, mut figures: [u64; N]) ->
 /// What BAR1 maps without a process, and more with the first one (as recorded).
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
+/// A MIG device has its share of BAR1, by its memory slices and less by this much, and maps little of it: nvidia-smi shows
+/// 2 to 4 MiB of 32767 MiB for a half of an A100 with processes.
+const BAR1_UNSLICED: u64 = 1 << 20;
+const BAR1_SLICE_BUSY: u64 = 2 << 20;
+const MEMORY_SLICES: u64 = 8;
 
 device_calls! {
     fn nvmlDeviceGetMemoryInfo(info: *mut sys::nvmlMemory_t) |on| {
@@ -60,14 +65,17 @@ device_calls! {
         put(info, sys::nvmlMemory_v2_t { version, total, reserved, free, used })
     }
     fn nvmlDeviceGetBAR1MemoryInfo(info: *mut sys::nvmlBAR1Memory_t) |on| {
-        on.whole()?;
-        let total = on.gpu.model.bar1;
-        if total == 0 {
+        let whole = on.gpu.model.bar1;
+        if whole == 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        let mapped = match on.machine.used(on.gpu, None, on.now) {
-            0 => BAR1_IDLE,
-            used => used + BAR1_IDLE + BAR1_BUSY,
+        let (total, mapped) = match (on.instance, on.machine.used(on.gpu, on.instance, on.now)) {
+            (None, 0) => (whole, BAR1_IDLE),
+            (None, used) => (whole, used + BAR1_IDLE + BAR1_BUSY),
+            (Some(slice), used) => {
+                let total = whole / MEMORY_SLICES * u64::from(slice.profile.memory_slices) - BAR1_UNSLICED;
+                (total, if used == 0 { 0 } else { BAR1_SLICE_BUSY })
+            }
         };
         let used = mapped.min(total);
         put(info, sys::nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used })
