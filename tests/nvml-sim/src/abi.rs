@@ -70,7 +70,7 @@ macro_rules! system_calls {
             unsafe extern "C" fn $name($($arg: $type),*) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
                 // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
                 #[allow(unused_unsafe, reason = "some calls write nothing")]
-                crate::abi::system(stringify!($name), |$sim| unsafe { $body })
+                crate::abi::system(stringify!($name), &mut |$sim| unsafe { $body })
             }
         )*
     };
@@ -90,7 +90,7 @@ macro_rules! device_calls {
             ) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
                 // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
                 #[allow(unused_unsafe, reason = "some calls write nothing")]
-                crate::abi::device(stringify!($name), device, |$on| unsafe { $body })
+                crate::abi::device(stringify!($name), device, &mut |$on| unsafe { $body })
             }
         )*
     };
@@ -139,8 +139,8 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     }
 }
 
-/// A call that names no device.
-pub(crate) fn system(call: &'static str, body: impl FnOnce(&Sim) -> Answer) -> nvmlReturn_t {
+/// A call that names no device. Not generic, as [`device`] is not: there are hundreds of calls, and a program may have them built in.
+pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
         let (machine, now) = pass(library::machine(now)?, call, Target::LIBRARY, now)?;
@@ -156,7 +156,7 @@ pub(crate) struct Sim {
 }
 
 /// A call on a device.
-pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: impl FnOnce(&On) -> Answer) -> nvmlReturn_t {
+pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn FnMut(&On) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
         let machine = library::machine(now)?;

@@ -74,6 +74,15 @@ fn every_shape_stays_in_its_bound_and_its_peak_is_the_highest_seen() {
 }
 
 #[test]
+fn the_cosine_is_the_cosine() {
+    for step in 0..=10_000 {
+        let turn = f64::from(step) / 10_000.0;
+        let (ours, real) = (cosine(turn), (std::f64::consts::TAU * turn).cos());
+        assert!((ours - real).abs() < 1e-14 && (-1.0..=1.0).contains(&ours), "{turn}: {ours} and {real}");
+    }
+}
+
+#[test]
 fn what_cannot_be_names_its_key() {
     let error = |text: &str, cycle| curve(text, cycle).unwrap_err().0;
     assert_eq!(error(r#"[{kind="leak", base="0B", rate="1MiB"}]"#, false), "[0].limit");
