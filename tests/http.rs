@@ -15,6 +15,9 @@ use vram_exporter::faults::{Reason, Source};
 use vram_exporter::snapshot::*;
 use web::{Served, ask, gunzip, process};
 
+/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 // ---- metrics ---------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -288,16 +291,21 @@ fn health_is_that_of_the_lanes() {
     assert_eq!(silent.status, 503);
     assert!(silent.text().contains("no lane has begun"));
 
-    Lane::ALL.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
-    assert_eq!(server.get("/healthz").status, 200);
-    std::thread::sleep(limit + Duration::from_millis(100));
-    server.snapshot.vitals.beat(Lane::Memory, Instant::now());
-    server.snapshot.vitals.beat(Lane::Telemetry, Instant::now());
-    let stuck = server.get("/healthz");
-    assert_eq!(stuck.status, 503);
-    assert!(stuck.text().contains("process lane"), "{}", stuck.text());
-    server.snapshot.vitals.beat(Lane::Process, Instant::now());
-    assert_eq!(server.get("/healthz").status, 200);
+    // On a busy machine a beat may be old before it is asked for, so it is given again with each question.
+    let becomes = |status: u16, part: &str, beating: &[Lane]| {
+        let begin = Instant::now();
+        loop {
+            beating.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
+            let answer = server.get("/healthz");
+            if answer.status == status && answer.text().contains(part) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{} {}", answer.status, answer.text());
+        }
+    };
+    becomes(200, "ok", &Lane::ALL);
+    becomes(503, "process lane", &[Lane::Memory, Lane::Telemetry]);
+    becomes(200, "ok", &Lane::ALL);
 }
 
 #[test]

@@ -167,14 +167,16 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 
 #[test]
 fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
-    // It holds 40 GiB for a second, and 5 GiB when its name comes.
-    let spike = "memory = [{ kind = \"constant\", value = \"40GiB\", for = \"1s\" }, { kind = \"constant\", value = \"5GiB\" }]";
+    // It holds 40 GiB until that was seen, and 5 GiB when its name comes. Its start is the same, so it is one process.
+    let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);
-    node.machine.control(&process(11, 40, 'a', "").replace("memory = \"40GiB\"", spike));
+    node.machine.control(&holding(40));
     let exporter = node.machine.export(&[NODE, &node.api_flag()]);
     let unnamed = "container:aaaaaaaaaaaa";
-    let fell = |s: &Scrape| workload(s, "memory_used_bytes", unnamed) == Some(5.0 * GIB + CONTEXT);
-    let before = exporter.scrape_until("the fall", fell);
+    let holds = |s: &Scrape, gib: f64| workload(s, "memory_used_bytes", unnamed) == Some(gib * GIB + CONTEXT);
+    exporter.scrape_until("the peak", |s| holds(s, 40.0));
+    node.machine.control(&holding(5));
+    let before = exporter.scrape_until("the fall", |s| holds(s, 5.0));
     assert_eq!(workload(&before, "memory_peak_bytes", unnamed), Some(40.0 * GIB + CONTEXT));
     node.run("team-b", "notebook-7", 'a');
     let named = "team-b/notebook-7/main";
