@@ -97,11 +97,10 @@ impl XidWatch {
             match watch.call(slot, || driver.register_xids(position))? {
                 Ok(true) => self.count(session, position, None),
                 Ok(false) => return Ok(Some(self.late)),
-                // Nothing is wrong: this GPU does not report them.
-                Err(error) if error.severity() == Severity::Absent => return Ok(Some(self.late)),
                 Err(error) => {
                     self.failed(session, position, &error);
-                    return Ok(Some(self.soon));
+                    let is_absent = error.severity() == Severity::Absent;
+                    return Ok(Some(if is_absent { self.late } else { self.soon }));
                 }
             }
         }

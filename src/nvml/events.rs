@@ -10,7 +10,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
 use super::raw::EventSet;
-use super::{Driver, Error};
+use super::{Driver, Error, Severity};
 
 /// What NVML gives for an Xid that it does not know.
 const UNKNOWN_XID: u64 = 999;
@@ -30,18 +30,22 @@ impl Driver {
         if self.reports_xids(position) {
             return Ok(true);
         }
-        let fail = |call| move |error: NvmlError| Error::new(call, error);
-        let types = device.supported_event_types().map_err(fail("nvmlDeviceGetSupportedEventTypes"))?;
+        let types = match device.supported_event_types() {
+            Ok(types) => types,
+            Err(error) => return not_given(Error::new("nvmlDeviceGetSupportedEventTypes", error)),
+        };
         if !types.contains(EventTypes::CRITICAL_XID_ERROR) {
             return Ok(false);
         }
-        let set = self.nvml().create_event_set().map_err(fail("nvmlEventSetCreate"))?;
+        let set = self.nvml().create_event_set().map_err(|error| Error::new("nvmlEventSetCreate", error))?;
         // nvml-wrapper frees the set when a registration fails.
-        let set = device
-            .register_events(EventTypes::CRITICAL_XID_ERROR, set)
-            .map_err(|error| Error::new("nvmlDeviceRegisterEvents", error.error))?;
-        self.keep_event_set(position, EventSet::keep(set));
-        Ok(true)
+        match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
+            Ok(set) => {
+                self.keep_event_set(position, EventSet::keep(set));
+                Ok(true)
+            }
+            Err(refusal) => not_given(Error::new("nvmlDeviceRegisterEvents", refusal.error)),
+        }
     }
 
     /// The next Xid of a GPU, if one has come; never waits. NVML tells the most recent one where several came between two
@@ -62,4 +66,9 @@ impl Driver {
             Err(error) => Err(Error::new("nvmlEventSetWait_v2", error)),
         }
     }
+}
+
+/// A GPU that does not give its events at all does not report them, and nothing is wrong.
+fn not_given(error: Error) -> Result<bool, Error> {
+    if error.severity() == Severity::Absent { Ok(false) } else { Err(error) }
 }

@@ -234,7 +234,6 @@ impl Bench {
             let silent = match call.silent {
                 Silent::No => false,
                 Silent::ForGood => REFUSED_FOR_GOOD.contains(&reason),
-                Silent::Always => true,
             };
             let unnamed = call.label.is_some_and(|label| info(s, gpu, label).is_none());
             let unsliced = self.families[gpu].contains(OF_SLICES) && !now[gpu].contains(OF_SLICES);

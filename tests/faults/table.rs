@@ -73,7 +73,7 @@ const fn layout(names: &'static [&'static str]) -> Repeated {
     Repeated { names, source: "topology", costs: Costs::Nothing, answers: &[] }
 }
 
-/// Nothing is seen of accounting. Refusals for good are counted once for a reason: it is asked before [`OF_LISTS`].
+/// Nothing is seen of accounting.
 pub(crate) const OF_ACCOUNTING: [Repeated; 1] = [Repeated {
     names: &["nvmlDeviceGetAccountingStats"],
     source: "process",
@@ -170,25 +170,24 @@ pub(crate) enum Silent {
     No,
     /// A refusal for good says that there is nothing.
     ForGood,
-    Always,
 }
 
 const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Silent) -> AtOpening {
     AtOpening { name, label, silent }
 }
 
-/// What refuses the device number or Xid events tells neither, and those that were counted before stay.
+/// A GPU that refuses one of these keeps what it told at an earlier opening.
 pub(crate) const AT_OPENING: [AtOpening; 12] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
-    at_opening("nvmlDeviceGetMinorNumber", None, Silent::Always),
-    at_opening("nvmlDeviceGetName", Some("name"), Silent::No),
+    at_opening("nvmlDeviceGetMinorNumber", None, Silent::ForGood),
+    at_opening("nvmlDeviceGetName", Some("name"), Silent::ForGood),
     at_opening("nvmlDeviceGetPciInfo_v3", Some("pci_bus_id"), Silent::No),
-    at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::No),
-    at_opening("nvmlDeviceGetVbiosVersion", Some("vbios"), Silent::No),
-    at_opening("nvmlDeviceGetCudaComputeCapability", Some("compute_capability"), Silent::No),
-    at_opening("nvmlDeviceGetSupportedEventTypes", None, Silent::Always),
-    at_opening("nvmlDeviceRegisterEvents", None, Silent::Always),
+    at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::ForGood),
+    at_opening("nvmlDeviceGetVbiosVersion", Some("vbios"), Silent::ForGood),
+    at_opening("nvmlDeviceGetCudaComputeCapability", Some("compute_capability"), Silent::ForGood),
+    at_opening("nvmlDeviceGetSupportedEventTypes", None, Silent::ForGood),
+    at_opening("nvmlDeviceRegisterEvents", None, Silent::ForGood),
     at_opening("nvmlDeviceGetAccountingMode", None, Silent::ForGood),
     at_opening("nvmlDeviceGetMigMode", Some("mig_mode"), Silent::No),
 ];

@@ -64,6 +64,12 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
             return refuse(key, format!("means nothing for a fault of kind {:?}", written.kind).to_lowercase());
         }
     }
+    if written.mig.is_some() && written.gpu.is_none() {
+        return refuse("mig", "means nothing without `gpu`");
+    }
+    if written.mig.is_some() && written.spares_mig {
+        return refuse("mig", "means nothing beside `spares_mig`");
+    }
     let calls = calls(written, kind)?;
     let from = written.from.map_or(since, |Span(from)| from);
     let until = written.until.map_or(Nanos::MAX, |Span(until)| until);
