@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::kubernetes::api::{Server, Settings, follow};
@@ -348,6 +349,27 @@ async fn a_refused_watch_keeps_the_names_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redirected_watch_is_a_refused_one_and_not_repeated_at_once() {
+    for code in [301, 302, 304, 307] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.watch_with(Some(Trouble::Status(code, String::new(), None)));
+        server.cut();
+        watch.fails(Reason::Unknown).await;
+        assert_eq!(watch.names().len(), 1, "the names stay");
+        eventually("three refusals", || (watch.faults(Reason::Unknown) >= 3).then_some(())).await;
+        server.watch_with(None);
+        watch.shows(&[ONE]).await;
+        assert_eq!(watch.faults(Reason::Unknown), watch.all_faults(), "{code}");
+        let refused = server.watches().len() as u64 - 2;
+        assert_eq!(refused, watch.all_faults(), "each question was counted, and waited after");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_too_busy_is_left_alone_for_as_long_as_it_says() {
     let server = ApiServer::start().await;
     server.put(one());
@@ -443,6 +465,25 @@ async fn a_server_that_takes_the_connection_and_is_silent_is_given_up() {
         watch.fails(Reason::Timeout).await;
         assert_eq!((watch.faults(Reason::Timeout), watch.names().len()), (watch.all_faults(), 0), "{scheme}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies_of_its_answer_is_asked_ever_more_seldom() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let watch = Watch::at(url, None, None, Duration::from_secs(20));
+    let mut asked = Vec::new();
+    for _ in 0..5 {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        asked.push(std::time::Instant::now());
+        let mut question = [0; 4096];
+        assert!(stream.read(&mut question).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
+    }
+    // Pauses of 1, 2, 4 and 8 s, of which up to a half is left out; where no server listens it is 7 s at most.
+    assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
+    assert!(watch.faults(Reason::Connection) >= 4);
+    assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use kube::client::DynBody;
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 
-use super::error::Error;
+use super::error::{Error, innermost};
 
 /// Most bytes of an answer that is read whole. Five hundred pods are some 8 MiB. Decoded, an answer made to be large can
 /// take ten times its length.
@@ -81,9 +81,13 @@ impl Body for Bounded {
         let frame = std::task::ready!(Pin::new(&mut *self.inner).poll_frame(cx));
         let counted = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(Ok(()), |data| self.count(data)),
+            // The server was there and has worked: it is not asked for all of it again as soon as one that is not there.
+            Some(Err(error)) if matches!(self.bounds, Bounds::Whole { .. }) => {
+                Err(Error::Connection(innermost(&**error)))
+            }
             _ => Ok(()),
         };
-        Poll::Ready(counted.map_or_else(|long| Some(Err(long.into())), |()| frame))
+        Poll::Ready(counted.map_or_else(|error| Some(Err(error.into())), |()| frame))
     }
 
     fn is_end_stream(&self) -> bool {

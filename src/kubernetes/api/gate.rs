@@ -73,6 +73,11 @@ impl Gate {
         if let Some(after) = retry_after(&answer) {
             return Err(Error::Busy { code: answer.status().as_u16(), after }.into());
         }
+        // kube takes a redirection for a success, and one of a watch for a watch that has ended.
+        if answer.status().is_redirection() {
+            let text = "a redirection, as to a login page, which is not followed".to_owned();
+            return Err(Error::Refused { code: answer.status().as_u16(), text }.into());
+        }
         if watch && answer.status().is_success() {
             self.pace().begin(std::time::Instant::now());
             self.watching.notify_one();
