@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::kubernetes::api::{Server, Settings, follow};
+use vram_exporter::kubernetes::api::{LIST_AGAIN, Server, Settings, follow};
 use vram_exporter::snapshot::Snapshot;
 
 use api_server::{ApiServer, Authority, Trouble, eventually, pod, status};
@@ -43,9 +43,12 @@ impl Watch {
     }
 
     fn at(url: String, token_file: Option<PathBuf>, ca_file: Option<PathBuf>, timeout: Duration) -> Self {
-        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let server = Server::At { url, token_file, ca_file };
-        let settings = Settings { server, node: "node-1".to_owned(), timeout };
+        Self::with(Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN })
+    }
+
+    fn with(settings: Settings) -> Self {
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let task = tokio::spawn(follow(settings, snapshot.clone(), faults.clone()));
         Self { snapshot, faults, task }
     }
@@ -516,10 +519,8 @@ async fn outside_a_pod_the_cluster_is_not_there_and_nothing_else_is_tried() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return;
     }
-    let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
-    let settings = Settings { server: Server::InCluster, node: "node-1".to_owned(), timeout: Duration::from_secs(1) };
-    let task = tokio::spawn(follow(settings, snapshot.clone(), faults.clone()));
-    let watch = Watch { snapshot, faults, task };
+    let (node, timeout) = ("node-1".to_owned(), Duration::from_secs(1));
+    let watch = Watch::with(Settings { server: Server::InCluster, node, timeout, list_again: LIST_AGAIN });
     watch.fails(Reason::NotFound).await;
     assert_eq!(watch.faults(Reason::NotFound), watch.all_faults());
 }
@@ -575,6 +576,30 @@ async fn a_server_that_comes_later_or_goes_and_comes_back_is_followed() {
     watch.shows(&[ONE, ("c2", "team/web/app")]).await;
     assert_eq!(server.lists().len(), 1);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
+    let mut server = ApiServer::start().await;
+    server.put(one());
+    for _ in 0..9 {
+        server.bookmark();
+    }
+    let (place, node) = (Server::At { url: server.url(), token_file: None, ca_file: None }, "node-1".to_owned());
+    let (timeout, list_again) = (Duration::from_secs(20), Duration::from_secs(1));
+    let watch = Watch::with(Settings { server: place, node, timeout, list_again });
+    watch.shows(&[ONE]).await;
+    server.stop().await;
+    server.restore();
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    server.resume().await;
+    // What is new has a version that the watch takes for old.
+    eventually("the new pod", || {
+        server.end_watches();
+        watch.names().contains_key("c2").then_some(())
+    })
+    .await;
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

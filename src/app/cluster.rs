@@ -31,7 +31,8 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
             ApiServer::InCluster => api::Server::InCluster,
             ApiServer::At { url, token_file, ca_file } => api::Server::At { url, token_file, ca_file },
         };
-        let settings = api::Settings { server, node: node.clone(), timeout: config.timeout };
+        let settings =
+            api::Settings { server, node: node.clone(), timeout: config.timeout, list_again: api::LIST_AGAIN };
         let (snapshot, faults) = (snapshot.clone(), faults.clone());
         let died = died(Source::KubernetesApi, &snapshot, &faults);
         let start = move || api::follow(settings.clone(), snapshot.clone(), faults.clone());

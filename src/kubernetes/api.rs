@@ -34,7 +34,7 @@ use crate::snapshot::{Pods, Snapshot};
 use connection::Connection;
 use error::Error;
 use names::Names;
-use pause::Pauses;
+use pause::{Pauses, jitter};
 use pod::Pod;
 
 /// How long changes are gathered before they are published together.
@@ -47,6 +47,9 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
 /// another server's list is answered with 410. More than this many in a row are a fault.
 const GONE_BY_CHANCE: u32 = 3;
+/// A watch that lost events says nothing of it: after its store was restored from a backup the server counts from a lower
+/// version, and a watch from a higher one is silent until that is reached. What a list tells does not depend on it.
+pub const LIST_AGAIN: Duration = Duration::from_secs(600);
 /// The longest time between two looks at what is due.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -59,6 +62,8 @@ pub struct Settings {
     pub node: String,
     /// How long connecting, the beginning of an answer, and listing all pods, may take.
     pub timeout: Duration,
+    /// After how long all pods are listed again, of which a random part of up to a half is left out: [`LIST_AGAIN`].
+    pub list_again: Duration,
 }
 
 /// Where the API server is.
@@ -85,11 +90,13 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
     let mut follower = Follower::new(settings, snapshot, faults);
     follower.publish();
     loop {
-        let error = match connection.open().await {
+        let attended = match connection.open().await {
             Ok(client) => follower.attend(client, &watching).await,
-            Err(error) => error,
+            Err(error) => Err(error),
         };
-        follower.endure(error).await;
+        if let Err(error) = attended {
+            follower.endure(error).await;
+        }
     }
 }
 
@@ -125,25 +132,29 @@ impl Follower {
         Self { settings, snapshot, faults, names, publish: None, followed: None, forbidden: None, pauses }
     }
 
-    /// Lists and watches with one client, until all has to begin anew.
-    async fn attend(&mut self, client: Client, watching: &Notify) -> Error {
+    /// Lists and watches with one client, until all has to begin anew: by an error, or because the list is old.
+    async fn attend(&mut self, client: Client, watching: &Notify) -> Result<(), Error> {
         let mut events = pin!(watcher::watcher(Api::<Pod>::all(client), self.selection()));
-        let (mut listing, mut listed) = (None, false);
+        // When all is to be listed again; `None` until it was listed.
+        let (mut listing, mut again) = (None, None);
         loop {
             let event = match self.next(&mut events, watching, &listing).await {
                 Ok(Some(event)) => self.take(event, &mut listing),
+                Ok(None) if again.is_some_and(|at| at <= Instant::now()) => return Ok(()),
                 Ok(None) => {
-                    self.rise(listed);
+                    self.rise(again.is_some());
                     continue;
                 }
                 Err(error) => Err(error),
             };
-            listed |= matches!(event, Ok(true));
+            if matches!(event, Ok(true)) {
+                again = Some(Instant::now() + jitter(self.settings.list_again));
+            }
             let Err(error) = event else { continue };
             match error {
                 // A list cannot be too old: something else is wrong.
-                Error::Gone if !listed => return Error::Refused { code: 410, text: error.to_string() },
-                _ if !listed || !error.leaves_the_watch() => return error,
+                Error::Gone if again.is_none() => return Err(Error::Refused { code: 410, text: error.to_string() }),
+                _ if again.is_none() || !error.leaves_the_watch() => return Err(error),
                 // kube goes on from the version that it saw last.
                 _ => self.endure(error).await,
             }
@@ -292,7 +303,8 @@ mod tests {
     #[test]
     fn a_server_that_starts_is_no_lack_of_permission_and_one_that_goes_on_is() {
         let server = Server::InCluster;
-        let settings = Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20) };
+        let settings =
+            Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20), list_again: LIST_AGAIN };
         let mut follower = Follower::new(settings, Snapshot::new(), Arc::default());
         let (begin, short) = (Instant::now(), STARTING - Duration::from_millis(1));
         let mut judged = |error: Error, now| follower.judge(error, now).reason();

@@ -240,6 +240,14 @@ impl ApiServer {
         state.history.clear();
     }
 
+    /// Restores the store from a backup of when there was nothing: versions are counted from the beginning again.
+    pub(crate) fn restore(&self) {
+        let mut state = self.state();
+        (state.version, state.oldest) = (0, 0);
+        state.history.clear();
+        state.pods.clear();
+    }
+
     /// How lists are answered from now on.
     pub(crate) fn list_with(&self, trouble: Option<Trouble>) {
         self.state().list = trouble;

@@ -83,7 +83,7 @@ impl Pace {
 }
 
 /// Between a half of the pause and all of it.
-fn jitter(pause: Duration) -> Duration {
+pub(super) fn jitter(pause: Duration) -> Duration {
     // The standard library's hasher is keyed at random.
     let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
     pause.mul_f64(0.5 + random / 2.0)
