@@ -45,8 +45,9 @@ const WATCH_SECONDS: u32 = 60;
 /// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts for longer is a lack of permission.
 const STARTING: Duration = Duration::from_secs(10);
 /// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
-/// another server's list is answered with 410. More than this many in a row are a fault.
-const GONE_BY_CHANCE: u32 = 3;
+/// another server's list is answered with 410; a watch ends soon where its server is stopped. More than this many in a row
+/// are a fault.
+const BY_CHANCE: u32 = 3;
 /// A watch that lost events says nothing of it: after its store was restored from a backup the server counts from a lower
 /// version, and a watch from a higher one is silent until that is reached. What a list tells does not depend on it.
 pub const LIST_AGAIN: Duration = Duration::from_secs(600);
@@ -225,7 +226,12 @@ impl Follower {
         let error = self.judge(error, now);
         let followed = self.followed.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let until = now + self.pauses.next(&error, followed);
-        if matches!(error, Error::Gone) && self.pauses.gone_in_a_row() <= GONE_BY_CHANCE {
+        let row = match &error {
+            Error::Gone => self.pauses.gone_in_a_row(),
+            Error::Brief { row, .. } => *row,
+            _ => u32::MAX,
+        };
+        if row <= BY_CHANCE {
             tracing::debug!("{error}");
         } else {
             self.faults.report(Source::KubernetesApi, error.reason(), None, &error);

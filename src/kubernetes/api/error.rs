@@ -67,6 +67,11 @@ pub(super) enum Error {
     /// An answer with Retry-After.
     #[error("the API server answered {code} and asks to wait {after:?}")]
     Busy { code: u16, after: Duration },
+    /// A watch ended soon after it began, as so many in a `row` did. A fault only where it goes on.
+    #[error(
+        "the API server, or a proxy before it, ends each watch soon after it began: the next one begins in {after:?}"
+    )]
+    Brief { row: u32, after: Duration },
     /// Too late.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -104,7 +109,7 @@ impl Error {
             Self::Timeout(_) | Self::Refused { code: 408 | 504, .. } | Self::Busy { code: 504, .. } => Reason::Timeout,
             Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_) | Self::Url(_) => Reason::Malformed,
             Self::File { kind: io::ErrorKind::InvalidData, .. } => Reason::Malformed,
-            Self::Connection(_) | Self::Unreachable(_) | Self::NoTrust(_) => Reason::Connection,
+            Self::Connection(_) | Self::Unreachable(_) | Self::Brief { .. } | Self::NoTrust(_) => Reason::Connection,
             Self::NotYetAllowed(_) | Self::Gone | Self::Refused { .. } | Self::Busy { .. } | Self::File { .. } => {
                 Reason::Unknown
             }

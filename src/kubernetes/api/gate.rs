@@ -1,7 +1,7 @@
 //! Every question to the API server goes through here, inside kube's client.
 //!
 //! What kube leaves open is settled for each question: the token is read anew, the answer begins in time, its body is
-//! bounded, `Retry-After` is heard, and watches that end soon are not started in a rapid row.
+//! bounded, `Retry-After` is heard, and a watch after one that ended soon is put off.
 
 use std::io;
 use std::path::PathBuf;
@@ -59,8 +59,7 @@ impl Gate {
     {
         let watch = question.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
         if watch {
-            let pause = self.pace().next(std::time::Instant::now());
-            tokio::time::sleep(pause).await;
+            self.pace().next(std::time::Instant::now())?;
         }
         let deadline = Instant::now() + self.timeout;
         self.introduce(&mut question).await?;

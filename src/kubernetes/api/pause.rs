@@ -34,6 +34,7 @@ impl Pauses {
             Error::Gone => self.gone.next(LONGEST),
             Error::Unreachable(_) => self.unreachable.next(LONGEST_UNREACHABLE),
             Error::Busy { after, .. } => self.refused.next(LONGEST).max(*after),
+            Error::Brief { after, .. } => *after,
             _ => self.refused.next(LONGEST),
         }
     }
@@ -71,14 +72,15 @@ impl Pace {
         self.began = Some(now);
     }
 
-    /// The pause before the next one.
-    pub(super) fn next(&mut self, now: Instant) -> Duration {
-        let Some(began) = self.began.take() else { return Duration::ZERO };
+    /// Whether the next one may begin, which the question after a refusal may: [`Error::Brief`] tells the pause before it.
+    pub(super) fn next(&mut self, now: Instant) -> Result<(), Error> {
+        let Some(began) = self.began.take() else { return Ok(()) };
         if now.saturating_duration_since(began) >= SHORT {
             self.short = Backoff::default();
-            return Duration::ZERO;
+            return Ok(());
         }
-        self.short.next(LONGEST)
+        let after = self.short.next(LONGEST);
+        Err(Error::Brief { row: self.short.row, after })
     }
 }
 
@@ -142,19 +144,27 @@ mod tests {
     #[test]
     fn watches_that_end_at_once_are_slowed_down_and_those_that_last_are_not() {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
-        assert_eq!(pace.next(now), Duration::ZERO);
+        let pause = |next: Result<(), Error>| match next {
+            Ok(()) => (0, Duration::ZERO),
+            Err(Error::Brief { row, after }) => (row, after),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(pause(pace.next(now)).0, 0);
         let mut last = Duration::ZERO;
-        for _ in 0..10 {
+        for expected in 1..=10 {
             pace.begin(now);
-            last = pace.next(now + Duration::from_millis(1));
-            assert!(last >= FIRST / 2 && last <= LONGEST);
+            let (row, after) = pause(pace.next(now + Duration::from_millis(1)));
+            assert!(row == expected && after >= FIRST / 2 && after <= LONGEST);
+            assert_eq!(pause(pace.next(now)).0, 0, "it was waited for");
+            last = after;
             now += last;
         }
         assert!(last >= LONGEST / 2);
         pace.begin(now);
-        assert_eq!(pace.next(now + SHORT), Duration::ZERO);
+        assert_eq!(pause(pace.next(now + SHORT)).0, 0);
         pace.begin(now);
-        assert!(pace.next(now) <= FIRST);
+        let (row, after) = pause(pace.next(now));
+        assert!(row == 1 && after <= FIRST);
     }
 
     #[test]
