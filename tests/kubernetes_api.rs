@@ -544,6 +544,29 @@ async fn an_answer_without_an_end_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    // Eighteen jobs of 1 MiB weigh as much as some two thousand of the usual size.
+    for n in 0..18 {
+        let mut job = pod("team", &format!("job-{n}"), &[("main", &format!("containerd://j{n}"))]);
+        job["status"]["phase"] = json!(if n % 2 == 0 { "Succeeded" } else { "Failed" });
+        job["metadata"]["managedFields"] = json!("x".repeat(1 << 20));
+        server.put(job);
+    }
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!((watch.faults(Reason::Malformed), watch.all_faults()), (1, 1));
+    assert_eq!(server.lists().len(), 2);
+    let selectors: Vec<_> = server.asked().iter().map(|asked| asked.query["fieldSelector"].clone()).collect();
+    assert_eq!(selectors[0], "spec.nodeName=node-1");
+    assert!(selectors[1..].iter().all(|of| of == "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_without_an_end_is_given_up() {
     let server = ApiServer::start().await;
     server.put(one());

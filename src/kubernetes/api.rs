@@ -31,6 +31,7 @@ use tokio::time::sleep_until;
 use crate::faults::{Faults, Source};
 use crate::snapshot::{Pods, Snapshot};
 
+use bounded::ANSWER_LIMIT;
 use connection::Connection;
 use error::Error;
 use names::Names;
@@ -96,6 +97,7 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
             Err(error) => Err(error),
         };
         if let Err(error) = attended {
+            follower.narrow |= matches!(error, Error::TooLong(ANSWER_LIMIT) | Error::TooMany(_));
             follower.endure(error).await;
         }
     }
@@ -112,6 +114,9 @@ struct Follower {
     followed: Option<Instant>,
     /// Since when the server answers 403; `None` where it answered otherwise, or not at all, since.
     forbidden: Option<Instant>,
+    /// Whether pods that have ended are not asked for, because all pods of the node are too many. It stays so: a node on which
+    /// they pile up does so again.
+    narrow: bool,
     pauses: Pauses,
 }
 
@@ -130,7 +135,17 @@ impl Listing {
 impl Follower {
     fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
         let (names, pauses) = (Names::default(), Pauses::default());
-        Self { settings, snapshot, faults, names, publish: None, followed: None, forbidden: None, pauses }
+        Self {
+            settings,
+            snapshot,
+            faults,
+            names,
+            publish: None,
+            followed: None,
+            forbidden: None,
+            narrow: false,
+            pauses,
+        }
     }
 
     /// Lists and watches with one client, until all has to begin anew: by an error, or because the list is old.
@@ -167,8 +182,11 @@ impl Follower {
     /// node; anything else makes it read every pod of the cluster. An older state than the last is then possible, and
     /// does no harm: an id keeps its names, and the watch goes on from that state.
     fn selection(&self) -> watcher::Config {
-        let node = format!("spec.nodeName={}", self.settings.node);
-        let config = watcher::Config::default().fields(&node).timeout(WATCH_SECONDS).any_semantic();
+        let mut chosen = format!("spec.nodeName={}", self.settings.node);
+        if self.narrow {
+            chosen += ",status.phase!=Succeeded,status.phase!=Failed";
+        }
+        let config = watcher::Config::default().fields(&chosen).timeout(WATCH_SECONDS).any_semantic();
         watcher::Config { page_size: None, ..config }
     }
 

@@ -80,8 +80,8 @@ type Pods = BTreeMap<(String, String), Value>;
 struct State {
     pods: Pods,
     version: u64,
-    /// Every event since the start, by its version.
-    history: Vec<(u64, String, String)>,
+    /// Every event since the start, by its version: the pod and the line.
+    history: Vec<(u64, Value, String)>,
     /// A watch from before this version is answered with 410.
     oldest: u64,
     gone_as_status: bool,
@@ -297,12 +297,11 @@ impl ApiServer {
 
 impl State {
     fn tell(&mut self, kind: &str, pod: &Value) {
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         let line = format!("{}\n", json!({"type": kind, "object": pod}));
         self.watches.retain(|(selector, watch)| {
-            !selects(selector, &node) || watch.send(Piece::Text(line.clone().into())).is_ok()
+            !selects(selector, pod) || watch.send(Piece::Text(line.clone().into())).is_ok()
         });
-        self.history.push((self.version, node, line));
+        self.history.push((self.version, pod.clone(), line));
     }
 
     fn send_all(&mut self, bytes: &[u8]) {
@@ -318,7 +317,7 @@ impl State {
             }
             _ => (self.version, &self.pods),
         };
-        let chosen = pods.values().filter(|pod| selects(&selector, pod["spec"]["nodeName"].as_str().unwrap_or("")));
+        let chosen = pods.values().filter(|pod| selects(&selector, pod));
         let from: usize =
             query.get("continue").map_or(0, |token| token.strip_prefix("from-").unwrap().parse().unwrap());
         let chosen: Vec<_> = chosen.skip(from).collect();
@@ -340,8 +339,7 @@ impl State {
         }
         let selector = query.get("fieldSelector").cloned().unwrap_or_default();
         let (sender, receiver) = unbounded_channel();
-        for (_, _, line) in self.history.iter().filter(|(version, node, _)| *version > from && selects(&selector, node))
-        {
+        for (_, _, line) in self.history.iter().filter(|(version, pod, _)| *version > from && selects(&selector, pod)) {
             sender.send(Piece::Text(line.clone().into())).unwrap();
         }
         self.watches.push((selector, sender));
@@ -368,9 +366,12 @@ pub(crate) fn status(code: u16, message: &str) -> String {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}).to_string()
 }
 
-/// Whether a selector `spec.nodeName=…`, or none, takes a pod on this node.
-fn selects(selector: &str, node: &str) -> bool {
-    selector.is_empty() || selector.strip_prefix("spec.nodeName=") == Some(node)
+/// Whether a selector takes a pod: terms of its node and of its phase.
+fn selects(selector: &str, pod: &Value) -> bool {
+    selector.split(',').filter(|term| !term.is_empty()).all(|term| {
+        let other = term.strip_prefix("status.phase!=").map(|phase| pod["status"]["phase"] != phase);
+        other.unwrap_or_else(|| term.strip_prefix("spec.nodeName=").is_some_and(|node| pod["spec"]["nodeName"] == node))
+    })
 }
 
 fn key(pod: &Value) -> (String, String) {
@@ -428,10 +429,15 @@ fn note(request: &Request<Incoming>) -> Asked {
     Asked {
         method: request.method().to_string(),
         path: request.uri().path().to_owned(),
-        query: pairs.map(|(name, value)| (name.to_owned(), value.replace("%3D", "="))).collect(),
+        query: pairs.map(|(name, value)| (name.to_owned(), plain(value))).collect(),
         token: bearer.map(|value| value.strip_prefix("Bearer ").unwrap().to_owned()),
         at: Instant::now(),
     }
+}
+
+/// A value without the escapes that selectors have.
+fn plain(value: &str) -> String {
+    value.replace("%3D", "=").replace("%2C", ",").replace("%21", "!")
 }
 
 fn answer(code: u16, text: String) -> Response<Body> {
