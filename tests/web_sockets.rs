@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use harness::{Exporter, bare, eventually};
+use harness::{Exporter, bare, eventually, missing};
 
 /// Where nothing is, so that no driver is waited for.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
@@ -81,6 +81,44 @@ fn a_socket_file_of_the_service_manager_is_left_to_it() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(eventually("it ends", || child.try_wait().unwrap()).success());
     assert!(path.exists());
+}
+
+/// Runs its arguments on a kernel that gives no socket of IPv6, as one that was started with `ipv6.disable=1`: a filter of system
+/// calls, read as (code, jump if so, jump if not, operand), answers EAFNOSUPPORT.
+const WITHOUT_IPV6: &str = r#"
+import ctypes, os, platform, socket, struct, sys
+call = {"x86_64": 41, "aarch64": 198}[platform.machine()]
+refused, allowed = 0x50000 | 97, 0x7fff0000
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, call), (0x20, 0, 0, 16), (0x15, 0, 1, socket.AF_INET6), (6, 0, 0, refused), (6, 0, 0, allowed)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
+c = ctypes.CDLL(None, use_errno=True)
+NO_NEW_PRIVS, SECCOMP, FILTER = 38, 22, 2
+if c.prctl(NO_NEW_PRIVS, 1, 0, 0, 0) or c.prctl(SECCOMP, FILTER, program):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+fn without_ipv6(flags: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", WITHOUT_IPV6, env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY]).args(flags);
+    command
+}
+
+#[test]
+fn every_address_is_every_one_of_ipv4_on_a_kernel_without_ipv6() {
+    let there =
+        Command::new("python3").args(["-c", "import ctypes"]).output().is_ok_and(|tried| tried.status.success());
+    if missing("python3 with ctypes", there) {
+        return;
+    }
+    let exporter = Exporter::start(without_ipv6(&["--web.listen-address=:0"]));
+    assert_eq!(exporter.address.ip(), std::net::Ipv4Addr::UNSPECIFIED, "{}", exporter.log());
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    // An address that was named is that one or none.
+    let named = ended(&mut without_ipv6(&["--web.listen-address=[::1]:0"]));
+    let told = String::from_utf8(named.stderr).unwrap();
+    assert!(!named.status.success() && told.contains("cannot listen on [::1]:0"), "{told}");
 }
 
 #[test]

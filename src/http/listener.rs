@@ -3,14 +3,19 @@
 //! Invariant: a listener that exists is bound, and a unix socket that it made is taken away again with it.
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use listenfd::ListenFd;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use crate::config::ListenAddress;
+
+/// Connections that may wait to be taken in.
+const BACKLOG: u32 = 1024;
 
 /// A bound socket that connections come from.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ impl Listener {
     /// other file in its place is left alone and refused.
     pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
-            ListenAddress::Tcp(address) => TcpListener::bind(address).await?.try_into(),
+            ListenAddress::Tcp(address) => listen(*address)?.try_into(),
             ListenAddress::Unix(path) => {
                 remove_abandoned(path).await?;
                 let socket = Socket::Unix(UnixListener::bind(path)?);
@@ -130,6 +135,28 @@ impl Drop for SocketFile {
     }
 }
 
+/// Listens on an address. `[::]` is every address: where the kernel has no IPv6, every one of IPv4.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    match open(address) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+            open((Ipv4Addr::UNSPECIFIED, address.port()).into())
+        }
+        opened => opened,
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
+    if address.is_ipv6() {
+        // Where the system has it otherwise (net.ipv6.bindv6only), `[::]` would leave IPv4 without an answer.
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
+    // As the standard library has it: an exporter that starts again does not wait for the connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Device and inode of what stands at a path.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let file = std::fs::symlink_metadata(path).ok()?;
@@ -147,5 +174,22 @@ async fn remove_abandoned(path: &Path) -> io::Result<()> {
     match answer {
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// To be seen to fail where `net.ipv6.bindv6only` is 1.
+    #[tokio::test]
+    async fn every_address_is_every_address_of_ipv4_too() {
+        let listener = listen((Ipv6Addr::UNSPECIFIED, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        if address.is_ipv6() {
+            assert!(!SockRef::from(&listener).only_v6().unwrap());
+        }
+        TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).await.unwrap();
     }
 }
