@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// Displays the text with everything escaped that means something in HTML, in content and in quoted attributes. Control
-/// characters become U+FFFD: HTML has no way to write them.
+/// characters become U+FFFD: HTML has no way to write them. So do those that turn the direction of what follows: a name
+/// must not have the pid and the owner beside it read backwards.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -17,12 +18,17 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                c if c.is_control() => f.write_char('\u{FFFD}')?,
+                c if c.is_control() || turns_direction(c) => f.write_char('\u{FFFD}')?,
                 c => f.write_char(c)?,
             }
         }
         Ok(())
     }
+}
+
+/// Unicode's embeddings, overrides, isolates and marks of direction.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Displays bytes in the largest binary unit that they fill.
@@ -94,6 +100,14 @@ mod tests {
             Escaped(hostile).to_string(),
             "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;\u{FFFD}[2J\u{FFFD}"
         );
+    }
+
+    #[test]
+    fn nothing_turns_the_direction_of_what_stands_beside_it() {
+        let turned = "\u{202E}yp.niart 7 fo \u{2067}a\u{2069}\u{200F}\u{61C}";
+        assert_eq!(Escaped(turned).to_string(), "\u{FFFD}yp.niart 7 fo \u{FFFD}a\u{FFFD}\u{FFFD}\u{FFFD}");
+        let named = "\u{5E9}\u{5DC}\u{5D5}\u{5DD} \u{e9}\u{301}";
+        assert_eq!(Escaped(named).to_string(), named, "letters are left as they are");
     }
 
     #[test]
