@@ -12,6 +12,9 @@ use std::path::Path;
 
 use grammar::{Control, Scenario};
 
+/// The largest scenario that is read.
+const MAX_BYTES: u64 = 1024 * 1024;
+
 /// What is wrong with a scenario or control file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
@@ -57,6 +60,33 @@ pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem>
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
+/// Asked before it is opened, since a FIFO would wait for its writer; a device may have no end.
 fn read(path: &Path) -> Result<String, Problem> {
-    std::fs::read_to_string(path).map_err(|cause| Problem::Unreadable { file: path.display().to_string(), cause })
+    let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+    let text = std::fs::metadata(path).and_then(|found| match found.is_file() {
+        true if found.len() <= MAX_BYTES => std::fs::read_to_string(path),
+        true => Err(refused("is larger than 1 MiB")),
+        false => Err(refused("is not a regular file")),
+    });
+    text.map_err(|cause| Problem::Unreadable { file: path.display().to_string(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = folder.path().join("large.toml");
+        std::fs::File::create(&large).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        for (path, why) in [
+            (Path::new("/dev/zero"), "is not a regular file"),
+            (folder.path(), "is not a regular file"),
+            (&large, "is larger than 1 MiB"),
+        ] {
+            let refused = read(path).unwrap_err().to_string();
+            assert_eq!(refused, format!("{}: {why}", path.display()));
+        }
+    }
 }
