@@ -177,9 +177,17 @@ impl ProcessLane {
                 self.snapshot.vitals.observe(Lane::Process, took);
             }
             self.snapshot.vitals.beat(Lane::Telemetry, began);
-            // One reading and no more, so that a list that is asked for meanwhile waits for one driver call at most.
-            if let Some(work) = telemetry.step(session, watch)? {
-                self.fold_work(&work);
+            // One reading and no more, so that a list that is asked for meanwhile waits for one driver call at most. Behind
+            // a long pass there may be as many as take as long, or lists that are slow on one GPU would leave no time for them.
+            let begun = Instant::now();
+            let allowance = begun.duration_since(began).saturating_sub(LONGEST_REST);
+            loop {
+                if let Some(work) = telemetry.step(session, watch)? {
+                    self.fold_work(&work);
+                }
+                if session.ending() || begun.elapsed() >= allowance || telemetry.next() > Instant::now() {
+                    break;
+                }
             }
         }
         Ok(())

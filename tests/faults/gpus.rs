@@ -295,3 +295,17 @@ fn a_uuid_that_could_never_be_read_is_taken_up_when_it_can() {
     machine.control("");
     exporter.scrape_until("the UUID", |s| values(s, "1") > 0 && uuids(s).iter().flatten().count() == 2);
 }
+
+#[test]
+fn lists_that_are_slow_on_one_gpu_leave_time_for_the_readings_of_the_others() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--process.interval=200ms"]);
+    exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"slow\"\ndelay = \"300ms\"\n");
+    let lists = rounds(&exporter.scrape(), "process") + 3.0;
+    let slow = exporter.scrape_until("slow lists", |s| rounds(s, "process") >= lists);
+    let readings = rounds(&slow, "telemetry") + 3.0;
+    let later = exporter.scrape_until("three rounds of readings", |s| rounds(s, "telemetry") >= readings);
+    let between = rounds(&later, "process") - rounds(&slow, "process");
+    assert!(between <= 30.0, "a round of readings waited for {between} passes");
+}
