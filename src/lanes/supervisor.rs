@@ -277,8 +277,16 @@ impl Supervisor {
         Phase::Closed(Instant::now() + wait)
     }
 
+    /// Tells what GPUs failed to give at an opening.
+    fn tell_failures(&self, found: &Found) {
+        for (index, error) in &found.failures {
+            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
+        }
+    }
+
     fn begin(&mut self, found: Found) -> Phase {
-        let Found { driver, description, failures } = found;
+        self.tell_failures(&found);
+        let Found { driver, description, .. } = found;
         tracing::info!(
             gpus = description.gpus.len(),
             driver = description.driver_version,
@@ -288,9 +296,6 @@ impl Supervisor {
         );
         if description.simulated {
             tracing::warn!("the GPUs are SIMULATED: no number is a measurement");
-        }
-        for (index, error) in &failures {
-            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
         }
         nvml::remember(&mut self.known, &description.gpus);
         let session = Arc::new(Session::new(driver, &self.keeper, &mut self.stalls));

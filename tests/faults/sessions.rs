@@ -114,3 +114,28 @@ fn a_call_that_hangs_for_ever_keeps_its_threads_through_many_openings_and_no_mor
     exporter.scrape_until("all is as it was", |s| stuck(s) == Some(0.0) && values(s, "0") > 0 && values(s, "1") > 0);
     assert_eq!(exporter.get("/healthz").unwrap().body.trim(), "ok");
 }
+
+#[test]
+fn another_session_in_which_a_gpu_that_answers_is_missing_takes_no_place() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
+    let refused =
+        "[[fault]]\ncall = \"nvmlDeviceGetHandleByIndex_v2\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n";
+    machine.control(&format!("{LOST}{refused}"));
+    exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
+    let opening = exporter.scrape_until("an opening in which neither can be had", |s| {
+        is_second_well(s);
+        faults(s, "topology", "unknown") >= 1.0
+    });
+    let goal = rounds(&opening, "memory") + 200.0;
+    exporter.scrape_until("the lanes go on", |s| {
+        is_second_well(s);
+        rounds(s, "memory") >= goal
+    });
+    machine.control("");
+    exporter.scrape_until("both again", |s| {
+        is_second_well(s);
+        values(s, "0") > 0
+    });
+}

@@ -1,13 +1,16 @@
 //! Another session beside the one that is open: for a GPU that is lost, or because the open one is outdated.
 //!
-//! Invariant: the open session goes on until another one is there, and there is never a second opening under way.
+//! Invariant: the open session goes on until another one is there in which every GPU that answers can be asked, and there is
+//! never a second opening under way.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use crate::faults::{Reason, Source};
-use crate::lanes::opening::{Found, Opening, Progress};
+use crate::lanes::opening::{Closing, Found, Opening, Progress};
 use crate::lanes::session::Session;
+use crate::snapshot::{Gpu, GpuState};
 
 /// Between two openings of the driver for the sake of a GPU that is lost: half as long again from the first to the last.
 /// Each costs the other GPUs a gap of milliseconds in their samples; the GPU comes back so much later at most.
@@ -37,7 +40,14 @@ impl Supervisor {
                 self.beside = Some(opening);
             }
             Progress::Done(opened) => match *opened {
-                Ok(found) => return Some(Box::new(found)),
+                Ok(found) => match self.loses(session, &found) {
+                    None => return Some(Box::new(found)),
+                    Some(gpu) => {
+                        self.tell_failures(&found);
+                        tracing::warn!(gpu, "the open session goes on: in the other one a GPU that answers is missing");
+                        self.aside.close(Closing::begin(found));
+                    }
+                },
                 Err(error) => self.faults.report(Source::Library, error.reason(), None, &error),
             },
             Progress::Died => {
@@ -46,6 +56,27 @@ impl Supervisor {
             }
         }
         None
+    }
+
+    /// The index of a GPU that answers in the open session and could not be asked, or not for its MIG devices, in the other one.
+    /// A GPU that the other one does not count has left the machine.
+    fn loses(&self, session: &Session, found: &Found) -> Option<u32> {
+        let memory = self.snapshot.memory.load();
+        let answers = |gpu: &Arc<Gpu>| {
+            memory.gpus.iter().any(|shown| Arc::ptr_eq(&shown.gpu, gpu) && shown.state == GpuState::Up)
+        };
+        let is_lost = |(position, gpu): (usize, &Arc<Gpu>)| {
+            let sliced = session.driver.knows_mig_layout(position) && !gpu.mig.is_empty();
+            let mut others = found.driver.gpus().enumerate();
+            match others.find(|(_, other)| is_same(gpu, other)) {
+                Some((other, _)) => {
+                    found.driver.device(other).is_none() || (sliced && !found.driver.knows_mig_layout(other))
+                }
+                None => found.driver.gpus().any(|other| other.uuid.is_empty() && other.pci_bus_id.is_none()),
+            }
+        };
+        let mut gpus = session.driver.gpus().enumerate();
+        gpus.find(|&(position, gpu)| answers(gpu) && is_lost((position, gpu))).map(|(_, gpu)| gpu.index)
     }
 
     /// Why another session is worth the gap of milliseconds that the change costs: a GPU has been lost for long, or the open
@@ -75,4 +106,10 @@ impl Supervisor {
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
         Opening::begin(self.settings.library.clone(), self.known.clone(), stalled)
     }
+}
+
+/// Whether both are one GPU, as far as one of them can be told.
+fn is_same(gpu: &Gpu, other: &Gpu) -> bool {
+    let place = gpu.pci_bus_id.is_some() && gpu.pci_bus_id == other.pci_bus_id;
+    place || (!gpu.uuid.is_empty() && gpu.uuid == other.uuid)
 }
