@@ -72,7 +72,7 @@ enum Phase {
     /// No driver; it is tried again at this time.
     Closed(Instant),
     /// No driver, because it was let go of; so many threads still held it when that was said.
-    Away { stuck: usize },
+    Away { holders: usize },
     /// The driver is being opened.
     Opening(Opening),
     /// The lanes run.
@@ -173,8 +173,8 @@ impl Supervisor {
                 None if self.is_full() => Phase::Closed(Instant::now() + ROUND),
                 None => self.open(),
             },
-            Phase::Away { stuck } => match self.orders.away(Instant::now()) {
-                Some(_) if stuck == self.aside.stuck() => phase,
+            Phase::Away { holders } => match self.orders.away(Instant::now()) {
+                Some(_) if holders == self.holders() => phase,
                 // What still holds the driver is said as it is now.
                 Some(left) => self.leave_alone(left),
                 None => {
@@ -230,9 +230,14 @@ impl Supervisor {
         self.aside.is_full(usize::from(self.beside.is_some()))
     }
 
+    /// How many threads hold the driver in a call that does not return, or in an opening that has not ended.
+    fn holders(&self) -> usize {
+        self.aside.stuck() + usize::from(self.beside.is_some())
+    }
+
     /// The driver is closed and is not to be opened for so long.
     fn leave_alone(&mut self, left: Duration) -> Phase {
-        let held = match self.aside.stuck() {
+        let held = match self.holders() {
             0 => "",
             _ => "; a driver call that does not return still holds it",
         };
@@ -240,7 +245,7 @@ impl Supervisor {
         let problem = format!("the driver was let go of, as asked, until {until} at the latest{held}");
         tracing::info!(problem, "the driver is left alone");
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
-        Phase::Away { stuck: self.aside.stuck() }
+        Phase::Away { holders: self.holders() }
     }
 
     /// `alone`: there is no session beside it.

@@ -198,7 +198,23 @@ fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
         supervisor.aside.tidy();
         supervisor.aside.stuck() == 0
     });
-    assert!(matches!(supervisor.turn(phase), Phase::Away { stuck: 0 }));
+    assert!(matches!(supervisor.turn(phase), Phase::Away { holders: 0 }));
+    assert!(!held());
+}
+
+#[test]
+fn an_opening_that_goes_on_holds_a_driver_that_was_let_go_which_is_told() {
+    let (mut supervisor, stage) = supervisor(0);
+    Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
+    supervisor.beside = Some(supervisor.begin_opening().unwrap());
+    let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
+    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    assert!(held());
+    wait_until("the opening ends and is closed", || {
+        supervisor.tidy(&phase);
+        supervisor.holders() == 0
+    });
+    assert!(matches!(supervisor.turn(phase), Phase::Away { holders: 0 }));
     assert!(!held());
 }
 
