@@ -2,13 +2,13 @@
 //!
 //! Invariant: nobody waits here; whoever began asks now and then whether it is done.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::worker::Wake;
-use crate::nvml::{self, Driver, Library, OpenError};
+use crate::nvml::{self, Asking, Driver, Library, OpenError};
 use crate::snapshot::{self, Gpu};
 
 /// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
@@ -30,8 +30,12 @@ pub(super) struct Found {
 /// An opening that was begun.
 pub(super) struct Opening {
     answer: Receiver<Opened>,
+    opener: JoinHandle<()>,
     since: Instant,
     told: bool,
+    asking: Arc<Asking>,
+    /// The GPU that was asked when it was looked at, and since when.
+    asked: (u32, Instant),
 }
 
 /// How far an opening is.
@@ -47,19 +51,28 @@ pub(super) enum Progress {
 }
 
 impl Opening {
-    /// Begins. `known` are the GPUs of earlier openings, and `stalled` those of them to which a call hangs. The thread that begins is woken at the end.
+    /// Begins. `known` are the GPUs of earlier openings, `stalled` those of them to which a call hangs, and `left_out` the indices at
+    /// which earlier openings hang. The thread that begins is woken at the end.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn begin(library: Library, known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>) -> std::io::Result<Self> {
+    pub(super) fn begin(
+        library: Library,
+        known: Vec<Arc<Gpu>>,
+        stalled: Vec<Arc<Gpu>>,
+        left_out: Vec<u32>,
+    ) -> std::io::Result<Self> {
         let (send, answer) = mpsc::channel();
         let wake = Wake::me();
-        thread::Builder::new().name("driver-open".into()).spawn(move || {
+        let asking = Arc::new(Asking::all_but(left_out));
+        let told = asking.clone();
+        let opener = thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _wake = wake;
-            // The receiver is gone only when the exporter ends.
-            let _ = send.send(open(&library, &known, &stalled));
+            // The receiver is gone when the exporter ends, or the opening was left alone.
+            let _ = send.send(open(&library, &known, &stalled, &told));
         })?;
-        Ok(Self { answer, since: Instant::now(), told: false })
+        let now = Instant::now();
+        Ok(Self { answer, opener, since: now, told: false, asking, asked: (Asking::NONE, now) })
     }
 
     /// Whether it was found to be slow.
@@ -67,8 +80,23 @@ impl Opening {
         self.told
     }
 
+    /// The index of the GPU in a call to which it hangs.
+    pub(super) fn hangs_at(&self) -> Option<u32> {
+        let (index, since) = self.asked;
+        (index != Asking::NONE && since.elapsed() > SLOW).then_some(index)
+    }
+
+    /// Leaves it alone: its thread, what lives as long as its thread, and what closes a driver that it opened after all.
+    pub(super) fn leave(self) -> (JoinHandle<()>, Weak<Asking>, Option<Closing>) {
+        (self.opener, Arc::downgrade(&self.asking), Closing::begin(self.answer))
+    }
+
     /// How far it is.
     pub(super) fn progress(mut self) -> Progress {
+        let asked = self.asking.now();
+        if asked != self.asked.0 {
+            self.asked = (asked, Instant::now());
+        }
         match self.answer.try_recv() {
             Ok(opened) => Progress::Done(Box::new(opened)),
             Err(TryRecvError::Disconnected) => Progress::Died,
@@ -81,9 +109,9 @@ impl Opening {
     }
 }
 
-fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>]) -> Opened {
+fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>], asking: &Asking) -> Opened {
     let mut driver = library.open()?;
-    match driver.discover(known, stalled) {
+    match driver.discover(known, stalled, asking) {
         Ok(failures) => {
             let description = driver.describe();
             Ok(Found { driver, description, failures })

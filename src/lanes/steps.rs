@@ -17,7 +17,7 @@ use super::worker::Duty;
 use super::xids::{self, XidWatch};
 use crate::attribution::Attribution;
 use crate::faults::Faults;
-use crate::nvml::{Library, OpenError};
+use crate::nvml::{Asking, Library, OpenError};
 use crate::snapshot::Snapshot;
 
 /// How often it is looked whether the process lane has done enough.
@@ -75,7 +75,7 @@ impl Steps {
         xids: XidWatch,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
-        let discovered = driver.discover(&[], &[]);
+        let discovered = driver.discover(&[], &[], &Asking::all_but(Vec::new()));
         discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
         snapshot.driver.store(Arc::new(driver.describe()));
         let keeper = Arc::new(());

@@ -6,7 +6,7 @@ mod ending;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,6 +55,8 @@ pub(super) struct Supervisor {
     /// When the next opening beside a session may begin.
     beside_at: Instant,
     stalls: Stalls,
+    /// The GPUs at which an opening hangs, and what lives as long as its thread.
+    hung: Vec<(u32, Weak<nvml::Asking>)>,
     aside: Aside,
     /// What every session holds on to: sessions that nobody looks after end.
     keeper: Arc<()>,
@@ -139,6 +141,7 @@ impl Supervisor {
             beside: None,
             beside_at: Instant::now(),
             stalls: Stalls::default(),
+            hung: Vec::new(),
             aside: Aside::default(),
             keeper: Arc::new(()),
         }
@@ -184,7 +187,7 @@ impl Supervisor {
                 }
             },
             Phase::Opening(opening) => match opening.progress() {
-                Progress::UnderWay(opening) => Phase::Opening(opening),
+                Progress::UnderWay(opening) => Phase::Opening(self.relieve(opening)),
                 Progress::Slow(opening) => {
                     self.tell_slow("opening the driver", true);
                     Phase::Opening(opening)

@@ -1,6 +1,6 @@
 //! The opened driver: its versions, its GPUs and their MIG devices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvml_wrapper::error::NvmlError;
@@ -21,6 +21,36 @@ pub struct Driver {
     simulated: bool,
     second_version_lists: bool,
     gpus: Vec<Entry>,
+}
+
+/// Which GPU an opening is asking, for who sees it hang, and which GPUs it leaves out, since an earlier one hangs there.
+#[derive(Debug)]
+pub struct Asking {
+    now: AtomicU32,
+    left_out: Vec<u32>,
+}
+
+impl Asking {
+    /// No GPU.
+    pub const NONE: u32 = u32::MAX;
+
+    /// No GPU is asked yet.
+    pub fn all_but(left_out: Vec<u32>) -> Self {
+        Self { now: AtomicU32::new(Self::NONE), left_out }
+    }
+
+    /// The index that is asked now, or [`Asking::NONE`].
+    pub fn now(&self) -> u32 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, index: u32) {
+        self.now.store(index, Ordering::Relaxed);
+    }
+
+    fn leaves_out(&self, index: u32) -> bool {
+        self.left_out.contains(&index)
+    }
 }
 
 /// A GPU and what is needed to ask it.
@@ -55,22 +85,40 @@ impl Driver {
     }
 
     /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
-    /// keeps it from there, its MIG layout included. Those of them that are `stalled` are only looked up and not asked: a call to them hangs. Returns,
-    /// with the index, what a GPU failed to give.
+    /// keeps it from there, its MIG layout included. Those of them that are `stalled` are only looked up and not asked: a call to them hangs.
+    /// `asking` is told the index that is asked and, at the end, [`Asking::NONE`]. Returns, with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
-    pub fn discover(&mut self, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>]) -> Result<Vec<(u32, Error)>, Error> {
+    pub fn discover(
+        &mut self,
+        known: &[Arc<Gpu>],
+        stalled: &[Arc<Gpu>],
+        asking: &Asking,
+    ) -> Result<Vec<(u32, Error)>, Error> {
         let mut failures = Vec::new();
-        let open = |index| Opened::open(index, &self.nvml, stalled, &mut failures);
+        let open = |index| {
+            if asking.leaves_out(index) {
+                return Opened { index, handle: None, is_asked: false, answers: Answers::default() };
+            }
+            asking.tell(index);
+            Opened::open(index, &self.nvml, stalled, &mut failures)
+        };
         let opened: Vec<_> = (0..self.count()?).map(open).collect();
+        asking.tell(Asking::NONE);
         let answers: Vec<_> = opened.iter().map(|opened| opened.answers.clone()).collect();
+        // One that is left out is in the machine; to ask for its place might hang too.
         let present = |place: &str| {
-            !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
+            !asking.left_out.is_empty()
+                || !matches!(self.nvml.device_by_pci_bus_id(place), Err(NvmlError::NotFound | NvmlError::InvalidArg))
         };
         let earlier = inherit(&answers, known, present);
-        let identify = |(opened, earlier): (Opened, _)| opened.identify(earlier, &self.nvml, &mut failures);
+        let identify = |(opened, earlier): (Opened, _)| {
+            asking.tell(opened.index);
+            opened.identify(earlier, &self.nvml, &mut failures)
+        };
         self.gpus = opened.into_iter().zip(earlier).map(identify).collect();
+        asking.tell(Asking::NONE);
         Ok(failures)
     }
 

@@ -139,3 +139,28 @@ fn another_session_in_which_a_gpu_that_answers_is_missing_takes_no_place() {
         values(s, "0") > 0
     });
 }
+
+#[test]
+fn an_opening_that_hangs_at_one_gpu_is_left_alone_and_the_others_are_opened_without_it() {
+    let machine = Machine::new(TWO);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetUUID\"\ngpu = 0\nkind = \"hang\"\n");
+    let exporter = Exporter::start(machine.command(&[]));
+    let without = exporter.scrape_until("the second GPU", |s| up(s, "1") == Some(1.0) && values(s, "1") > 0);
+    assert_eq!((up(&without, "0"), values(&without, "0")), (Some(0.0), 0), "{}", without.text);
+    assert_eq!(faults(&without, "topology", "stalled"), 1.0);
+    exporter.scrape_until("the opening is counted", |s| s.value("vram_exporter_stuck_threads", &[]) == Some(1.0));
+    // The next opening beside the session does not ask the GPU either.
+    let opened = || exporter.log().matches("the driver is open\"").count();
+    let before = opened();
+    exporter.scrape_until("another session", |s| {
+        is_second_well(s);
+        opened() > before
+    });
+    assert_eq!(exporter.scrape().value("vram_exporter_stuck_threads", &[]), Some(1.0));
+    machine.control("");
+    exporter.scrape_until("both", |s| {
+        is_second_well(s);
+        values(s, "0") > 0 && s.value("vram_exporter_stuck_threads", &[]) == Some(0.0)
+    });
+    assert!(exporter.terminate().success());
+}

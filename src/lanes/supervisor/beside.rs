@@ -34,7 +34,7 @@ impl Supervisor {
             return None;
         };
         match opening.progress() {
-            Progress::UnderWay(opening) => self.beside = Some(opening),
+            Progress::UnderWay(opening) => self.beside = Some(self.relieve(opening)),
             Progress::Slow(opening) => {
                 self.tell_slow("opening the driver", false);
                 self.beside = Some(opening);
@@ -102,9 +102,41 @@ impl Supervisor {
         Some("a GPU does not answer: the driver is opened again for its sake".to_owned())
     }
 
-    pub(super) fn begin_opening(&self) -> std::io::Result<Opening> {
+    /// Leaves an opening alone that hangs in a call to one GPU, and begins another one without that GPU in its place, which is
+    /// opened again as one that is lost. An opening that hangs elsewhere is waited for.
+    pub(super) fn relieve(&mut self, opening: Opening) -> Opening {
+        let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
+        let left_out: Vec<u32> = self.left_out().chain([gpu]).collect();
+        let other = match self.begin_opening_without(left_out) {
+            Ok(other) => other,
+            Err(error) => {
+                self.faults.report(Source::Library, Reason::Died, None, &error);
+                return opening;
+            }
+        };
+        let error = std::io::Error::other("opening the driver hangs at this GPU: it is opened without it");
+        self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
+        let (thread, lives, closing) = opening.leave();
+        self.aside.leave(thread);
+        self.aside.close(closing);
+        self.hung.push((gpu, lives));
+        other
+    }
+
+    /// The indices of the GPUs at which an opening hangs.
+    fn left_out(&mut self) -> impl Iterator<Item = u32> {
+        self.hung.retain(|(_, lives)| lives.strong_count() > 0);
+        self.hung.iter().map(|&(gpu, _)| gpu)
+    }
+
+    pub(super) fn begin_opening(&mut self) -> std::io::Result<Opening> {
+        let left_out = self.left_out().collect();
+        self.begin_opening_without(left_out)
+    }
+
+    fn begin_opening_without(&self, left_out: Vec<u32>) -> std::io::Result<Opening> {
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
-        Opening::begin(self.settings.library.clone(), self.known.clone(), stalled)
+        Opening::begin(self.settings.library.clone(), self.known.clone(), stalled, left_out)
     }
 }
 
