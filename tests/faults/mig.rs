@@ -96,19 +96,28 @@ fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
 }
 
 #[test]
-fn a_process_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_before() {
+fn what_is_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_before() {
+    const SUM: &str = "gpu_workload_memory_used_bytes";
     let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"4s\""));
     let exporter = machine.export(&[]);
     let old = exporter.scrape_until("the process", |s| slice_peak(s).is_some() && mig_uuid(s, USED, "31").is_some());
     let old = mig_uuid(&old, USED, "31");
     exporter.scrape_until("its end", |s| mig_uuid(s, USED, "31").is_none());
     // Other devices have the ids of those before, and a process comes at once.
-    machine.control("[[fault]]\nkind = \"recut\"\ngpu = 0\n[[process]]\npid = 32\nmig = 0\nmemory = \"2GiB\"\n");
+    let next = "pid = 32\nmig = 0\nmemory = \"35GiB\"\ncgroup = \"0::/system.slice/train.service\"";
+    machine.control(&format!("[[fault]]\nkind = \"recut\"\ngpu = 0\n[[process]]\n{next}\n"));
+    let old = old.as_deref().unwrap();
     let new = exporter.scrape_until("the next process", |s| {
         let mig = mig_uuid(s, USED, "32");
-        assert!(mig.is_none() || mig != old, "{}", s.text);
+        assert_ne!(mig.as_deref(), Some(old), "{}", s.text);
+        assert_eq!(s.value(SUM, &[("mig_uuid", old)]), None);
         mig.is_some()
     });
+    const GIB: f64 = (1u64 << 30) as f64;
+    let peak = |uuid| new.value("gpu_workload_memory_peak_bytes", &[("mig_uuid", uuid)]).unwrap();
+    assert!((30.0 * GIB..35.0 * GIB).contains(&peak(old)), "{}", new.text);
+    assert!(peak(&mig_uuid(&new, USED, "32").unwrap()) >= 35.0 * GIB, "{}", new.text);
+    assert_eq!(new.all(SUM).count(), 1, "{}", new.text);
     let device = [("mig_uuid", mig_uuid(&new, USED, "32").unwrap())];
     let [(label, uuid)] = &device;
     exporter.scrape_until("its device", |s| s.value("gpu_mig_memory_used_bytes", &[(label, uuid)]).is_some());

@@ -72,10 +72,15 @@ impl Workloads {
         for member in members.iter().filter(|member| member.alive) {
             let entry = sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
             entry.0.add(member.used);
+            // They share a device, and of one that came while the layout was unknown it is not known which.
+            if entry.1.mig.is_none() {
+                entry.1 = member;
+            }
         }
+        sums.values().for_each(|(_, member)| self.place(member));
         for account in &mut self.accounts {
             let key = (account.workload.clone(), account.instance);
-            let own = sums.get(&key).is_some_and(|(_, member)| account.is_on(member.mig));
+            let own = sums.get(&key).is_some_and(|(_, member)| account.goes_on_with(member));
             match own.then(|| sums.remove(&key)).flatten() {
                 Some((sum, member)) => account.see(sum, member, now),
                 None => account.end(now),
@@ -144,9 +149,24 @@ impl Workloads {
         }
     }
 
+    /// Where a workload came to a device while the layout was unknown, and the device proves to be one that it was on before,
+    /// both are one.
+    fn place(&mut self, member: &Member<'_>) {
+        let Some(device) = member.mig else { return };
+        let of_member = |account: &Account| account.workload == *member.workload && account.instance == member.instance;
+        let mut accounts = self.accounts.iter();
+        let unplaced = accounts.position(|a| of_member(a) && a.mig.is_none() && a.ended.is_none());
+        let placed = |a: &Account| of_member(a) && a.mig.as_ref().is_some_and(|own| own.uuid == device.uuid);
+        if let Some((unplaced, placed)) = unplaced.zip(self.accounts.iter().position(placed)) {
+            let gone = self.accounts[unplaced].record.clone();
+            self.accounts[placed].record.absorb(&gone);
+            self.accounts.swap_remove(unplaced);
+        }
+    }
+
     fn position(&self, member: &Member<'_>) -> Option<usize> {
         self.accounts.iter().position(|account| {
-            account.workload == *member.workload && account.instance == member.instance && account.is_on(member.mig)
+            account.workload == *member.workload && account.instance == member.instance && account.goes_on_with(member)
         })
     }
 
@@ -202,9 +222,15 @@ impl Account {
         }
     }
 
-    /// Whether it is about this MIG device. The ids of a GPU instance are given again when a GPU is cut anew.
-    fn is_on(&self, mig: Option<&Arc<MigDevice>>) -> bool {
-        self.mig.as_ref().zip(mig).is_none_or(|(own, other)| own.uuid == other.uuid)
+    /// Whether it is about the member's MIG device. The ids of a GPU instance are given again when a GPU is cut once more: a
+    /// device that is not known is not taken for the one that had its ids.
+    fn goes_on_with(&self, member: &Member<'_>) -> bool {
+        match (&self.mig, member.mig) {
+            (Some(own), Some(other)) => own.uuid == other.uuid,
+            (Some(_), None) => false,
+            (None, Some(_)) => self.ended.is_none(),
+            (None, None) => true,
+        }
     }
 
     fn see(&mut self, sum: Sum, member: &Member<'_>, now: Instant) {
@@ -388,6 +414,33 @@ mod tests {
             let on = |uuid: &str| shown.iter().find(|w| w.mig.as_ref().unwrap().uuid == uuid).unwrap();
             assert_eq!((on("MIG-b").peak, on("MIG-b").used), (Some(5 * MIB), Some(5 * MIB)));
             assert_eq!((on("MIG-a").peak, on("MIG-a").used), (Some(60_000 * MIB), None));
+        }
+    }
+
+    #[test]
+    fn what_comes_while_the_layout_is_unknown_is_on_no_device_until_that_is_known() {
+        let (start, job) = (Instant::now(), unit("job"));
+        let device = |uuid: &str| Arc::new(MigDevice { uuid: uuid.into(), gpu_instance: 1, ..MigDevice::default() });
+        let (a, b) = (device("MIG-a"), device("MIG-b"));
+        for (found, peaks) in [(&a, &[(Some("MIG-a"), 38)][..]), (&b, &[(Some("MIG-a"), 30), (Some("MIG-b"), 38)])] {
+            let mut workloads = workloads(9);
+            let on = |mig, pid, mib| Member { instance: Some((1, 0)), mig, ..of(&job, pid, Some(mib * MIB)) };
+            let mut after = |member: &[Member<'_>]| {
+                workloads.fold(member, &[], start);
+                let (shown, _) = workloads.show(start);
+                let entry = |w: WorkloadUse| (w.mig.map(|mig| mig.uuid.clone()), w.peak.unwrap() / MIB, w.used);
+                let mut shown: Vec<_> = shown.into_iter().map(entry).collect();
+                shown.sort();
+                shown
+            };
+            after(&[on(Some(&a), 1, 30)]);
+            after(&[]);
+            let unknown = after(&[on(None, 2, 38)]);
+            assert_eq!(unknown, [(None, 38, Some(38 * MIB)), (Some("MIG-a".into()), 30, None)]);
+            // Another one of the same workload keeps the device it is known to be on.
+            let known = after(&[on(None, 2, 3), on(Some(found), 3, 5)]);
+            let known: Vec<_> = known.iter().map(|(mig, peak, _)| (mig.as_deref(), *peak)).collect();
+            assert_eq!(known, peaks, "{}", found.uuid);
         }
     }
 
