@@ -20,6 +20,8 @@ struct Dialect {
     value: &'static [u8],
     /// Short options whose value, if any, is attached.
     attached: &'static [u8],
+    /// Short options whose value, if any, is a number or begins with a colon; other options can follow a number.
+    number: &'static [u8],
     /// Short options that take code to run.
     code: &'static [u8],
     /// Short options that name a module.
@@ -37,6 +39,7 @@ struct Dialect {
 const PLAIN: Dialect = Dialect {
     value: b"",
     attached: b"",
+    number: b"",
     code: b"",
     module: b"",
     script: b"",
@@ -49,13 +52,23 @@ const PYTHON: Dialect =
     Dialect { value: b"WXQ", code: b"c", module: b"m", long_value: &["--check-hash-based-pycs"], ..PLAIN };
 const SHELL: Dialect =
     Dialect { value: b"oO", code: b"cs", long_value: &["--rcfile", "--init-file", "--emulate"], ..PLAIN };
-const PERL: Dialect = Dialect { value: b"I", attached: b"CDFMVdilmx0", code: b"eE", ..PLAIN };
+const PERL: Dialect = Dialect { value: b"I", attached: b"CDFMVimx", number: b"0dl", code: b"eE", ..PLAIN };
 const RUBY: Dialect =
-    Dialect { value: b"CEIr", attached: b"FKTWix0", code: b"e", long_value: &["--encoding"], ..PLAIN };
+    Dialect { value: b"CEIr", attached: b"Fix", number: b"0TW", code: b"e", long_value: &["--encoding"], ..PLAIN };
 const NODE: Dialect = Dialect {
     value: b"rC",
     code: b"ep",
-    long_value: &["--require", "--import", "--loader", "--experimental-loader", "--conditions", "--title"],
+    long_value: &[
+        "--require",
+        "--import",
+        "--loader",
+        "--experimental-loader",
+        "--conditions",
+        "--title",
+        "--env-file",
+        "--env-file-if-exists",
+        "--inspect-port",
+    ],
     long_code: &["--eval", "--print"],
     ..PLAIN
 };
@@ -90,11 +103,11 @@ const JULIA: Dialect = Dialect {
     ..PLAIN
 };
 const PHP: Dialect = Dialect {
-    value: b"cdz",
+    value: b"cdtz",
     code: b"rBREFS",
     script: b"f",
-    long_value: &["--php-ini", "--define", "--zend-extension"],
-    long_code: &["--run"],
+    long_value: &["--php-ini", "--define", "--docroot", "--zend-extension"],
+    long_code: &["--run", "--process-begin", "--process-code", "--process-end", "--process-file", "--server"],
     ..PLAIN
 };
 const LUA: Dialect = Dialect { value: b"el", attached: b"jO", ..PLAIN };
@@ -191,7 +204,7 @@ fn cluster<'a>(dialect: &Dialect, letters: &'a [u8]) -> Step<'a> {
             // A shell's `-eo pipefail` and `-oe pipefail` are the same; the value is never attached there.
             let attached = !rest.is_empty() && !std::ptr::eq(dialect, &SHELL);
             return if attached { Step::Next } else { Step::SkipValue };
-        } else if dialect.attached.contains(letter) {
+        } else if dialect.attached.contains(letter) || dialect.number.contains(letter) && rest.starts_with(b":") {
             return Step::Next;
         }
     }
