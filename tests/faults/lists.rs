@@ -104,3 +104,22 @@ fn the_memory_lane_rests_when_a_gpu_with_processes_has_gone_or_cannot_be_asked()
         machine.control("");
     }
 }
+
+#[test]
+fn the_first_lists_after_a_call_that_hung_are_whole() {
+    let machine = in_each_list();
+    let exporter = machine.export(&["--process.interval=5s", "--nvml.call-timeout=300ms"]);
+    let pids = ["51", "52", "53"];
+    let unattributed = |s: &Scrape| s.value("gpu_memory_unattributed_bytes", &[]);
+    let before = exporter.scrape_until("three processes", |s| pids.iter().all(|pid| used(s, pid).is_some()));
+    let stalled = faults(&before, "process", "stalled");
+    machine.control(&format!("[[fault]]\n{LIST}\nkind = \"hang\"\n"));
+    exporter.scrape_until("the list hangs", |s| faults(s, "process", "stalled") > stalled && up(s, "0") == Some(0.0));
+    machine.control("");
+    exporter.scrape_until("the processes", |s| {
+        let shown = pids.iter().filter(|pid| used(s, pid).is_some()).count();
+        assert!(shown == 0 || shown == 3, "{}", s.text);
+        assert!(unattributed(s).is_none_or(|bytes| Some(bytes) == unattributed(&before)), "{}", s.text);
+        shown == 3
+    });
+}

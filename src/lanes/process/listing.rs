@@ -70,6 +70,8 @@ struct List {
     entries: Vec<ListedProcess>,
     /// Whether it was ever read while the driver was open.
     given: bool,
+    /// Whether the driver ever answered for it, be it with a refusal. Before that it is not known to be empty.
+    answered: bool,
     /// Since when it is not known.
     unread_since: Option<Instant>,
     reported: Reported,
@@ -77,7 +79,7 @@ struct List {
 
 impl List {
     fn read(&mut self) {
-        self.given = true;
+        (self.given, self.answered) = (true, true);
         self.unread_since = None;
         self.reported.forget();
     }
@@ -85,6 +87,7 @@ impl List {
     /// The list was refused: what it told is not known any longer. `None` where the part has no such list.
     fn refuse(&mut self, error: Error, kind: ListKind) -> Option<Refusal> {
         self.entries.clear();
+        self.answered = true;
         let is_absent = error.severity() == Severity::Absent;
         // A part that knows no graphics or no MPS has none of their processes. Old drivers call the question invalid.
         let is_unknown_to_it = !self.given && kind != ListKind::Compute;
@@ -130,7 +133,8 @@ impl Lists {
         let mut refusals = Vec::new();
         for attempt in 1.. {
             for kind in ListKind::ALL {
-                let wanted = all || kind == ListKind::Compute || !self.list(kind).entries.is_empty();
+                let list = self.list(kind);
+                let wanted = all || kind == ListKind::Compute || !list.answered || !list.entries.is_empty();
                 let answer = if wanted { self.reread((device, slices), watch, slot, kind, buffer)? } else { Ok(()) };
                 let Err(error) = answer else { continue };
                 let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
