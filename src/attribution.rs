@@ -2,7 +2,7 @@
 //! far as the snapshot knows its container.
 //!
 //! Invariant: a process is (pid, start time). What is known of a pid is shown only after a look that its process still
-//! lives; a pid that was given to another process is resolved anew. Nobody is identified by a procfs of another pid namespace.
+//! lives; a pid that was given to another process is resolved again. Nobody is identified by a procfs of another pid namespace.
 //! Nothing here waits for the network, and for files of a process that hang only a bounded time.
 
 mod boot;

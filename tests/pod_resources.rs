@@ -91,8 +91,18 @@ impl Follower {
     /// Waits for the fault, and that nothing is said to answer then.
     fn fails(&self, reason: Reason) {
         let before = self.count(reason);
-        eventually(&format!("{reason:?}"), || (self.count(reason) > before).then_some(()));
+        let begin = Instant::now();
+        while self.count(reason) <= before {
+            assert!(begin.elapsed() < PATIENCE, "never: {reason:?}; {} before, now {:?}", before, self.counts());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         eventually("down", || (self.now().up == Some(false)).then_some(()));
+    }
+
+    /// The faults that there are, by reason.
+    fn counts(&self) -> Vec<(Reason, u64)> {
+        let counts = Source::PodResources.reasons().map(|reason| (reason, self.count(reason)));
+        counts.filter(|(_, count)| *count > 0).collect()
     }
 }
 

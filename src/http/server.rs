@@ -46,7 +46,7 @@ const BREATH: Duration = Duration::from_millis(50);
 enum Way {
     /// As they should.
     Open,
-    /// Without TLS, where TLS is asked for: nothing is told.
+    /// Without TLS, where TLS is required: nothing is revealed.
     PlainAtTls,
 }
 

@@ -88,7 +88,7 @@ impl GpuBook {
 /// What became of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    /// So many processes are on the GPU.
+    /// The number of processes on the GPU.
     Folded(usize),
     /// A pid of the list was another process' at the list before; that one has ended.
     PidReused,

@@ -1,4 +1,4 @@
-//! The lanes as the exporter holds them: started, let go, ended.
+//! The lanes as the exporter holds them: started, released, ended.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

@@ -79,7 +79,7 @@ impl Aside {
         self.stuck.len()
     }
 
-    /// Whether no other thread may be left alone, so many being under way elsewhere that may come to hang.
+    /// Whether no other thread may be left behind, given how many calls elsewhere are under way and may come to hang.
     pub(super) fn is_full(&self, elsewhere: usize) -> bool {
         self.stuck.len() + self.closings.len() + elsewhere >= MOST_STUCK
     }

@@ -104,7 +104,7 @@ impl XidWatch {
                 }
             }
         }
-        // Counted within the call: what a call tells that hung and came back is told only once.
+        // Counted within the call: a call that hung and comes back later reports its event only once.
         let next = || driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
         for _ in 0..EVENTS_AT_ONCE {
             match watch.call(slot, next)? {

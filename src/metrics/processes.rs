@@ -20,7 +20,7 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond the limit on series. Absent where the driver does not tell it, and after the end.",
+    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond the limit on series. Absent where the driver does not tell it (of one process for the sum), and after the end.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_process_memory_window_peak_bytes",

@@ -91,7 +91,7 @@ fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     entries
 }
 
-/// What is told of a workload.
+/// The values of a workload.
 struct Figures {
     processes: u64,
     used: Option<u64>,

@@ -46,7 +46,8 @@ pub struct Other {
     pub entries: u64,
     /// How many processes of theirs live.
     pub processes: u64,
-    /// Bytes they use now, those of unknown memory left out. `None` where none of them lives or is known.
+    /// Bytes they use now. `None` where none of them lives. Of processes also where the memory of one is unknown; workloads
+    /// of unknown memory are left out.
     pub used: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use super::harness::{Exporter, Machine, Scrape, Series, eventually, eventually_o
 use super::table::{AtOpening, CODES, Costs, REFUSED_FOR_GOOD, Repeated, Silent};
 use super::{faults, rounds, up};
 
-/// So that a call is made soon after the one before. Between two passes over the processes of so many GPUs there must be room
+/// A call follows the one before soon. Between two passes over the processes of this many GPUs there must be room
 /// for their readings, on a busy machine too.
 pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.interval=500ms", "--process.linger=0s"];
 
@@ -71,7 +71,7 @@ pub(crate) fn more_rounds(exporter: &Exporter, more: f64) {
     });
 }
 
-/// Makes the exporter let go of the driver. Afterwards no call is under way and none comes.
+/// Makes the exporter release the driver. Afterwards no call is under way and none comes.
 pub(crate) fn let_go(exporter: &Exporter) -> Scrape {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is closed", || {

@@ -283,10 +283,12 @@ impl Roster {
         });
         let shown = self.tracks.len().min(self.limit);
         let others = &self.tracks[shown..];
+        let alive = || others.iter().filter(|track| track.ended.is_none());
+        let processes = alive().count() as u64;
         let other = (!others.is_empty()).then(|| Other {
             entries: others.len() as u64,
-            processes: others.iter().filter(|track| track.ended.is_none()).count() as u64,
-            used: others.iter().filter_map(|track| track.used).reduce(u64::saturating_add),
+            processes,
+            used: (processes > 0).then(|| total(alive())).flatten(),
         });
         (self.tracks[..shown].iter_mut().map(|track| track.show(now)).collect(), other)
     }

@@ -224,6 +224,16 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
 }
 
 #[test]
+fn the_sum_of_the_rest_is_unknown_where_the_memory_of_one_is() {
+    let (start, mut roster) = (Instant::now(), roster(1));
+    let identities: Vec<_> = (1..=3).map(|start| named(start, "job")).collect();
+    roster.fold((&[listed(1, 9 * MIB), listed(2, 5 * MIB), listed(3, None)], &[]), &identities, KNOWN, start);
+    assert_eq!(roster.show(start).1, Some(Other { entries: 2, processes: 2, used: None }));
+    roster.fold((&[listed(1, 9 * MIB), listed(2, 5 * MIB)], &[]), &identities[..2], KNOWN, start);
+    assert_eq!(roster.show(start).1, Some(Other { entries: 2, processes: 1, used: Some(5 * MIB) }));
+}
+
+#[test]
 fn ten_thousand_short_processes_leave_no_more_than_the_cap() {
     let (start, mut roster) = (Instant::now(), roster(256));
     for round in 0..10_000_u32 {
