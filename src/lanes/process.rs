@@ -296,14 +296,7 @@ impl ProcessLane {
             }
         }
         shown.at = Some(listing.at);
-        known.show(&mut shown, listing.at);
-        if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
-            let error = OutOfSight {
-                processes: shown.out_of_sight,
-                own_namespace: attribution.sees_host_processes() == Some(false),
-            };
-            self.faults.report(Source::Attribution, Reason::OutOfSight, Some(gpu.index), &error);
-        }
+        self.show(known, attribution, &mut shown, listing.at);
         part[position] = Arc::new(shown);
         Taken::Folded(alive)
     }
@@ -311,7 +304,7 @@ impl ProcessLane {
     /// Folds what a GPU's processes did and shows it.
     fn fold_work(&self, work: &Work) {
         let mut book = self.book();
-        let Book { gpus, part, .. } = &mut *book;
+        let Book { attribution, gpus, part } = &mut *book;
         let Some(known) = gpus.get_mut(&work.gpu.key()) else { return };
         match &work.samples {
             Some(samples) => known.roster.worked(samples, work.asked_at),
@@ -321,10 +314,22 @@ impl ProcessLane {
             let GpuProcesses { at, unattributed, .. } = **shown;
             let mig_unattributed = shown.mig_unattributed.clone();
             let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(shown.gpu.clone()) };
-            known.show(&mut next, work.asked_at.0);
+            self.show(known, attribution, &mut next, work.asked_at.0);
             *shown = Arc::new(next);
         }
         self.publish(&book);
+    }
+
+    /// Shows what is remembered of a GPU. Processes that come out of sight are counted before they are shown.
+    fn show(&self, known: &mut GpuBook, attribution: &Attribution, shown: &mut GpuProcesses, now: Instant) {
+        known.show(shown, now);
+        if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
+            let error = OutOfSight {
+                processes: shown.out_of_sight,
+                own_namespace: attribution.sees_host_processes() == Some(false),
+            };
+            self.faults.report(Source::Attribution, Reason::OutOfSight, Some(shown.gpu.index), &error);
+        }
     }
 
     /// All memory of a GPU, where it is known. What was published last may be of an earlier session with other positions.
