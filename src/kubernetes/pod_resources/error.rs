@@ -94,6 +94,11 @@ impl Error {
         Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(source)) }
     }
 
+    /// The connection ended, and the question with it was not given back.
+    pub(super) fn lost(socket: &Path) -> Self {
+        Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(Status::unavailable("the connection ended"))) }
+    }
+
     /// What came instead of an answer, and whether the connection is gone.
     pub(super) fn asking(socket: &Path, status: Status, gone: bool) -> Self {
         let socket = socket.to_owned();
