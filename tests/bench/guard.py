@@ -42,8 +42,9 @@ class Unusable(Exception):
 
 
 def build():
-    """The program, built by cargo."""
-    command = ["cargo", "build", "--release", "--locked", "--features", "work", "--bin", "work", "--message-format=json-render-diagnostics"]
+    """The program, built by cargo, with the symbols by which the simulator's part is left out: it is linked in."""
+    command = ["cargo", "rustc", "--release", "--locked", "--features", "work", "--bin", "work", "--message-format=json-render-diagnostics"]
+    command += ["--", "-C", "strip=none"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     for line in built.splitlines():
         message = json.loads(line)
