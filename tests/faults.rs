@@ -29,7 +29,7 @@ mod sessions;
 #[path = "faults/table.rs"]
 mod table;
 
-use harness::{Exporter, Scrape, eventually};
+use harness::{Exporter, Scrape};
 use nix::sys::signal::Signal;
 
 /// Two GPUs, and a process on the second.
@@ -62,10 +62,7 @@ fn rounds(scrape: &Scrape, lane: &str) -> f64 {
 
 /// Closes the driver and opens it again at once, with no back-off.
 fn reopen(exporter: &Exporter) {
-    exporter.signal(Signal::SIGUSR1);
-    exporter.scrape_until("the driver is let go", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
-    eventually("the driver is closed", || {
-        exporter.get("/readyz").ok().filter(|answer| answer.body.contains("at the latest"))
-    });
+    let closed = refusals::let_go(exporter);
+    assert_eq!(closed.value("vram_exporter_nvml_up", &[]), Some(0.0));
     exporter.signal(Signal::SIGUSR1);
 }

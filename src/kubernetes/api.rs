@@ -148,7 +148,7 @@ impl Follower {
         }
     }
 
-    /// Lists and watches with one client, until all has to begin anew: by an error, or because the list is old.
+    /// Lists and watches with one client, until both have to start again: by an error, or because the list is old.
     async fn attend(&mut self, client: Client, watching: &Notify) -> Result<(), Error> {
         let mut events = pin!(watcher::watcher(Api::<Pod>::all(client), self.selection()));
         // When all is to be listed again; `None` until it was listed.

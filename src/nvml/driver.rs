@@ -86,7 +86,7 @@ impl Driver {
 
     /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
     /// keeps it from there, its MIG layout included. Those of them that are `stalled` are only looked up and not asked: a call to them hangs.
-    /// `asking` is told the index that is asked and, at the end, [`Asking::NONE`]. Returns, with the index, what a GPU failed to give.
+    /// `asking` gets the index that is asked and, at the end, [`Asking::NONE`]. Returns, with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.

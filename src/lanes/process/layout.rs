@@ -1,6 +1,6 @@
 //! Whether a list is of the MIG layout that the session knows.
 //!
-//! The ids of MIG devices are given again when a GPU is cut anew, and a list tells ids. A device with a process on it cannot
+//! The ids of MIG devices are given again when the MIG layout changes, and a list tells ids. A device with a process on it cannot
 //! be taken away, so the processes of a new layout have come since the last list: then the layout is read before any of
 //! them is shown.
 

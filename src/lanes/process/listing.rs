@@ -242,7 +242,7 @@ impl Lists {
         &mut self.lists[kind as usize]
     }
 
-    /// Each list, and what its processes are: a process that stands in several is what it is in the first of these.
+    /// Each list, and what its processes are: a process of several lists is what it is in the first of these.
     fn kinds(&self) -> impl Iterator<Item = (&List, ProcessKind)> {
         let [compute, graphics, mps] = &self.lists;
         [(mps, ProcessKind::Mps), (compute, ProcessKind::Compute), (graphics, ProcessKind::Graphics)].into_iter()
