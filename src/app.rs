@@ -143,7 +143,7 @@ async fn run(config: Config) -> Result<()> {
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let exporter = Exporter::start(config, faults)?;
-    tokio::spawn(signals::follow_let_go(let_go, exporter.lanes.grip(), exporter.config.nvml.let_go));
+    tokio::spawn(signals::follow_let_go(let_go, exporter.lanes.grip(), exporter.config.nvml.release_duration));
     let state = HttpState::new(
         exporter.metrics.clone(),
         exporter.snapshot.clone(),

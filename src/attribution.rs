@@ -174,7 +174,7 @@ impl Attribution {
         }
         if round.died {
             let error = std::io::Error::other("the thread that reads the files of processes ended by a panic");
-            self.faults.report(Source::Attribution, Reason::Died, None, &error);
+            self.faults.report(Source::Attribution, Reason::Panicked, None, &error);
         }
         for (pid, answer) in round.answers {
             unread.remove(&pid);

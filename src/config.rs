@@ -93,8 +93,8 @@ pub struct Nvml {
     pub library: Option<PathBuf>,
     /// `nvml.call-timeout`: a call that takes longer marks its GPU as stalled.
     pub call_timeout: Duration,
-    /// `nvml.let-go`: how long SIGUSR1 lets the driver go.
-    pub let_go: Duration,
+    /// `nvml.release-duration`: how long SIGUSR1 lets the driver go.
+    pub release_duration: Duration,
 }
 
 /// Where the host's files lie.

@@ -105,13 +105,13 @@ closed_enum! {
         /// A driver call, or a read of a process' files, did not return within its limit.
         Stalled => "stalled",
         /// A thread, or what follows the cluster, ended by a panic and was started again.
-        Died => "died",
+        Panicked => "panicked",
         /// `/proc` of a living process, or a file that must be there, could not be read.
         Unreadable => "unreadable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
-        OutOfSight => "out_of_sight",
+        Invisible => "invisible",
         /// What is mounted as `/proc` is of another pid namespace, where the driver's pids are other processes'.
         ForeignProcfs => "foreign_procfs",
         /// An answer that cannot be understood or is too large, or a file that is refused.
@@ -123,7 +123,7 @@ closed_enum! {
         /// A TLS handshake failed: no certificate, a wrong one, or no TLS at all.
         Handshake => "handshake",
         /// A client was turned away, since others take all that may be taken at once.
-        Busy => "busy",
+        Overloaded => "overloaded",
     }
 }
 
@@ -145,7 +145,7 @@ const NVML: &[Reason] = &[
     Reason::ArgumentVersionMismatch,
     Reason::Unknown,
     Reason::Stalled,
-    Reason::Died,
+    Reason::Panicked,
 ];
 
 /// The reasons that another program's server can give.
@@ -156,10 +156,10 @@ const PEER: &[Reason] =
 const ATTRIBUTION: &[Reason] = &[
     Reason::Unreadable,
     Reason::UserUnknown,
-    Reason::OutOfSight,
+    Reason::Invisible,
     Reason::ForeignProcfs,
     Reason::Stalled,
-    Reason::Died,
+    Reason::Panicked,
 ];
 
 /// The reasons that a client, or answering it, can give.
@@ -168,9 +168,9 @@ const HTTP: &[Reason] = &[
     Reason::Connection,
     Reason::Handshake,
     Reason::NoPermission,
-    Reason::Busy,
+    Reason::Overloaded,
     Reason::Timeout,
-    Reason::Died,
+    Reason::Panicked,
 ];
 
 impl Source {
@@ -182,9 +182,9 @@ impl Source {
             Self::Process => (NVML, &[Reason::Implausible]),
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], ATTRIBUTION),
-            Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Died]),
+            Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
             Self::Http => (&[], HTTP),
-            Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Died]),
+            Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),
         };
         shared.iter().chain(own).copied()
     }

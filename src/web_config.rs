@@ -235,7 +235,7 @@ pub async fn watch(guard: Arc<Guard>) {
         let looking = guard.clone();
         // A refusal was reported by the guard itself.
         if let Err(died) = tokio::task::spawn_blocking(move || looking.reread().is_ok()).await {
-            guard.faults.report(Source::WebConfig, Reason::Died, None, &died);
+            guard.faults.report(Source::WebConfig, Reason::Panicked, None, &died);
         }
     }
 }

@@ -77,7 +77,7 @@ fn changed(key: &Key) -> &'static str {
         "web.idle-timeout" => "13m",
         "nvml.library" => "/opt/libnvidia-ml.so.1",
         "nvml.call-timeout" => "3s",
-        "nvml.let-go" => "1m",
+        "nvml.release-duration" => "1m",
         "path.procfs" => "/host/proc",
         "path.passwd" => "/host/etc/passwd",
         "memory.rate" => "12.5",

@@ -18,8 +18,8 @@ const SCENARIOS: [&str; 6] = ["idle-h200", "busy-h200", "mig-a100", "old-driver"
 /// Families whose values are not the same in two runs.
 const MOVING: [&str; 10] = [
     "gpu_memory_pressure_seconds_total",
-    "gpu_memory_grown_bytes_total",
-    "gpu_memory_shrunk_bytes_total",
+    "gpu_memory_increase_bytes_total",
+    "gpu_memory_decrease_bytes_total",
     "gpu_process_start_time_seconds",
     "gpu_process_idle_seconds",
     "gpu_energy_joules_total",

@@ -472,11 +472,11 @@ fn what_the_driver_does_not_give_has_no_series() {
     let scrape = machine.scrape();
     let expected = [
         "gpu_info",
+        "gpu_memory_decrease_bytes_total",
         "gpu_memory_free_bytes",
-        "gpu_memory_grown_bytes_total",
+        "gpu_memory_increase_bytes_total",
         "gpu_memory_peak_bytes",
         "gpu_memory_pressure_seconds_total",
-        "gpu_memory_shrunk_bytes_total",
         "gpu_memory_total_bytes",
         "gpu_memory_used_bytes",
         "gpu_memory_window_peak_bytes",
@@ -908,7 +908,7 @@ fn bytes_are_exact_and_print_as_integers() {
     assert_eq!(scrape.value("gpu_memory_reserved_bytes", &[]), "644939776");
     assert_eq!(scrape.value("gpu_memory_used_bytes", &[]), "0");
     assert_eq!(scrape.value("gpu_memory_peak_bytes", &[]), "150754820096");
-    assert_eq!(scrape.value("gpu_memory_grown_bytes_total", &[]), "9007199254740992");
+    assert_eq!(scrape.value("gpu_memory_increase_bytes_total", &[]), "9007199254740992");
     assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.98")]), "0.125");
     assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.5")]), "9.5");
     assert_eq!(scrape.count("gpu_memory_pressure_seconds_total"), 7);

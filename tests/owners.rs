@@ -1,5 +1,5 @@
 //! Who holds the memory, on a simulated machine through the real binary: workloads in every setting, pids that pass on,
-//! processes out of sight, and processes that come and go by the thousand.
+//! invisible processes, and processes that come and go by the thousand.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what fails in a test fails the test")]
 
@@ -161,12 +161,12 @@ fn a_process_that_proc_does_not_show_is_told_apart_from_one_that_ended() {
     let machine = machine(&[process(31, 1, ""), process(32, 2, "")]);
     // Before the exporter looks, the second one's directory is out of its sight, as another pid namespace's would be.
     let exporter = machine.export(&["--path.procfs=/nonexistent"]);
-    let hidden = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "0")]);
-    let scrape = exporter.scrape_until("both are counted as out of sight", |s| hidden(s) == Some(2.0));
+    let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
+    let scrape = exporter.scrape_until("both are counted as invisible", |s| hidden(s) == Some(2.0));
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", "31")]), Some(GIB + CONTEXT));
     assert!(scrape.all("gpu_process_memory_used_bytes").all(|s| s.label("process").is_none()));
     assert_eq!(scrape.all("gpu_workload_processes").count(), 0, "nobody is named for them");
-    let told = || exporter.log().matches("out_of_sight").count();
+    let told = || exporter.log().matches("invisible").count();
     eventually("the log says so", || (told() > 0).then_some(()));
     machine.control(&process(33, 1, ""));
     exporter.scrape_until("a third", |s| hidden(s) == Some(3.0));
@@ -201,8 +201,8 @@ fn without_the_hosts_pid_namespace_the_hosts_proc_names_no_stranger() {
     inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
     inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let exporter = Exporter::start(inside);
-    let hidden = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "0")]);
-    let scrape = exporter.scrape_until("it is out of sight", |s| hidden(s) == Some(1.0));
+    let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
+    let scrape = exporter.scrape_until("it is invisible", |s| hidden(s) == Some(1.0));
     let pid = stranger.to_string();
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", &pid)]), Some(11.0 * GIB + CONTEXT));
     assert!(scrape.all("gpu_process_info").all(|s| s.label("process").is_none() && s.label("user").is_none()));

@@ -161,7 +161,7 @@ fn who_takes_nothing_loses_its_place_to_who_waits() {
         assert_eq!((answer.status, answer.value("vram_exporter_nvml_up")), (200, "1"));
         is_cut(&glutton)
     });
-    assert_eq!(count(&server, Reason::Busy), refused);
+    assert_eq!(count(&server, Reason::Overloaded), refused);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_place_is_free_again_once_the_answer_has_left() {
         assert_eq!(server.ask("GET", "/metrics", "Accept-Encoding: gzip\r\n").status, 200);
         assert_eq!(server.get("/nowhere").status, 404);
     }
-    assert_eq!(count(&server, Reason::Busy), 0);
+    assert_eq!(count(&server, Reason::Overloaded), 0);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn where_all_connections_are_taken_the_one_that_is_missed_least_goes() {
     let _new = [connect(server.address), connect(server.address)];
     until("the oldest that owes a request goes", || is_closed(&silent[0]));
     assert_eq!(server.get("/metrics").status, 200);
-    assert_eq!(count(&server, Reason::Busy), 0);
+    assert_eq!(count(&server, Reason::Overloaded), 0);
 }
 
 #[test]

@@ -57,7 +57,7 @@ OVERVIEW = [
     p.stat(
         "Out of sight",
         "Processes on GPUs that /proc does not show: no host pid namespace, or a restricted /proc.",
-        f"sum(vram_exporter_processes_out_of_sight{{{NODE}}})",
+        f"sum(vram_exporter_processes_invisible{{{NODE}}})",
         thresholds=p.bad_from(1, "orange"),
         size=(8, 3),
         empty="not told",

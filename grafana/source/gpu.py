@@ -215,8 +215,8 @@ PRESSURE = [
         "Memory that was allocated and given back, for each second. Much of both at an even level is an allocator that "
         "does not keep its memory; more growth than shrinking is a leak or a start.",
         [
-            p.ranged(f"sum(rate(gpu_memory_grown_bytes_total{{{GPU}}}[$__rate_interval]))", "allocated"),
-            p.ranged(f"-sum(rate(gpu_memory_shrunk_bytes_total{{{GPU}}}[$__rate_interval]))", "given back"),
+            p.ranged(f"sum(rate(gpu_memory_increase_bytes_total{{{GPU}}}[$__rate_interval]))", "allocated"),
+            p.ranged(f"-sum(rate(gpu_memory_decrease_bytes_total{{{GPU}}}[$__rate_interval]))", "given back"),
         ],
         unit=p.RATE,
         min=None,

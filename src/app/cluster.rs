@@ -68,7 +68,7 @@ where
 fn died(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error| {
-        faults.report(source, Reason::Died, None, &Died(error));
+        faults.report(source, Reason::Panicked, None, &Died(error));
         if source == Source::KubernetesApi {
             snapshot.pods.rcu(|pods| Pods { up: Some(false), ..(**pods).clone() });
         } else {
@@ -143,7 +143,7 @@ mod tests {
             };
             let task = tokio::spawn(look_after(start, died(source, &snapshot, &faults), SOON));
             eventually(|| starts.load(Ordering::SeqCst) == 3).await;
-            assert_eq!(faults.count(source, Reason::Died), 2);
+            assert_eq!(faults.count(source, Reason::Panicked), 2);
             let up = (snapshot.pods.load().up, snapshot.allocations.load().up);
             let api = source == Source::KubernetesApi;
             assert_eq!(up, (Some(!api), Some(api)), "{source:?}");

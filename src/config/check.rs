@@ -100,7 +100,7 @@ pub(super) fn config(effective: &Effective, demo: Option<String>) -> Config {
         nvml: Nvml {
             library: path(e, "nvml.library"),
             call_timeout: duration(e, "nvml.call-timeout"),
-            let_go: duration(e, "nvml.let-go"),
+            release_duration: duration(e, "nvml.release-duration"),
         },
         path: Paths { procfs: path(e, "path.procfs").unwrap_or_default(), passwd: path(e, "path.passwd") },
         memory: Memory {

@@ -123,7 +123,7 @@ pub const KEYS: &[Key] = &[
         help: "A driver call that takes longer marks its GPU as stalled.",
     },
     Key {
-        name: "nvml.let-go",
+        name: "nvml.release-duration",
         default: Some("5m"),
         kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) },
         value_name: "DURATION",

@@ -93,7 +93,8 @@ impl Server {
 
     fn take_in(self: Arc<Self>, stream: Stream, connections: &mut JoinSet<()>, ending: &watch::Receiver<bool>) {
         let Some(member) = self.crowd.admit() else {
-            return self.report(Reason::Busy, "as many connections as web.max-connections allows are being answered");
+            return self
+                .report(Reason::Overloaded, "as many connections as web.max-connections allows are being answered");
         };
         let ending = ending.clone();
         connections.spawn(async move {
@@ -224,7 +225,7 @@ impl Server {
                 return self.refuse(refusal, request.headers());
             }
             let Some(place) = self.crowd.place().await else {
-                self.report(Reason::Busy, "as many requests as web.max-requests allows are being answered");
+                self.report(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
                 return busy();
             };
             connection.keep(place);
@@ -244,8 +245,10 @@ impl Server {
             // A first request without a password is how HTTP goes, and no fault.
             Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
             Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
-            Refusal::TooManyRequests => self.report(Reason::Busy, "clients ask more often than rate_limit allows"),
-            Refusal::Busy => self.report(Reason::Busy, "too many passwords wait to be looked at"),
+            Refusal::TooManyRequests => {
+                self.report(Reason::Overloaded, "clients ask more often than rate_limit allows")
+            }
+            Refusal::Busy => self.report(Reason::Overloaded, "too many passwords wait to be looked at"),
         }
         let status = refusal.status();
         let mut response = text(status, status.canonical_reason().unwrap_or_default().to_owned());
@@ -272,7 +275,7 @@ impl Server {
 
     fn note(&self, ended: Result<(), JoinError>) {
         if let Err(error) = ended {
-            self.faults.report(Source::Http, Reason::Died, None, &error);
+            self.faults.report(Source::Http, Reason::Panicked, None, &error);
         }
     }
 

@@ -69,19 +69,19 @@ struct Book {
 struct GpuBook {
     roster: Roster,
     workloads: Workloads,
-    /// How many processes were out of sight, so that it is said once when they are more.
-    out_of_sight: u64,
+    /// How many processes were invisible, so that it is said once when they are more.
+    invisible: u64,
 }
 
 impl GpuBook {
     fn new(settings: &Settings) -> Self {
-        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), out_of_sight: 0 }
+        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), invisible: 0 }
     }
 
     fn show(&mut self, shown: &mut GpuProcesses, now: Instant) {
         (shown.processes, shown.other) = self.roster.show(now);
         (shown.workloads, shown.other_workloads) = self.workloads.show(now);
-        shown.out_of_sight = self.roster.out_of_sight(now);
+        shown.invisible = self.roster.invisible(now);
     }
 }
 
@@ -97,7 +97,7 @@ enum Taken {
 /// Processes are on the GPU that `/proc` does not show.
 #[derive(Debug, thiserror::Error)]
 #[error("{processes} processes on the GPU are not in /proc, so nobody can say whose they are: {}", why(*own_namespace))]
-struct OutOfSight {
+struct Invisible {
     processes: u64,
     own_namespace: bool,
 }
@@ -320,15 +320,15 @@ impl ProcessLane {
         self.publish(&book);
     }
 
-    /// Shows what is remembered of a GPU. Processes that come out of sight are counted before they are shown.
+    /// Shows what is remembered of a GPU. Processes that come invisible are counted before they are shown.
     fn show(&self, known: &mut GpuBook, attribution: &Attribution, shown: &mut GpuProcesses, now: Instant) {
         known.show(shown, now);
-        if shown.out_of_sight > std::mem::replace(&mut known.out_of_sight, shown.out_of_sight) {
-            let error = OutOfSight {
-                processes: shown.out_of_sight,
+        if shown.invisible > std::mem::replace(&mut known.invisible, shown.invisible) {
+            let error = Invisible {
+                processes: shown.invisible,
                 own_namespace: attribution.sees_host_processes() == Some(false),
             };
-            self.faults.report(Source::Attribution, Reason::OutOfSight, Some(shown.gpu.index), &error);
+            self.faults.report(Source::Attribution, Reason::Invisible, Some(shown.gpu.index), &error);
         }
     }
 

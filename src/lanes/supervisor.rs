@@ -198,7 +198,7 @@ impl Supervisor {
                 },
                 Progress::Died => {
                     let error = std::io::Error::other("the thread that opened the driver ended by a panic");
-                    self.faults.report(Source::Library, Reason::Died, None, &error);
+                    self.faults.report(Source::Library, Reason::Panicked, None, &error);
                     self.retry()
                 }
             },
@@ -266,7 +266,7 @@ impl Supervisor {
         match self.beside.take().map_or_else(|| self.begin_opening(), Ok) {
             Ok(opening) => Phase::Opening(opening),
             Err(error) => {
-                self.faults.report(Source::Library, Reason::Died, None, &error);
+                self.faults.report(Source::Library, Reason::Panicked, None, &error);
                 self.retry()
             }
         }
@@ -319,7 +319,7 @@ impl Supervisor {
     /// Starts a thread of a lane.
     fn start(&self, lane: Lane, duty: &Arc<dyn Duty>, session: &Arc<Session>) -> Option<Worker> {
         let worker = Worker::start(lane, duty.clone(), session.clone());
-        worker.inspect_err(|error| self.faults.report(source(lane), Reason::Died, None, error)).ok()
+        worker.inspect_err(|error| self.faults.report(source(lane), Reason::Panicked, None, error)).ok()
     }
 
     fn look_after(&mut self, session: Arc<Session>, since: Instant, workers: Vec<Worker>) -> Phase {
@@ -378,7 +378,7 @@ impl Supervisor {
                 Seen::Ended => {}
                 Seen::Died => {
                     let error = std::io::Error::other(format!("the thread {} ended by a panic", thread_name(lane)));
-                    self.faults.report(source(lane), Reason::Died, None, &error);
+                    self.faults.report(source(lane), Reason::Panicked, None, &error);
                     self.revivals[lane as usize].postpone();
                 }
             }

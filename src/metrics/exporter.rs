@@ -69,7 +69,7 @@ static WORKLOADS_DROPPED: Family = Family::gauge(
     "Workload entries that the limit on series leaves out at present; the memory of those that live is in workload=\"other\".",
 );
 static OUT_OF_SIGHT: Family = Family::gauge(
-    "vram_exporter_processes_out_of_sight",
+    "vram_exporter_processes_invisible",
     Unit::Number,
     When::ProcessLane,
     &["gpu", "uuid"],
@@ -148,7 +148,7 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
         of_processes(&DROPPED, &|part| left_out(part.other));
     }
     of_processes(&WORKLOADS_DROPPED, &|part| left_out(part.other_workloads));
-    of_processes(&OUT_OF_SIGHT, &|part| part.out_of_sight as f64);
+    of_processes(&OUT_OF_SIGHT, &|part| part.invisible as f64);
 }
 
 fn lanes(vitals: &Vitals, out: &mut Exposition<'_>) {

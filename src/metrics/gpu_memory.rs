@@ -57,14 +57,14 @@ static PRESSURE: Family = Family::counter(
     "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved counts as used.",
 );
 static GROWN: Family = Family::counter(
-    "gpu_memory_grown_bytes_total",
+    "gpu_memory_increase_bytes_total",
     Unit::Bytes,
     When::MemoryLane,
     GPU,
     "Sum of all rises of used memory between samples in bytes. A rise and fall between two samples is not seen.",
 );
 static SHRUNK: Family = Family::counter(
-    "gpu_memory_shrunk_bytes_total",
+    "gpu_memory_decrease_bytes_total",
     Unit::Bytes,
     When::MemoryLane,
     GPU,

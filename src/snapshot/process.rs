@@ -31,7 +31,7 @@ pub struct GpuProcesses {
     /// What the workloads left out by the cap hold together; `None` where none was left out.
     pub other_workloads: Option<Other>,
     /// How many of the processes on the GPU `/proc` does not show, though they are there for longer than an end takes.
-    pub out_of_sight: u64,
+    pub invisible: u64,
     /// Bytes in use that no visible process holds. `None` while a process's memory is unknown, or while memory moved
     /// during every attempt to read both at one moment.
     pub unattributed: Option<u64>,

@@ -142,7 +142,7 @@ fn processes(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuProcesses {
         other: (names.below(2, 0) == 1).then_some(other),
         workloads: (0..names.below(4, 1)).map(|_| workload_use(names, gpu)).collect(),
         other_workloads: (names.below(2, 0) == 1).then_some(other),
-        out_of_sight: names.number(),
+        invisible: names.number(),
         unattributed: Some(names.number()),
         mig_unattributed: Vec::new(),
     }

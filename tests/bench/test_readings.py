@@ -73,7 +73,7 @@ class Expositions(unittest.TestCase):
 gpu_memory_used_bytes{gpu="0",name="a b} c"} 1048576
 gpu_memory_used_bytes{gpu="1"} 2e6 1700000000000
 gpu_memory_used_MiB{gpu="0"} 3
-gpu_memory_grown_bytes_total{gpu="0"} 99
+gpu_memory_increase_bytes_total{gpu="0"} 99
 gpu_memory_moved_bytes_total{gpu="0"} 98
 process_host_memory_MiB{pid="1"} 7
 gpu_memory_utilization{gpu="0"} 0.5

@@ -92,7 +92,7 @@ fn a_driver_that_went_away_is_not_held() {
 #[test]
 fn a_signal_lets_the_driver_go_and_another_takes_it_up_at_once() {
     let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.let-go=1h"]);
+    let exporter = machine.export(&["--nvml.release-duration=1h"]);
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
     exporter.signal(Signal::SIGUSR1);
@@ -122,7 +122,7 @@ fn a_signal_lets_the_driver_go_and_another_takes_it_up_at_once() {
 #[test]
 fn a_driver_that_was_let_go_is_taken_up_by_itself() {
     let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.let-go=1s"]);
+    let exporter = machine.export(&["--nvml.release-duration=1s"]);
     exporter.signal(Signal::SIGUSR1);
     exporter.scrape_until("the driver is let go", |s| nvml_up(s) == Some(0.0));
     exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
@@ -132,7 +132,7 @@ fn a_driver_that_was_let_go_is_taken_up_by_itself() {
 #[test]
 fn a_driver_that_is_replaced_while_it_is_let_go_is_the_one_that_is_taken_up() {
     let machine = Machine::new(&format!("driver = {{ version = \"570.1.1\" }}\n{TWO}"));
-    let exporter = machine.export(&["--nvml.let-go=1h"]);
+    let exporter = machine.export(&["--nvml.release-duration=1h"]);
     let version =
         |s: &Scrape| s.all("nvidia_driver_info").next().and_then(|i| i.label("driver_version").map(str::to_owned));
     assert_eq!(version(&exporter.scrape()).as_deref(), Some("570.1.1"));

@@ -70,7 +70,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_and_holds_nobody_up() {
     let goal = rounds(&later, "process") + 5.0;
     let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
     assert_eq!(stalled(&later), counted, "one that hangs is counted once");
-    assert_eq!(later.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]), Some(0.0));
+    assert_eq!(later.value("vram_exporter_processes_invisible", &[("gpu", "1")]), Some(0.0));
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     // The process comes to itself: the read that hung comes back, and it is read again.
     fs::rename(by_hand.folder.join("good"), &cmdline).unwrap();
@@ -145,7 +145,7 @@ fn while_many_hang_a_new_process_has_user_and_place_and_none_is_taken_for_who_ha
     let trains =
         |s: &Scrape| s.value("gpu_workload_memory_used_bytes", &[("gpu", "1"), ("workload", "unit:train.service")]);
     let begin = std::time::Instant::now();
-    // Longer than it takes to call a process out of sight.
+    // Longer than it takes to call a process invisible.
     let later = exporter.scrape_until("some seconds", |s| {
         let names: Vec<String> = of_42(s);
         assert_eq!(names, ["python3"]);
@@ -154,7 +154,7 @@ fn while_many_hang_a_new_process_has_user_and_place_and_none_is_taken_for_who_ha
     });
     assert_eq!(stalled(&later), 5.0);
     for gpu in ["0", "1"] {
-        assert_eq!(later.value("vram_exporter_processes_out_of_sight", &[("gpu", gpu)]), Some(0.0));
+        assert_eq!(later.value("vram_exporter_processes_invisible", &[("gpu", gpu)]), Some(0.0));
     }
     assert!(exporter.terminate().success());
 }
@@ -198,12 +198,12 @@ fn a_proc_that_cannot_be_read_leaves_the_memory_and_takes_the_names_and_is_taken
     let exporter = machine.export(&[&format!("--path.procfs={}", aside.display())]);
     let blind = exporter.scrape_until("the process", |s| used(s, "42").is_some());
     assert_eq!(name(&blind, "42"), None);
-    let out_of_sight = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]);
-    let told = exporter.scrape_until("what cannot be seen is told", |s| out_of_sight(s) == Some(1.0));
-    assert!(faults(&told, "attribution", "out_of_sight") >= 1.0);
+    let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
+    let told = exporter.scrape_until("what cannot be seen is told", |s| invisible(s) == Some(1.0));
+    assert!(faults(&told, "attribution", "invisible") >= 1.0);
     assert_eq!(told.value("gpu_memory_unattributed_bytes", &[("gpu", "1")]), Some(8.0 * (1u64 << 20) as f64));
     std::os::unix::fs::symlink(machine.procfs(), &aside).unwrap();
-    exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("train") && out_of_sight(s) == Some(0.0));
+    exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("train") && invisible(s) == Some(0.0));
 }
 
 #[test]
@@ -215,8 +215,8 @@ fn a_proc_of_another_pid_namespace_names_nobody() {
     std::os::unix::fs::symlink("4711", &own).unwrap();
     let exporter = machine.export(&[&by_hand.flag()]);
     assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
-    let out_of_sight = |s: &Scrape| s.value("vram_exporter_processes_out_of_sight", &[("gpu", "1")]);
-    let told = exporter.scrape_until("what cannot be told is counted", |s| out_of_sight(s) == Some(1.0));
+    let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
+    let told = exporter.scrape_until("what cannot be told is counted", |s| invisible(s) == Some(1.0));
     assert!(used(&told, "42").is_some(), "its memory stays");
     assert_eq!(name(&told, "42"), None);
     assert_eq!(told.all("gpu_workload_processes").count(), 0);

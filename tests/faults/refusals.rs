@@ -249,7 +249,7 @@ impl Bench {
             families(s) == self.families && s.all("gpu_up").all(|gpu| gpu.value == 1.0)
         });
         for lane in ["memory", "process", "telemetry", "library"] {
-            assert_eq!(faults(&after, lane, "died"), 0.0);
+            assert_eq!(faults(&after, lane, "panicked"), 0.0);
         }
         assert_eq!(self.exporter.get("/healthz").unwrap().status, 200);
         let log = self.exporter.log();

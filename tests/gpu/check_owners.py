@@ -1,4 +1,4 @@
-"""Checks of who holds the memory: processes in control groups of their own, and processes out of sight."""
+"""Checks of who holds the memory: processes in control groups of their own, and invisible processes."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def owners(setup, results):
                 results.check(f"{name}: peak of the sum", f"{apart:+.2f} MiB from the truth", "0.00", apart == 0)
             others = [labels["workload"] for labels, _ in scrape.rows("gpu_workload_processes", gpu=0) if labels["workload"] not in names]
             results.check("no other workload", ", ".join(others) or "none", "none", not others)
-    results.check("out of sight", f"{scrape.value('vram_exporter_processes_out_of_sight', gpu=0):.0f}", "0", scrape.value("vram_exporter_processes_out_of_sight", gpu=0) == 0)
+    results.check("invisible", f"{scrape.value('vram_exporter_processes_invisible', gpu=0):.0f}", "0", scrape.value("vram_exporter_processes_invisible", gpu=0) == 0)
 
 
 def identities(scrape, results, pod_pid, job_pids):

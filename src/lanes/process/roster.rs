@@ -252,7 +252,7 @@ impl Roster {
 
     /// How many living processes `/proc` never showed, though they are listed for longer than the driver lists one
     /// that ended.
-    pub(super) fn out_of_sight(&self, now: Instant) -> u64 {
+    pub(super) fn invisible(&self, now: Instant) -> u64 {
         let unseen = |track: &&Track| {
             let lasting = now.saturating_duration_since(track.first_seen) > OUT_OF_SIGHT_AFTER;
             track.ended.is_none() && track.start == StartTime::Unknown && lasting

@@ -30,7 +30,7 @@ impl Supervisor {
             tracing::info!(why, "the driver is opened again beside the open session");
             let begun = self.begin_opening();
             self.beside =
-                begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Died, None, error)).ok();
+                begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok();
             return None;
         };
         match opening.progress() {
@@ -52,7 +52,7 @@ impl Supervisor {
             },
             Progress::Died => {
                 let error = std::io::Error::other("the thread that opened the driver ended by a panic");
-                self.faults.report(Source::Library, Reason::Died, None, &error);
+                self.faults.report(Source::Library, Reason::Panicked, None, &error);
             }
         }
         None
@@ -110,7 +110,7 @@ impl Supervisor {
         let other = match self.begin_opening_without(left_out) {
             Ok(other) => other,
             Err(error) => {
-                self.faults.report(Source::Library, Reason::Died, None, &error);
+                self.faults.report(Source::Library, Reason::Panicked, None, &error);
                 return opening;
             }
         };

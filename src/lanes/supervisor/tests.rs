@@ -87,7 +87,7 @@ fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
     let (supervisor, stage) = supervisor(2);
     let handle = thread::spawn(move || supervisor.run());
     stage.orders.listen(handle.thread().clone());
-    let deaths = || stage.faults.count(Source::Memory, Reason::Died);
+    let deaths = || stage.faults.count(Source::Memory, Reason::Panicked);
     wait_until("the first death", || deaths() == 1);
     let lists = || stage.snapshot.vitals.durations(Lane::Process).buckets.iter().sum::<u64>();
     let before = lists();
@@ -95,7 +95,7 @@ fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
     assert!(!is_sampled(&stage.snapshot), "nobody sampled");
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert_eq!(deaths(), 2);
-    assert_eq!(stage.faults.count(Source::Process, Reason::Died), 0);
+    assert_eq!(stage.faults.count(Source::Process, Reason::Panicked), 0);
     stage.orders.stop();
     handle.join().unwrap();
 }
@@ -105,7 +105,7 @@ fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
     let (supervisor, stage) = supervisor(u32::MAX);
     let handle = thread::spawn(move || supervisor.run());
     stage.orders.listen(handle.thread().clone());
-    wait_until("two deaths", || stage.faults.count(Source::Memory, Reason::Died) >= 2);
+    wait_until("two deaths", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
     // Nobody beats for the dead, neither the supervisor nor the other lane.
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_secs(2)));
@@ -149,7 +149,7 @@ fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_
     let since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
     let mut phase = Phase::Open { session, since, workers };
     let begin = Instant::now();
-    while stage.faults.count(Source::Memory, Reason::Died) < 3 {
+    while stage.faults.count(Source::Memory, Reason::Panicked) < 3 {
         phase = supervisor.turn(phase);
         assert!(begin.elapsed() < PATIENCE, "the lane does not die");
         thread::sleep(Duration::from_millis(5));
