@@ -13,6 +13,7 @@
 
 pub mod app;
 pub mod attribution;
+pub mod backoff;
 pub mod config;
 pub mod demo;
 pub mod faults;

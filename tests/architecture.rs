@@ -7,12 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("main", &["app", "config"]),
     (
         "app",
         &[
             "attribution",
+            "backoff",
             "config",
             "demo",
             "faults",
@@ -28,14 +29,15 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("demo", &["config", "nvml", "snapshot"]),
     ("http", &["config", "faults", "metrics", "snapshot", "trials", "web_config"]),
     ("metrics", &["config", "faults", "snapshot", "trials"]),
-    ("lanes", &["attribution", "config", "faults", "nvml", "snapshot"]),
+    ("lanes", &["attribution", "backoff", "config", "faults", "nvml", "snapshot"]),
     ("nvml", &["faults", "snapshot"]),
-    ("attribution", &["faults", "snapshot", "trials"]),
-    ("kubernetes", &["faults", "snapshot", "trials"]),
+    ("attribution", &["backoff", "faults", "snapshot", "trials"]),
+    ("kubernetes", &["backoff", "faults", "snapshot", "trials"]),
     ("web_config", &["faults", "trials"]),
     ("snapshot", &["trials"]),
     ("config", &["trials"]),
     ("faults", &[]),
+    ("backoff", &[]),
     // Of tests and fuzzers only: each room states in its own `trials` what must hold of hostile bytes.
     ("trials", &[]),
 ];

@@ -1,0 +1,53 @@
+//! Pauses between attempts: each twice as long as the one before, up to a longest one.
+
+use std::time::Duration;
+
+/// The pauses of one thing that is attempted again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// No failure yet: the next pause is `first`. No pause exceeds `longest`.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, failures: 0 }
+    }
+
+    /// The pause after one more failure.
+    pub fn next(&mut self) -> Duration {
+        let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+
+    /// Failures since the start or the last [`Backoff::reset`].
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Forgets the failures, because an attempt succeeded.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_doubled_up_to_the_longest_and_never_overflows() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+        let seconds: Vec<_> = (0..7).map(|_| backoff.next().as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30]);
+        for _ in 0..100 {
+            assert_eq!(backoff.next().as_secs(), 30);
+        }
+        assert_eq!(backoff.failures(), 107);
+        backoff.reset();
+        assert_eq!((backoff.next().as_secs(), backoff.failures()), (1, 1));
+    }
+}
