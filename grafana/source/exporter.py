@@ -60,7 +60,7 @@ OVERVIEW = [
         f"sum(vram_exporter_processes_invisible{{{NODE}}})",
         thresholds=p.bad_from(1, "orange"),
         size=(8, 3),
-        empty="not told",
+        empty="not reported",
     ),
     p.stat(
         "Simulated GPUs",

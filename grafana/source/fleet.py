@@ -1,4 +1,4 @@
-"""Fleet: how full, who is near the edge, how uneven, what is wasted, and what is out of order."""
+"""Fleet: how full, which GPUs are near the limit, imbalance, waste, and faults."""
 
 from . import grid, panels as p, queries as q
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
@@ -21,7 +21,7 @@ def band(low, high):
 
 
 def trouble(expression, text):
-    """Named by `text`, in which $1 stands for the code of an Xid."""
+    """Named by `text`, in which $1 is the code of an Xid."""
     return f'label_replace({expression}, "trouble", "{text}", "xid", "(.*)")'
 
 
@@ -71,7 +71,7 @@ OVERVIEW = [
         f"sum(gpu_memory_used_bytes{{{NODE}}}) / sum({usable(NODE)})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -79,7 +79,7 @@ OVERVIEW = [
         "Free memory of all GPUs together. A job needs it in one place: see the list below.",
         f"sum(gpu_memory_free_bytes{{{NODE}}})",
         unit=p.BYTES,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -87,7 +87,7 @@ OVERVIEW = [
         "GPUs, and MIG devices where there are some, whose window peak is at or above 90 % of what can be allocated.",
         f"sum({PEAK} >= bool {p.EDGE})",
         thresholds=p.bad_from(1, "orange"),
-        empty="not told",
+        empty="not reported",
     ),
     p.stat(
         "Held idle",
@@ -123,7 +123,7 @@ FULL = [
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
     p.series(
         "GPUs by how full they get",
@@ -147,13 +147,13 @@ FULL = [
                 ("90 % and more", "red"),
             )
         ],
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
     p.table(
         "Near the edge",
         "The GPUs, or MIG devices where there are some, with the highest use in the range shown. Sampled is the value at "
         "the last scrape; the peak is the highest that the exporter saw in between. One that is gone has its peak in "
-        "the range only. ≥ 90 %: share of time that this GPU was so full; not told of MIG devices.",
+        "the range only. ≥ 90 %: share of time that this GPU was so full; not reported for MIG devices.",
         [
             near_edge(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{NODE}}}", NODE)),
             near_edge(q.each_device(lambda prefix: usable(NODE, "$__range", prefix), NODE)),
@@ -178,7 +178,7 @@ FULL = [
             p.column("Value #F", "≥ 90 %", p.RATIO, 75, decimals=1),
             p.column("Value #G", "Busy", p.RATIO, 65, decimals=0),
         ],
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
         sort="Peak in range",
     ),
 ]
@@ -234,7 +234,7 @@ WASTED = [
             p.ranged(f"sum(gpu_memory_used_bytes{{{NODE}}})", "used"),
             p.ranged(f"sum({q.unattributed(NODE)})", "of that, no visible process"),
         ],
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
     p.ranking(
         "Never needed in the range",
@@ -242,7 +242,7 @@ WASTED = [
         f"topk($top, {q.never_needed(NODE, '$__range')})",
         DEVICE_COLUMNS,
         size=(12, 9),
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
     p.ranking(
         "Held idle",
@@ -286,7 +286,7 @@ DASHBOARD = grid.dashboard(
     grid.alerts("Gpu.*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
-        grid.row("How full, and who is near the edge"),
+        grid.row("How full, and which GPUs are near the limit"),
         *FULL,
         grid.row("How uneven"),
         *UNEVEN,

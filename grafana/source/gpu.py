@@ -1,4 +1,4 @@
-"""GPU: one GPU, or the sum of several: its memory, who holds it, pressure, churn, MIG devices and health."""
+"""GPU: one GPU, or the sum of several: its memory, owners, pressure, churn, MIG devices and health."""
 
 from . import grid, panels as p, queries as q
 from .gpu_health import HEALTH, NAME, each
@@ -32,7 +32,7 @@ OVERVIEW = [
         f"max({q.used_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -42,7 +42,7 @@ OVERVIEW = [
         f"max({q.peak_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -52,7 +52,7 @@ OVERVIEW = [
         f"max({q.peak_ratio(GPU, '$__range')})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -60,7 +60,7 @@ OVERVIEW = [
         "Memory that can be allocated now.",
         f"sum(gpu_memory_free_bytes{{{GPU}}})",
         unit=p.BYTES,
-        empty="not told",
+        empty="not reported",
         decimals=1,
     ),
     p.stat(
@@ -74,10 +74,10 @@ OVERVIEW = [
     ),
     p.stat(
         "Busy",
-        "Share of time in which a kernel ran, averaged over the GPUs chosen. MIG: the driver does not tell it.",
+        "Share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report it under MIG.",
         f"avg(gpu_utilization_ratio{{{GPU}}})",
         unit=p.RATIO,
-        empty="not told",
+        empty="not reported",
         decimals=0,
     ),
     p.stat(
@@ -85,12 +85,12 @@ OVERVIEW = [
         "Critical errors that the driver reported in the range shown, of any code.",
         f"sum(increase(gpu_xid_errors_total{{{GPU}}}[$__range]))",
         thresholds=p.bad_from(0.5),
-        empty="not told",
+        empty="not reported",
         decimals=0,
     ),
 ]
 
-# Grey for what nobody holds.
+# Grey for unattributed memory.
 REST = [
     p.by_name(name, color={"mode": "fixed", "fixedColor": color}, custom__fillOpacity=fill)
     for name, color, fill in (
@@ -124,7 +124,7 @@ MEMORY = [
         overrides=[DASHED],
         size=(12, 10),
         calcs=p.LAST_AND_MAX,
-        empty="No GPU chosen tells its memory.",
+        empty="No selected GPU reports its memory.",
     ),
     p.series(
         "As a share of what can be allocated",
@@ -139,7 +139,7 @@ MEMORY = [
         max=1,
         size=(12, 10),
         calcs=p.LAST_AND_MAX,
-        empty="No GPU chosen tells its memory.",
+        empty="No selected GPU reports its memory.",
     ),
     p.series(
         "Who holds it",
@@ -159,12 +159,12 @@ MEMORY = [
         legend="right",
         overrides=REST,
         calcs=p.LAST_AND_MAX,
-        empty="No GPU chosen tells its memory.",
+        empty="No selected GPU reports its memory.",
     ),
     p.table(
         "Processes",
         "Processes on the GPUs chosen, and whose they are. Highest: since the process was first seen. Idle: since it "
-        "last worked on the GPU; absent where the driver cannot tell, as under MIG.",
+        "last worked on the GPU; absent where the driver does not report it, as under MIG.",
         [
             f"max by ({PROCESS}) (gpu_process_memory_used_bytes{{{GPU}}})",
             f"max by ({PROCESS}) (gpu_process_memory_peak_bytes{{{GPU}}} and gpu_process_memory_used_bytes{{{GPU}}})",
@@ -208,7 +208,7 @@ PRESSURE = [
         ],
         unit=p.RATIO,
         max=1,
-        empty="No GPU chosen tells its memory.",
+        empty="No selected GPU reports its memory.",
     ),
     p.series(
         "Churn",
@@ -220,7 +220,7 @@ PRESSURE = [
         ],
         unit=p.RATE,
         min=None,
-        empty="No GPU chosen tells its memory.",
+        empty="No selected GPU reports its memory.",
     ),
 ]
 
@@ -254,12 +254,12 @@ MIG = [
 
 DASHBOARD = grid.dashboard(
     "gpu",
-    "One GPU, or the sum of several: its memory and true peaks, who holds it, pressure, churn and health.",
+    "One GPU, or the sum of several: its memory and true peaks, owners, pressure, churn and health.",
     [grid.GPU, grid.TOP],
     grid.alerts("Gpu.*", GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
-        grid.row("Memory, and who holds it"),
+        grid.row("Memory and its owners"),
         *MEMORY,
         grid.row("Pressure and churn"),
         *PRESSURE,

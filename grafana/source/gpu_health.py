@@ -1,4 +1,4 @@
-"""The part of the GPU dashboard that tells of state and health: identity, work, heat, power, clocks and errors."""
+"""The part of the GPU dashboard for state and health: identity, work, heat, power, clocks and errors."""
 
 from . import panels as p, queries as q
 from .queries import GPU, GPU_KEY
@@ -37,7 +37,7 @@ HEALTH = [
     p.series(
         "Work",
         "Share of time in which a kernel ran, memory was read or written, video was encoded or decoded; the mean of "
-        "the GPUs chosen. Under MIG the driver does not tell.",
+        "the selected GPUs. The driver does not report it under MIG.",
         [
             p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "kernels"),
             p.ranged(f"avg(gpu_memory_bandwidth_utilization_ratio{{{GPU}}})", "memory bandwidth"),
@@ -46,7 +46,7 @@ HEALTH = [
         ],
         unit=p.RATIO,
         max=1,
-        empty="The driver does not tell; under MIG it never does.",
+        empty="The driver does not report it; under MIG it never does.",
     ),
     p.series(
         "Temperature",
@@ -57,7 +57,7 @@ HEALTH = [
         ],
         unit="celsius",
         calcs=p.LAST_AND_MAX,
-        empty="Not told.",
+        empty="Not reported.",
     ),
     p.series(
         "Power",
@@ -69,7 +69,7 @@ HEALTH = [
         unit="watt",
         calcs=p.LAST_AND_MAX,
         size=(8, 9),
-        empty="Not told.",
+        empty="Not reported.",
     ),
     p.series(
         "Clocks",
@@ -77,7 +77,7 @@ HEALTH = [
         [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "{{clock}}")],
         unit="hertz",
         size=(8, 9),
-        empty="Not told.",
+        empty="Not reported.",
     ),
     p.series(
         "BAR1 aperture",
@@ -89,14 +89,14 @@ HEALTH = [
         ],
         calcs=p.LAST_AND_MAX,
         size=(8, 9),
-        empty="Not told.",
+        empty="Not reported.",
     ),
     p.states(
         "Throttled",
-        "Reasons that hold the clocks of any GPU chosen down, if only for a moment. Grey: not told.",
+        "Reasons that hold the clocks of any selected GPU down, even for a moment. Grey: not reported.",
         [p.ranged(f"max by (reason) ({q.highest('gpu_throttle_active', THROTTLES, q.STEP)})", "{{reason}}")],
         p.values(_0=("no", "green"), _1=("yes", "red")),
-        empty="Not told.",
+        empty="Not reported.",
     ),
     p.series(
         "Errors",

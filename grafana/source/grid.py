@@ -157,8 +157,8 @@ def named(expression):
     """With the label `about`: whatever of node, GPU, MIG device, process and workload or pod the alert has. A label that is
     absent would be written by its name."""
     gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
-    owner = f'label_replace(label_replace({gpu}, "who", "$1", "pod", "(.+)"), "who", "$1", "workload", "(.+)")'
-    return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "who")'
+    owner = f'label_replace(label_replace({gpu}, "owner", "$1", "pod", "(.+)"), "owner", "$1", "workload", "(.+)")'
+    return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "owner")'
 
 
 def link(page):

@@ -241,7 +241,7 @@ def values(**texts):
 # Where there is no value, in a timeline: else its legend has the panel's text for no data, in the palette's colour.
 NOT_TOLD = {
     "type": "special",
-    "options": {"match": "null", "result": {"text": "not told", "color": "rgb(90, 95, 105)", "index": 99}},
+    "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},
 }
 
 

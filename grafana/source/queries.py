@@ -28,7 +28,7 @@ def newest(family, select, time=None):
 
 
 def usable(select, time=None, prefix=WHOLE):
-    """What can be allocated: total less reserved, right also where the driver does not tell what is reserved."""
+    """Allocatable memory: total less reserved, correct also where the driver does not report reserved memory."""
     return f"({newest(f'{prefix}_used_bytes', select, time)} + {newest(f'{prefix}_free_bytes', select, time)})"
 
 
@@ -112,7 +112,7 @@ def idle_holders(select):
 
 
 def allocations(select):
-    """What the kubelet handed out, as far as it can be told whether it is used: the GPU answers, and the API server is
+    """What the kubelet allocated, as far as its use is known: the GPU answers, and the API server is
     followed, without which no process is known to be a pod's."""
     return (
         f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up == 1"

@@ -1,4 +1,4 @@
-"""The part of the Workloads dashboard that tells what size would have done, and what is wasted."""
+"""The part of the Workloads dashboard for right-sizing and waste."""
 
 from . import panels as p, queries as q
 from .queries import DEVICE, DEVICE_KEY, GPU, WORKLOAD
@@ -96,7 +96,7 @@ SIZES = [
         unit=p.COUNT,
         decimals=0,
         size=(12, 8),
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
     p.ranking(
         "Never needed",
@@ -108,6 +108,6 @@ SIZES = [
             p.column("gpu", "GPU", width=60),
             *p.MIG_COLUMNS,
         ],
-        empty="No GPU tells its memory.",
+        empty="No GPU reports its memory.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Workloads: who holds memory now and at peak, who holds it idle, who grows, and what size would have done."""
+"""Workloads: owners of memory now and at peak, idle memory, growth, and right-sizing."""
 
 from . import grid, panels as p, queries as q
 from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
@@ -62,7 +62,7 @@ OVERVIEW = [
         f"sum(vram_exporter_workload_series_dropped{{{GPU}}})",
         thresholds=p.bad_from(1, "orange"),
         size=(8, 3),
-        empty="not told",
+        empty="not reported",
     ),
 ]
 
@@ -160,7 +160,7 @@ WASTED = [
     p.table(
         "Held idle",
         "Processes that hold memory and have not worked on the GPU for as long as `Idle after` says. Under MIG the "
-        "driver does not tell when a process last worked.",
+        "driver does not report when a process last worked.",
         [
             f"max by ({PROCESS}) ({q.idle_holders(NAMESPACE)} {q.owner('user, workload', WORKLOAD)})",
             f"max by ({PROCESS}) (({IDLE}) {q.owner('user, workload', WORKLOAD)})",
@@ -175,7 +175,7 @@ WASTED = [
             p.column("Value #B", "Idle for", p.SECONDS, width=95, decimals=1),
         ],
         size=(24, 7),
-        empty="Nobody is known to hold memory idle for so long. Under MIG the driver does not tell.",
+        empty="No workload is known to hold idle memory for so long. The driver does not report it under MIG.",
         sort="Holds",
     ),
     p.table(
@@ -237,7 +237,7 @@ GROWING = [
 
 DASHBOARD = grid.dashboard(
     "workloads",
-    "Who holds memory now and at peak, who holds it idle, who grows, and what size would have done.",
+    "Owners of memory now and at peak, idle memory, growth, and right-sizing.",
     [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
     # Two of these are of no one GPU.
     grid.alerts(
