@@ -7,16 +7,16 @@ WORKDIR /src
 
 # The dependencies alone, built around empty crates: this layer stands until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
-COPY tests/nvml-sim/Cargo.toml tests/nvml-sim/Cargo.toml
-RUN mkdir -p src benches tests/bench tests/nvml-sim/src \
+COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/Cargo.toml
+RUN mkdir -p src benches tests/bench crates/nvml-sim/src \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/bench/static_file.rs tests/bench/guard_work.rs tests/nvml-sim/src/lib.rs \
+    && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/bench/static_file.rs tests/bench/guard_work.rs crates/nvml-sim/src/lib.rs \
     && cargo build --release --locked
 
 COPY src src
-COPY tests/nvml-sim tests/nvml-sim
+COPY crates/nvml-sim crates/nvml-sim
 # Copied files may be older than the empty crates; cargo goes by time.
-RUN find src tests/nvml-sim -name '*.rs' -exec touch {} + \
+RUN find src crates/nvml-sim -name '*.rs' -exec touch {} + \
     && cargo build --release --locked
 
 FROM ${RUNTIME_IMAGE}

@@ -14,7 +14,7 @@ locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3;
 
 # The tool writes beside the manifest, and takes dependencies of tests into account when it finds out which optional ones
 # there are. So it sees a copy without them, around empty crates.
-for manifest in Cargo.toml tests/nvml-sim/Cargo.toml; do
+for manifest in Cargo.toml crates/nvml-sim/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"
     awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench)/ } keep' "$root/$manifest" >"$work/$manifest"

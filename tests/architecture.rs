@@ -71,7 +71,7 @@ fn imports_go_one_way() {
 const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
 /// Where the simulator, whose face is C, may be unsafe.
 const UNSAFE_IN_SIMULATOR: [&str; 3] =
-    ["tests/nvml-sim/src/abi.rs", "tests/nvml-sim/src/abi/", "tests/nvml-sim/src/library.rs"];
+    ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
 
 /// `forbid` would forbid these files too. So the lint is denied for every target of the package, and nothing but they
 /// may name it; where the lint does not reach, the keyword itself is looked for.
@@ -87,8 +87,8 @@ fn unsafe_code_stands_where_it_may() {
     for file in sources(root) {
         let path = file.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&file).unwrap();
-        if path.starts_with("tests/nvml-sim/") {
-            if path.starts_with("tests/nvml-sim/src/") && has_word(&text, "unsafe") {
+        if path.starts_with("crates/nvml-sim/") {
+            if path.starts_with("crates/nvml-sim/src/") && has_word(&text, "unsafe") {
                 let legal = UNSAFE_IN_SIMULATOR.iter().any(|place| path.starts_with(place));
                 assert!(legal, "{path} must not be unsafe");
                 unsafe_in_simulator.insert(path);
@@ -102,7 +102,7 @@ fn unsafe_code_stands_where_it_may() {
     }
     assert_eq!(named, BTreeSet::from(UNSAFE_FILES.map(str::to_owned)));
     // The check itself must be able to see.
-    assert!(unsafe_in_simulator.contains("tests/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
+    assert!(unsafe_in_simulator.contains("crates/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
 }
 
 /// Whether code, as opposed to comments, holds the word.

@@ -12,7 +12,7 @@ mod driver;
 #[path = "faults/gpus.rs"]
 mod gpus;
 mod harness;
-#[path = "nvml-sim/examples/without_calls/hide.rs"]
+#[path = "../crates/nvml-sim/examples/without_calls/hide.rs"]
 mod hide;
 #[path = "faults/host.rs"]
 mod host;

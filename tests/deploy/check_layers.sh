@@ -8,7 +8,7 @@ target=$(rustc -vV | sed -n "s/^host: //p")
 layer=$(mktemp -d)
 trap 'rm -rf "$layer"' EXIT
 install -D -t "$layer" Cargo.toml Cargo.lock
-install -D -t "$layer/tests/nvml-sim" tests/nvml-sim/Cargo.toml
+install -D -t "$layer/crates/nvml-sim" crates/nvml-sim/Cargo.toml
 # The first RUN, its lines joined, up to cargo.
 commands=$(sed -n '/^RUN mkdir/,/cargo build/p' Dockerfile | sed -e 's/^RUN //' -e 's/\\$//' | tr -d '\n')
 case $commands in
