@@ -1,6 +1,6 @@
 //! `vram-exporter`: the memory of every NVIDIA GPU of a machine, who holds it, and how high it really went.
 //!
-//! One way through the house, and imports follow it (`tests/architecture.rs` refuses any other):
+//! One way through the house, and imports follow it (`tests/it/architecture.rs` refuses any other):
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http

@@ -44,7 +44,7 @@ fn assignment(key: &Key, setting: &Setting) -> String {
 pub fn reference() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         <!-- Made from the table in src/config/keys.rs; `UPDATE_GOLDEN=1 cargo test --test config` writes it anew. -->\n\n\
+         <!-- Made from the table in src/config/keys.rs; `UPDATE_GOLDEN=1 cargo test --test it config` writes it anew. -->\n\n\
          Every key can be set in four places. Each place wins over those before it:\n\n\
          1. the default,\n\
          2. the configuration file, TOML or YAML by the end of its name, at most 1 MiB: `rate = 100` under `[memory]`,\n\

@@ -9,7 +9,7 @@ mod error;
 mod kubelet;
 #[cfg(any(test, fuzzing))]
 pub mod trials;
-// Generated from v1.proto; tests/pod_resources.rs makes it again and compares.
+// Generated from v1.proto; tests/it/pod_resources.rs makes it again and compares.
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, reason = "the generator writes it so")]
 mod v1;

@@ -12,6 +12,7 @@ mod code;
 mod control;
 mod curve;
 mod fault;
+mod hide;
 mod image;
 mod library;
 mod machine;
@@ -21,6 +22,7 @@ mod stable_hash;
 #[cfg(any(test, fuzzing))]
 pub mod trials;
 
+pub use hide::hide;
 pub use image::image;
 
 /// The names of the built-in scenarios.

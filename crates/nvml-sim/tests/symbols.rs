@@ -1,7 +1,5 @@
 //! What programs find that look functions up by name, as bindings of C, Go and Python do before they choose a version.
 
-#[path = "../examples/without_calls/hide.rs"]
-mod hide;
 mod rig;
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -45,8 +43,8 @@ fn calls_that_were_taken_out_are_no_symbols_and_the_others_answer() {
     assert!(missing.contains(&"nvmlDeviceGetMemoryInfo_v2"));
     Rig::alone("calls_that_were_taken_out_are_no_symbols_and_the_others_answer", "old-driver", |rig| {
         let mut bytes = std::fs::read(rig::library()).unwrap();
-        hide::hide(&mut bytes, missing.iter().copied()).unwrap();
-        assert!(hide::hide(&mut bytes, ["nvmlDeviceGetMemoryInfo_v2"]).is_err(), "twice");
+        nvml_sim::hide(&mut bytes, missing.iter().copied()).unwrap();
+        assert!(nvml_sim::hide(&mut bytes, ["nvmlDeviceGetMemoryInfo_v2"]).is_err(), "twice");
         let copy = rig.folder.join("libnvidia-ml.so.1");
         std::fs::write(&copy, bytes).unwrap();
         let (whole, old) = (open(&rig::library()), open(&copy));

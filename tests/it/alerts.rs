@@ -1,0 +1,140 @@
+//! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
+//! configuration and rules, a real Alertmanager, and a receiver. Every trouble arrives as the alert that was made for
+//! it, with the labels that say where, and its end arrives too. A healthy machine beside them is never told of.
+//!
+//! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
+//! intervals ([`FAST`]). Memory is still sampled 100 times a second.
+
+mod cases;
+mod outline;
+mod promql;
+mod receiver;
+mod scale;
+mod servers;
+mod shipped;
+mod tokens;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Machine, missing};
+use cases::{BUSY, Case, STARVED, STEADY};
+use receiver::Receiver;
+use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
+use shipped::{rules, rules_of, shipped};
+
+/// A minute of the shipped files is a second here: the most that the exporter's shortest peak window, 1 s, allows.
+const FACTOR: u32 = 60;
+
+/// The exporter's own times, divided as far as its limits allow.
+const FAST: [&str; 6] = [
+    "--memory.peak-window=1s",
+    "--memory.idle-rate=60",
+    "--process.interval=100ms",
+    "--process.linger=5s",
+    "--telemetry.interval=100ms",
+    "--telemetry.slow-interval=250ms",
+];
+
+/// What a Prometheus needs beside the shipped scrape configuration; the address of an Alertmanager follows.
+const ALERTING: &str = "
+rule_files:
+  - rules/*.yml
+alerting:
+  alertmanagers:
+    - static_configs:
+        - targets:
+            - ";
+
+/// How long an alert or its end may take. Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Waits until it is so, and fails with what was told until then.
+fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus, mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        let late = begin.elapsed() > PATIENCE;
+        assert!(!late, "not within {PATIENCE:?}: {what}\n{:#?}\n{}", receiver.told(), prometheus.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Makes a peak right after a scrape, so that it is over before the next one, and sees to it that no scrape met it: of
+/// the recorded samples only the window peak shows it. Tries again where the machine was too busy for that.
+fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
+    let samples = |family: &str| {
+        prometheus.samples(&format!("{family}{{instance=\"{}\",gpu=\"{}\"}}[5s]", case.instance(), case.gpu))
+    };
+    let newest = || samples("gpu_up").last().map_or(0.0, |(at, _)| *at);
+    let high = 0.97 * 150_109_880_320.0;
+    for _ in 0..5 {
+        let (before, begin) = (newest(), Instant::now());
+        while newest() <= before && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        case.machine.control(case.trouble);
+        std::thread::sleep(Duration::from_millis(1000));
+        let is_seen = |family| samples(family).iter().any(|(_, value)| *value >= high);
+        if is_seen("gpu_memory_window_peak_bytes") && !is_seen("gpu_memory_used_bytes") {
+            return;
+        }
+        // The next one begins anew, when no sample of this one is in the last 5 seconds.
+        case.machine.control("");
+        std::thread::sleep(Duration::from_millis(5500));
+    }
+    panic!("no peak between two scrapes: {:?}", samples("gpu_memory_window_peak_bytes"));
+}
+
+#[test]
+fn every_trouble_arrives_as_its_alert_and_so_does_its_end_and_a_healthy_machine_is_never_told_of() {
+    if missing(PROMETHEUS, is_there(PROMETHEUS)) || missing(ALERTMANAGER, is_there(ALERTMANAGER)) {
+        return;
+    }
+    let begin = Instant::now();
+    let healthy_machine = Machine::new(&format!("{STEADY}{BUSY}"));
+    let healthy = healthy_machine.export(&FAST);
+    let cases = cases::all();
+    let receiver = Receiver::start();
+    let alertmanager = Alertmanager::start(receiver.address);
+    let targets: Vec<_> = cases.iter().map(|case| case.exporter.address).chain([healthy.address]).collect();
+    let scrape = std::fs::read_to_string(shipped("scrape.yml")).unwrap();
+    let scrape = scale::scale_scrape(&scrape, &targets, FACTOR);
+    let config = format!("{scrape}{}{}\n", ALERTING, alertmanager.address());
+    let prometheus = Prometheus::start(&config, &scale::scale_rules(&rules(), FACTOR), FACTOR);
+    let ratio = |target: &SocketAddr| {
+        !prometheus.samples(&format!("gpu:gpu_memory_used:ratio{{instance=\"{target}\",gpu=\"0\"}}[3s]")).is_empty()
+    };
+    wait("every machine's rules", begin, &receiver, &prometheus, || targets.iter().all(ratio));
+    assert_eq!(receiver.told(), [], "before any trouble");
+
+    let [peak, others @ ..] = &cases;
+    others.iter().for_each(|case| case.machine.control(case.trouble));
+    peak_between_two_scrapes(peak, &prometheus);
+    // The peak is long over; each other trouble lasts until it is known.
+    let mut lasting: Vec<&Case> = others.iter().collect();
+    wait("the alerts of every trouble", begin, &receiver, &prometheus, || {
+        let told = receiver.told();
+        lasting.retain(|case| {
+            let known = case.has_fired(&told);
+            if known {
+                case.machine.control("");
+            }
+            !known
+        });
+        lasting.is_empty() && peak.has_fired(&told)
+    });
+    wait("the end of every alert", begin, &receiver, &prometheus, || {
+        let told = receiver.told();
+        cases.iter().all(|case| case.is_over(&told))
+    });
+
+    assert!(ratio(&healthy.address), "the healthy machine was not watched to the end");
+    let told = receiver.told();
+    cases.iter().for_each(|case| case.check(&told));
+    let known: BTreeSet<String> = cases.iter().map(Case::instance).collect();
+    let others: Vec<_> = told.iter().filter(|n| !known.contains(n.label("instance")) && n.name() != STARVED).collect();
+    assert!(others.is_empty(), "told of a machine without trouble: {others:#?}");
+    for (group, _, rule) in rules_of(&prometheus.groups()) {
+        assert_eq!(rule["health"], "ok", "{group}: {rule}");
+    }
+}

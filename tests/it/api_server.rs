@@ -1,0 +1,484 @@
+//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and
+//! every way of going wrong that a test asks for. It notes each question, so that a test can say what must never be
+//! asked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What the server does instead of answering rightly.
+#[derive(Clone)]
+pub(crate) enum Trouble {
+    /// This status and text, with `Retry-After` where it is given.
+    Status(u16, String, Option<u32>),
+    /// 200, and this.
+    Text(String),
+    /// 200, and this again and again without an end.
+    Flood(Bytes),
+    /// Takes the question and never answers.
+    Silence,
+}
+
+/// A question, as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: HashMap<String, String>,
+    pub(crate) token: Option<String>,
+    pub(crate) at: Instant,
+}
+
+impl Asked {
+    pub(crate) fn is_watch(&self) -> bool {
+        self.query.get("watch").is_some_and(|watch| watch == "true")
+    }
+}
+
+/// By namespace and name.
+type Pods = BTreeMap<(String, String), Value>;
+
+#[derive(Default)]
+struct State {
+    pods: Pods,
+    version: u64,
+    /// Every event since the start, by its version: the pod and the line.
+    history: Vec<(u64, Value, String)>,
+    /// A watch from before this version is answered with 410.
+    oldest: u64,
+    gone_as_status: bool,
+    page: usize,
+    /// The number of further lists that another server answers, with the version and the pods that it knows.
+    behind: Option<(u32, u64, Pods)>,
+    token: Option<String>,
+    list: Option<Trouble>,
+    watch: Option<Trouble>,
+    watches: Vec<(String, UnboundedSender<Piece>)>,
+    asked: Vec<Asked>,
+}
+
+enum Piece {
+    Text(Bytes),
+    /// The connection breaks.
+    Cut,
+}
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The double. It runs in the test's runtime and ends with [`ApiServer::stop`], or when it is dropped.
+pub(crate) struct ApiServer {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    tls: Option<TlsAcceptor>,
+    running: Option<JoinSet<()>>,
+}
+
+impl ApiServer {
+    /// Speaks plain HTTP on a free port of the loopback.
+    pub(crate) async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    /// Speaks TLS with a certificate of this authority.
+    pub(crate) async fn start_tls(authority: &Authority) -> Self {
+        Self::with(Some(authority.acceptor())).await
+    }
+
+    async fn with(tls: Option<TlsAcceptor>) -> Self {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut server = Self { address, state: Arc::default(), tls, running: None };
+        server.resume().await;
+        server
+    }
+
+    /// Starts to listen, after [`ApiServer::stop`] at the same address.
+    pub(crate) async fn resume(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let (state, tls) = (self.state.clone(), self.tls.clone());
+        let mut running = JoinSet::new();
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (state, tls) = (state.clone(), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => serve(stream, state).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, state).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        self.running = Some(running);
+    }
+
+    /// Goes away: nobody listens, and every connection breaks.
+    pub(crate) async fn stop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.shutdown().await;
+        }
+        self.state().watches.clear();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Creates or changes a pod.
+    pub(crate) fn put(&self, pod: Value) {
+        let mut state = self.state();
+        let known = state.pods.contains_key(&key(&pod));
+        state.version += 1;
+        let pod = stamped(pod, state.version);
+        state.pods.insert(key(&pod), pod.clone());
+        state.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
+    }
+
+    /// Deletes a pod.
+    pub(crate) fn delete(&self, namespace: &str, name: &str) {
+        let mut state = self.state();
+        let pod = state.pods.remove(&(namespace.to_owned(), name.to_owned())).unwrap();
+        state.version += 1;
+        let pod = stamped(pod, state.version);
+        state.tell("DELETED", &pod);
+    }
+
+    /// Deletes a pod so that nobody is told.
+    pub(crate) fn delete_unseen(&self, namespace: &str, name: &str) {
+        let mut state = self.state();
+        state.pods.remove(&(namespace.to_owned(), name.to_owned())).unwrap();
+        state.version += 1;
+    }
+
+    /// Tells every watch how far it is. Returns the version.
+    pub(crate) fn bookmark(&self) -> u64 {
+        let mut state = self.state();
+        state.version += 1;
+        let version = state.version;
+        let metadata = json!({"resourceVersion": version.to_string()});
+        let line = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}});
+        state.send_all(format!("{line}\n").as_bytes());
+        version
+    }
+
+    /// Sends this text into every watch.
+    pub(crate) fn send(&self, text: &str) {
+        self.send_bytes(text.as_bytes());
+    }
+
+    /// Sends these bytes into every watch.
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) {
+        self.state().send_all(bytes);
+    }
+
+    /// Breaks the connection of every watch.
+    pub(crate) fn cut(&self) {
+        for (_, watch) in self.state().watches.drain(..) {
+            let _ = watch.send(Piece::Cut);
+        }
+    }
+
+    /// Ends every watch as a server does after its time.
+    pub(crate) fn end_watches(&self) {
+        self.state().watches.clear();
+    }
+
+    /// Forgets all history: a watch from any version seen so far is answered with 410, as an event or as a status.
+    pub(crate) fn expire(&self, as_status: bool) {
+        let mut state = self.state();
+        state.version += 1;
+        state.oldest = state.version;
+        state.gone_as_status = as_status;
+        state.history.clear();
+    }
+
+    /// Restores the store from a backup of when there was nothing: versions are counted from the beginning again.
+    pub(crate) fn restore(&self) {
+        let mut state = self.state();
+        (state.version, state.oldest) = (0, 0);
+        state.history.clear();
+        state.pods.clear();
+    }
+
+    /// How lists are answered from now on.
+    pub(crate) fn list_with(&self, trouble: Option<Trouble>) {
+        self.state().list = trouble;
+    }
+
+    /// How watches are answered from now on.
+    pub(crate) fn watch_with(&self, trouble: Option<Trouble>) {
+        self.state().watch = trouble;
+    }
+
+    /// The next `lists` lists are answered by another server, which knows nothing of what comes after this call.
+    pub(crate) fn fall_behind(&self, lists: u32) {
+        let mut state = self.state();
+        state.behind = Some((lists, state.version, state.pods.clone()));
+    }
+
+    /// Lists in pages of so many pods.
+    pub(crate) fn page(&self, size: usize) {
+        self.state().page = size;
+    }
+
+    /// Answers with 401 unless this token is shown.
+    pub(crate) fn accept_token(&self, token: &str) {
+        self.state().token = Some(token.to_owned());
+    }
+
+    /// Every question so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.state().asked.clone()
+    }
+
+    pub(crate) fn lists(&self) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| !asked.is_watch()).collect()
+    }
+
+    pub(crate) fn watches(&self) -> Vec<Asked> {
+        self.asked().into_iter().filter(Asked::is_watch).collect()
+    }
+
+    /// How many watches are open.
+    pub(crate) fn open_watches(&self) -> usize {
+        let mut state = self.state();
+        state.watches.retain(|(_, watch)| !watch.is_closed());
+        state.watches.len()
+    }
+}
+
+impl State {
+    fn tell(&mut self, kind: &str, pod: &Value) {
+        let line = format!("{}\n", json!({"type": kind, "object": pod}));
+        self.watches.retain(|(selector, watch)| {
+            !selects(selector, pod) || watch.send(Piece::Text(line.clone().into())).is_ok()
+        });
+        self.history.push((self.version, pod.clone(), line));
+    }
+
+    fn send_all(&mut self, bytes: &[u8]) {
+        self.watches.retain(|(_, watch)| watch.send(Piece::Text(Bytes::copy_from_slice(bytes))).is_ok());
+    }
+
+    fn list(&mut self, query: &HashMap<String, String>) -> Response<Body> {
+        let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+        let (version, pods) = match &mut self.behind {
+            Some((lists, version, pods)) if *lists > 0 => {
+                *lists -= 1;
+                (*version, &*pods)
+            }
+            _ => (self.version, &self.pods),
+        };
+        let chosen = pods.values().filter(|pod| selects(&selector, pod));
+        let from: usize =
+            query.get("continue").map_or(0, |token| token.strip_prefix("from-").unwrap().parse().unwrap());
+        let chosen: Vec<_> = chosen.skip(from).collect();
+        let page = if self.page == 0 { chosen.len() } else { self.page.min(chosen.len()) };
+        let more = if page < chosen.len() { format!("from-{}", from + page) } else { String::new() };
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
+        let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": chosen[..page]});
+        answer(200, list.to_string())
+    }
+
+    fn watch(&mut self, query: &HashMap<String, String>) -> Response<Body> {
+        let from: u64 = query["resourceVersion"].parse().unwrap();
+        if from < self.oldest {
+            let status = status(410, "too old resource version");
+            return match self.gone_as_status {
+                true => answer(410, status),
+                false => answer(200, format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")),
+            };
+        }
+        let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+        let (sender, receiver) = unbounded_channel();
+        for (_, _, line) in self.history.iter().filter(|(version, pod, _)| *version > from && selects(&selector, pod)) {
+            sender.send(Piece::Text(line.clone().into())).unwrap();
+        }
+        self.watches.push((selector, sender));
+        Response::new(streamed(receiver))
+    }
+}
+
+/// A pod on the node `node-1`, with a container for each (name, id with its runtime).
+pub(crate) fn pod(namespace: &str, name: &str, containers: &[(&str, &str)]) -> Value {
+    let statuses: Vec<_> = containers
+        .iter()
+        .map(|(name, id)| json!({"name": name, "containerID": id, "state": {"running": {}}, "lastState": {}}))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app": name}, "uid": format!("uid-of-{name}")},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "main", "image": "x", "env": [{"name": "A", "value": "b"}]}]},
+        "status": {"phase": "Running", "containerStatuses": statuses},
+    })
+}
+
+/// What the API server says of a failure.
+pub(crate) fn status(code: u16, message: &str) -> String {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}).to_string()
+}
+
+/// Whether a selector takes a pod: terms of its node and of its phase.
+fn selects(selector: &str, pod: &Value) -> bool {
+    selector.split(',').filter(|term| !term.is_empty()).all(|term| {
+        let other = term.strip_prefix("status.phase!=").map(|phase| pod["status"]["phase"] != phase);
+        other.unwrap_or_else(|| term.strip_prefix("spec.nodeName=").is_some_and(|node| pod["spec"]["nodeName"] == node))
+    })
+}
+
+fn key(pod: &Value) -> (String, String) {
+    let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
+    (text("namespace"), text("name"))
+}
+
+fn stamped(mut pod: Value, version: u64) -> Value {
+    pod["metadata"]["resourceVersion"] = version.to_string().into();
+    pod
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, state: Arc<Mutex<State>>) {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let state = state.clone();
+        async move { Ok::<_, Infallible>(reply(request, &state).await) }
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {
+    let asked = note(&request);
+    let (trouble, known) = {
+        let mut state = state.lock().unwrap();
+        state.asked.push(asked.clone());
+        let known = state.token.is_none() || state.token == asked.token;
+        (if asked.is_watch() { state.watch.clone() } else { state.list.clone() }, known)
+    };
+    if !known {
+        return answer(401, status(401, "Unauthorized"));
+    }
+    match trouble {
+        Some(Trouble::Silence) => std::future::pending().await,
+        Some(Trouble::Text(text)) => answer(200, text),
+        Some(Trouble::Flood(piece)) => Response::new(
+            StreamBody::new(futures_util::stream::repeat_with(move || Ok(Frame::data(piece.clone())))).boxed_unsync(),
+        ),
+        Some(Trouble::Status(code, text, after)) => {
+            let mut answer = answer(code, text);
+            if let Some(after) = after {
+                answer.headers_mut().insert("retry-after", after.to_string().parse().unwrap());
+            }
+            answer
+        }
+        None if asked.path != "/api/v1/pods" => answer(404, status(404, "not found")),
+        None if asked.is_watch() => state.lock().unwrap().watch(&asked.query),
+        None => state.lock().unwrap().list(&asked.query),
+    }
+}
+
+fn note(request: &Request<Incoming>) -> Asked {
+    let query = request.uri().query().unwrap_or_default();
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let bearer = request.headers().get("authorization").map(|value| value.to_str().unwrap());
+    Asked {
+        method: request.method().to_string(),
+        path: request.uri().path().to_owned(),
+        query: pairs.map(|(name, value)| (name.to_owned(), plain(value))).collect(),
+        token: bearer.map(|value| value.strip_prefix("Bearer ").unwrap().to_owned()),
+        at: Instant::now(),
+    }
+}
+
+/// A value without the escapes that selectors have.
+fn plain(value: &str) -> String {
+    value.replace("%3D", "=").replace("%2C", ",").replace("%21", "!")
+}
+
+fn answer(code: u16, text: String) -> Response<Body> {
+    let body = http_body_util::Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {});
+    let builder = Response::builder().status(code).header("content-type", "application/json");
+    builder.body(body.boxed_unsync()).unwrap()
+}
+
+/// A body of what comes in, which breaks where it is told to.
+fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
+    let pieces = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        let piece = match receiver.recv().await? {
+            Piece::Text(text) => Ok(Frame::data(text)),
+            Piece::Cut => {
+                // hyper writes out what came before when there is nothing more for a moment.
+                tokio::task::yield_now().await;
+                Err(io::Error::from(io::ErrorKind::BrokenPipe))
+            }
+        };
+        Some((piece, receiver))
+    });
+    StreamBody::new(pieces.boxed()).boxed_unsync()
+}
+
+/// A certificate authority of the test's own.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Writes the authority's certificate, as a PEM file.
+    pub(crate) fn write(&self, path: &Path) {
+        std::fs::write(path, self.0.as_ref().pem()).unwrap();
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        let key = KeyPair::generate().unwrap();
+        let leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key);
+        TlsAcceptor::from(Arc::new(config.unwrap()))
+    }
+}

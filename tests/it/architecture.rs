@@ -1,0 +1,164 @@
+//! Imports go one way. This test reads the source and refuses an arrow that the house does not have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
+const ALLOWED: [(&str, &[&str]); 15] = [
+    ("main", &["app", "config"]),
+    (
+        "app",
+        &[
+            "attribution",
+            "backoff",
+            "config",
+            "demo",
+            "faults",
+            "http",
+            "kubernetes",
+            "lanes",
+            "metrics",
+            "nvml",
+            "snapshot",
+            "web_config",
+        ],
+    ),
+    ("demo", &["config", "nvml", "snapshot"]),
+    ("http", &["config", "faults", "metrics", "snapshot", "trials", "web_config"]),
+    ("metrics", &["config", "faults", "snapshot", "trials"]),
+    ("lanes", &["attribution", "backoff", "config", "faults", "nvml", "snapshot"]),
+    ("nvml", &["faults", "snapshot"]),
+    ("attribution", &["backoff", "faults", "snapshot", "trials"]),
+    ("kubernetes", &["backoff", "faults", "snapshot", "trials"]),
+    ("web_config", &["faults", "trials"]),
+    ("snapshot", &["trials"]),
+    ("config", &["trials"]),
+    ("faults", &[]),
+    ("backoff", &[]),
+    // Of tests and fuzzers only: each room states in its own `trials` what must hold of hostile bytes.
+    ("trials", &[]),
+];
+
+#[test]
+fn imports_go_one_way() {
+    let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
+    let mut seen = BTreeSet::new();
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let room = room_of(&file);
+        if room == "lib" {
+            continue;
+        }
+        let may = allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room {room} is not on the plan"));
+        let root = if room == "main" { "vram_exporter::" } else { "crate::" };
+        for other in imports(root, &fs::read_to_string(&file).unwrap()) {
+            let known = allowed.contains_key(other.as_str());
+            assert!(known, "{} names crate::{other}, which is no room", file.display());
+            let legal = other == room || may.contains(&other.as_str());
+            assert!(legal, "{} (room {room}) must not import {other}", file.display());
+            seen.insert((room.clone(), other));
+        }
+    }
+    // The check itself must be able to see: these arrows exist.
+    for arrow in [("http", "metrics"), ("metrics", "snapshot"), ("lanes", "nvml"), ("lanes", "attribution")] {
+        assert!(seen.contains(&(arrow.0.to_owned(), arrow.1.to_owned())), "no import seen for {arrow:?}");
+    }
+}
+
+/// The files of the exporter's package that may switch the lint off.
+const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
+/// Where the simulator, whose face is C, may be unsafe.
+const UNSAFE_IN_SIMULATOR: [&str; 3] =
+    ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
+
+/// `forbid` would forbid these files too. So the lint is denied for every target of the package, and nothing but they
+/// may name it; where the lint does not reach, the keyword itself is looked for.
+#[test]
+fn unsafe_code_stands_where_it_may() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let lints = manifest.split("\n[").find(|section| section.starts_with("lints.rust]")).unwrap();
+    assert!(lints.lines().any(|line| line == r#"unsafe_code = "deny""#), "{lints}");
+
+    let mut named = BTreeSet::new();
+    let mut unsafe_in_simulator = BTreeSet::new();
+    for file in sources(root) {
+        let path = file.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        if path.starts_with("crates/nvml-sim/") {
+            if path.starts_with("crates/nvml-sim/src/") && has_word(&text, "unsafe") {
+                let legal = UNSAFE_IN_SIMULATOR.iter().any(|place| path.starts_with(place));
+                assert!(legal, "{path} must not be unsafe");
+                unsafe_in_simulator.insert(path);
+            }
+        } else if path.starts_with("fuzz/") || path.ends_with("build.rs") {
+            // A package of its own, or a program that runs while others are built: the lint is not theirs.
+            assert!(!has_word(&text, "unsafe"), "{path} must not be unsafe");
+        } else if path != "tests/it/architecture.rs" && has_word(&text, "unsafe_code") {
+            named.insert(path);
+        }
+    }
+    assert_eq!(named, BTreeSet::from(UNSAFE_FILES.map(str::to_owned)));
+    // The check itself must be able to see.
+    assert!(unsafe_in_simulator.contains("crates/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
+}
+
+/// Whether code, as opposed to comments, holds the word.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| line.split(|c| !is_part(c)).any(|found| found == word))
+}
+
+#[test]
+fn nvml_wrapper_types_stay_in_their_room() {
+    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(room_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
+    }
+}
+
+/// The first part of a file's path under `src`.
+fn room_of(file: &Path) -> String {
+    let inside = file.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The rooms named by `crate::room` anywhere and by `crate::{room, …}`; in the binary the crate has its own name.
+fn imports(root: &str, text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut rooms = BTreeSet::new();
+    for (at, _) in code.match_indices(root) {
+        let rest = &code[at + root.len()..];
+        if let Some(list) = rest.strip_prefix('{') {
+            let list = &list[..list.find('}').unwrap_or(list.len())];
+            rooms.extend(list.split(',').map(first_word));
+        } else {
+            rooms.insert(first_word(rest));
+        }
+    }
+    rooms.retain(|room| !room.is_empty());
+    rooms
+}
+
+fn first_word(text: &str) -> String {
+    text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            let name = path.file_name().unwrap().to_string_lossy();
+            // What is built or hidden is no source.
+            if name != "target" && !name.starts_with('.') {
+                files.extend(sources(&path));
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

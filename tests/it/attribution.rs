@@ -1,0 +1,339 @@
+//! Attribution through its public face: against this machine's own `/proc`, and against a `/proc` made of files.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vram_exporter::attribution::{Attribution, Identity, Settings, StartTime};
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::snapshot::{PodContainer, Pods, Snapshot};
+
+const BOOT: u64 = 1_700_000_000;
+
+/// Directories that may be held open.
+const HELD: usize = 512;
+/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `/proc` made of files.
+struct FakeProc {
+    dir: tempfile::TempDir,
+}
+
+impl FakeProc {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("stat"), format!("cpu  1 2 3\nbtime {BOOT}\nprocesses 5\n")).unwrap();
+        Self { dir }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    fn of(&self, pid: u32) -> PathBuf {
+        self.dir.path().join(pid.to_string())
+    }
+
+    fn start(&self, pid: u32, comm: &[u8], start: u64, uid: u32, cmdline: &[u8]) {
+        fs::create_dir(self.of(pid)).unwrap();
+        let mut stat = fs::File::create(self.of(pid).join("stat")).unwrap();
+        write!(stat, "{pid} (").unwrap();
+        stat.write_all(comm).unwrap();
+        writeln!(stat, ") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 4096 1 0").unwrap();
+        fs::write(self.of(pid).join("status"), format!("Name:\tx\nUid:\t0\t{uid}\t0\t0\nGid:\t0\t0\t0\t0\n")).unwrap();
+        fs::write(self.of(pid).join("cmdline"), cmdline).unwrap();
+    }
+
+    fn end(&self, pid: u32) {
+        fs::remove_dir_all(self.of(pid)).unwrap();
+    }
+
+    fn place(&self, pid: u32, cgroup: &str) {
+        fs::write(self.of(pid).join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+    }
+
+    fn watch(&self) -> (Attribution, Arc<Faults>) {
+        let passwd = self.dir.path().join("passwd");
+        fs::write(&passwd, "root:x:0:0::/:\nann:x:1000:1000::/:\n").unwrap();
+        watch(&self.root(), Some(passwd), false)
+    }
+}
+
+fn watch(procfs: &Path, passwd: Option<PathBuf>, command_line: bool) -> (Attribution, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let settings = Settings { procfs: procfs.to_owned(), passwd, command_line, hold: HELD };
+    (Attribution::new(settings, Snapshot::new(), faults.clone()), faults)
+}
+
+fn unreadable(faults: &Faults) -> u64 {
+    faults.count(Source::Attribution, Reason::Unreadable)
+}
+
+fn name(identity: &Identity) -> Option<&str> {
+    identity.owner.name.as_deref()
+}
+
+fn workload(identity: &Identity) -> Option<&str> {
+    identity.owner.workload.as_ref().map(|workload| workload.name.as_str())
+}
+
+/// A child of this test that is killed and reaped with it.
+struct Running(Child);
+
+impl Running {
+    fn new(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn end(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_owner_holds_all_that_proc_tells() {
+    let proc = FakeProc::new();
+    proc.start(42, b"python3", 12_300, 1000, b"python3\0-u\0/work/train.py\0--token=secret\0");
+    let (mut attribution, faults) = proc.watch();
+    let identity = attribution.identify(42);
+    assert_eq!(identity.start, StartTime::Ticks(12_300));
+    assert_eq!(name(&identity), Some("train.py"));
+    assert_eq!(identity.owner.uid, Some(1000));
+    assert_eq!(identity.owner.user.as_deref(), Some("ann"));
+    assert_eq!(identity.owner.command, None);
+    let ticks = procfs::ticks_per_second();
+    let start = UNIX_EPOCH + Duration::from_secs(BOOT) + Duration::from_secs_f64(12_300.0 / ticks as f64);
+    assert_eq!(identity.owner.start, Some(start));
+    assert_eq!(unreadable(&faults), 0);
+    let again = attribution.identify(42);
+    assert!(Arc::ptr_eq(&identity.owner, &again.owner), "a known process keeps its owner");
+}
+
+#[test]
+fn a_reused_pid_is_another_process() {
+    let proc = FakeProc::new();
+    proc.start(42, b"first", 100, 1000, b"/bin/first\0");
+    let (mut attribution, faults) = proc.watch();
+    let first = attribution.identify(42);
+    proc.end(42);
+    proc.start(42, b"second", 200, 0, b"/bin/second\0");
+    let second = attribution.identify(42);
+    assert_eq!((name(&first), name(&second)), (Some("first"), Some("second")));
+    assert_ne!(first.start, second.start);
+    assert_eq!(second.owner.user.as_deref(), Some("root"));
+    proc.end(42);
+    let gone = attribution.identify(42);
+    assert_eq!((gone.start, name(&gone)), (StartTime::Unknown, None));
+    assert_eq!(unreadable(&faults), 0, "an end is no fault");
+}
+
+#[test]
+fn a_reused_pid_is_another_process_beyond_the_held_directories_too() {
+    crate::harness::allow_many_files();
+    let proc = FakeProc::new();
+    for pid in 1..=600 {
+        proc.start(pid, b"many", u64::from(pid), 1000, format!("/bin/p{pid}\0").as_bytes());
+    }
+    let (mut attribution, _) = proc.watch();
+    // A pass waits a bounded time for all of them together; what was not read by then is read in the next one.
+    let pids: Vec<u32> = (1..=600).collect();
+    let begun = Instant::now();
+    let are_read = |identities: Vec<Identity>| {
+        std::iter::zip(&pids, &identities).all(|(pid, read)| name(read) == Some(format!("p{pid}").as_str()))
+    };
+    while !are_read(attribution.identify_all(&pids)) {
+        assert!(begun.elapsed() < PATIENCE, "not all are read");
+        attribution.sweep();
+    }
+    attribution.sweep();
+    let held = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+        .filter(|target| target.starts_with(proc.root()))
+        .count();
+    assert_eq!(held, HELD);
+    for pid in [1, 600] {
+        proc.end(pid);
+        proc.start(pid, b"new", 9_000, 1000, b"/bin/new\0");
+        let identity = attribution.identify(pid);
+        assert_eq!((identity.start, name(&identity)), (StartTime::Ticks(9_000), Some("new")), "pid {pid}");
+    }
+}
+
+#[test]
+fn a_sweep_lets_go_of_what_was_not_asked_for() {
+    let proc = FakeProc::new();
+    proc.start(1, b"stays", 1, 0, b"");
+    proc.start(2, b"leaves", 1, 0, b"");
+    let (mut attribution, _) = proc.watch();
+    let stays = attribution.identify(1);
+    let leaves = attribution.identify(2);
+    attribution.sweep();
+    assert!(Arc::ptr_eq(&stays.owner, &attribution.identify(1).owner));
+    attribution.sweep();
+    assert!(Arc::ptr_eq(&stays.owner, &attribution.identify(1).owner));
+    assert!(!Arc::ptr_eq(&leaves.owner, &attribution.identify(2).owner));
+}
+
+#[test]
+fn hostile_bytes_and_sizes_do_no_harm() {
+    let proc = FakeProc::new();
+    let huge = [b"python\0-W\0ignore\0/a/run.py\0".as_slice(), &vec![b'x'; 4 << 20]].concat();
+    proc.start(1, b"a) R 1 (\xff\n", 7, 1000, b"");
+    proc.start(2, b"python", 7, 1000, &huge);
+    proc.start(3, b"x", 7, 1000, "\u{20ac}".repeat(3_000).as_bytes());
+    let (mut attribution, faults) = watch(&proc.root(), Some(proc.dir.path().join("stat")), true);
+    let first = attribution.identify(1);
+    assert_eq!((first.start, name(&first)), (StartTime::Ticks(7), Some("a) R 1 (\u{fffd}\n")));
+    assert_eq!(first.owner.command, None);
+    let second = attribution.identify(2);
+    assert_eq!(name(&second), Some("run.py"));
+    let command = second.owner.command.as_deref().unwrap();
+    assert!(command.starts_with("python -W ignore /a/run.py xxx"));
+    assert_eq!(command.len(), 4096);
+    let third = attribution.identify(3);
+    assert_eq!(third.owner.command.as_deref().map(str::len), Some(4095), "cut between characters");
+    assert_eq!(unreadable(&faults), 0);
+}
+
+#[test]
+fn malformed_files_are_counted_and_the_rest_is_shown() {
+    let proc = FakeProc::new();
+    for pid in 1..=4 {
+        proc.start(pid, b"x", 7, 1000, b"/bin/x\0");
+    }
+    fs::write(proc.of(1).join("stat"), "1 (x) S 1 1").unwrap();
+    fs::write(proc.of(2).join("stat"), "").unwrap();
+    fs::write(proc.of(3).join("status"), "Name:\tx\nUid:\t1000").unwrap();
+    fs::remove_file(proc.of(4).join("status")).unwrap();
+    let (mut attribution, faults) = proc.watch();
+    for (pid, count) in [(1, 1), (2, 2)] {
+        let identity = attribution.identify(pid);
+        assert_eq!((identity.start, name(&identity)), (StartTime::Unknown, None));
+        assert_eq!(unreadable(&faults), count);
+    }
+    let third = attribution.identify(3);
+    assert_eq!((name(&third), third.owner.uid, unreadable(&faults)), (Some("x"), None, 3));
+    let fourth = attribution.identify(4);
+    assert_eq!(
+        (name(&fourth), fourth.owner.uid, unreadable(&faults)),
+        (Some("x"), None, 3),
+        "not found counts nothing"
+    );
+}
+
+#[test]
+fn pids_without_a_process_are_unknown_and_no_fault() {
+    let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
+    for pid in [0, u32::MAX, i32::MAX as u32] {
+        assert_eq!(attribution.identify(pid).start, StartTime::Unknown);
+    }
+    let (mut nowhere, more) = watch(Path::new("/nowhere/proc"), None, false);
+    assert_eq!(nowhere.identify(1).start, StartTime::Unknown);
+    assert_eq!((unreadable(&faults), unreadable(&more)), (0, 0));
+}
+
+#[test]
+fn this_process_is_seen_with_its_user() {
+    let (mut attribution, faults) = watch(Path::new("/proc"), None, true);
+    let pid = std::process::id();
+    let uid = nix::unistd::geteuid();
+    let expected = nix::unistd::User::from_uid(uid).unwrap().map(|user| user.name);
+    let first = attribution.identify(pid);
+    assert!(name(&first).is_some_and(|name| name.starts_with("it-")), "{:?}", first.owner);
+    assert_eq!(first.owner.uid, Some(uid.as_raw()));
+    assert!(first.owner.command.as_ref().is_some_and(|command| command.contains("/it-")));
+    let age = SystemTime::now().duration_since(first.owner.start.unwrap()).unwrap_or_default();
+    assert!(age < Duration::from_secs(3600), "started {age:?} ago");
+    let begun = Instant::now();
+    let user = loop {
+        let owner = attribution.identify(pid).owner;
+        if owner.user == expected || begun.elapsed() > PATIENCE {
+            break owner.user.clone();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert_eq!(user, expected);
+    assert_eq!(unreadable(&faults), 0);
+}
+
+#[test]
+fn a_child_is_seen_by_its_script_until_it_is_reaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("job.sh");
+    fs::write(&script, "echo ready\nread line\n").unwrap();
+    let mut child = Running::new(Command::new("sh").arg("-e").arg(&script).arg("--token=secret"));
+    let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
+    // While it becomes `sh`, the kernel shows no arguments: it must have come as far as its script.
+    let mut ready = [0; 6];
+    child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
+    let living = attribution.identify(child.0.id());
+    assert_eq!(name(&living), Some("job.sh"));
+    assert_ne!(living.start, StartTime::Unknown);
+    assert_eq!(attribution.identify(child.0.id()).start, living.start);
+    let pid = child.0.id();
+    child.end();
+    assert_eq!(attribution.identify(pid).start, StartTime::Unknown);
+    assert_eq!(unreadable(&faults), 0);
+}
+
+#[test]
+fn a_place_that_could_not_be_read_is_read_again_and_nobody_is_named_meanwhile() {
+    let proc = FakeProc::new();
+    let (mut attribution, _) = proc.watch();
+    proc.start(7, b"job", 100, 1000, b"job\0");
+    let identity = attribution.identify(7);
+    assert_eq!((name(&identity), workload(&identity)), (Some("job"), None), "not the user's: it may be a container's");
+    proc.place(7, "/system.slice/ollama.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"));
+    proc.place(7, "/system.slice/other.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "a place is read once");
+}
+
+#[test]
+fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
+    let proc = FakeProc::new();
+    let id = "3b1f".repeat(16);
+    let snapshot = Snapshot::new();
+    let settings =
+        Settings { procfs: proc.root(), passwd: Some(proc.root().join("passwd")), command_line: false, hold: HELD };
+    let mut attribution = Attribution::new(settings, snapshot.clone(), Arc::default());
+    proc.start(7, b"job", 100, 1000, b"job\0");
+    proc.place(
+        7,
+        &format!("/kubepods.slice/kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5f.slice/cri-containerd-{id}.scope"),
+    );
+    assert_eq!(workload(&attribution.identify(7)), Some("container:3b1f3b1f3b1f"));
+    let pod = PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() };
+    let containers = Arc::new([(id, Arc::new(pod))].into());
+    snapshot.pods.store(Arc::new(Pods { up: Some(true), containers, ..Pods::default() }));
+    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+    snapshot.pods.store(Arc::default());
+    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+}
+
+#[test]
+fn a_zombie_that_the_kernel_took_out_of_its_place_is_nobodys() {
+    let proc = FakeProc::new();
+    let (mut attribution, _) = proc.watch();
+    proc.start(7, b"job", 100, 1000, b"");
+    let stat = fs::read_to_string(proc.of(7).join("stat")).unwrap();
+    fs::write(proc.of(7).join("stat"), stat.replace(") S ", ") Z ")).unwrap();
+    proc.place(7, "/");
+    assert_eq!(workload(&attribution.identify(7)), None);
+    assert_eq!(workload(&attribution.identify(7)), None);
+    proc.place(7, "/system.slice/ollama.service");
+    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "it is still in its place");
+}

@@ -1,0 +1,517 @@
+//! The configuration as a user meets it: files good and bad, the order of the layers, what is printed, what is refused.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vram_exporter::config::keys::{KEYS, Key};
+use vram_exporter::config::{ApiServer, Command, Config, load, reference};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn given(args: &[&str], env: &[(&str, &str)]) -> Result<Command, String> {
+    let args = ["vram-exporter"].iter().chain(args).map(OsString::from);
+    load(args, env.iter().map(|(name, value)| (name.into(), value.into()))).map_err(|error| error.to_string())
+}
+
+fn config(args: &[&str], env: &[(&str, &str)]) -> Config {
+    match given(args, env) {
+        Ok(Command::Run(config)) => config,
+        other => panic!("{args:?} {env:?}: {other:?}"),
+    }
+}
+
+fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
+    given(args, env).expect_err("a problem")
+}
+
+fn from_file(path: &Path) -> Result<Command, String> {
+    given(&["--config.file", path.to_str().unwrap()], &[])
+}
+
+/// Writes a file and reads it as configuration.
+fn from_text(name: &str, text: impl AsRef<[u8]>) -> Result<Command, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    from_file(&path).map_err(|error| error.replace(&format!("{}/", dir.path().display()), ""))
+}
+
+fn fixtures(kind: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(root("tests/fixtures/config"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_str().unwrap().contains(kind) && path.extension().unwrap() != "expected")
+        .collect();
+    found.sort();
+    assert!(found.len() >= 3, "{kind}: {found:?}");
+    found
+}
+
+/// Compares with a committed file, or writes it where `UPDATE_GOLDEN=1`.
+fn golden(path: &Path, actual: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        std::fs::write(path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
+}
+
+/// A value of the key that differs from its default and fits the other defaults.
+fn changed(key: &Key) -> &'static str {
+    match key.name {
+        "web.listen-address" => "127.0.0.1:1",
+        "web.health-address" => "unix:/run/probes.sock",
+        "web.systemd-socket" => "true",
+        "web.config-file" => "/etc/vram-exporter/web-config.yml",
+        "web.telemetry-path" => "/other",
+        "web.max-requests" => "5",
+        "web.max-connections" => "50",
+        "web.read-timeout" => "11s",
+        "web.write-timeout" => "12s",
+        "web.idle-timeout" => "13m",
+        "nvml.library" => "/opt/libnvidia-ml.so.1",
+        "nvml.call-timeout" => "3s",
+        "nvml.release-duration" => "1m",
+        "path.procfs" => "/host/proc",
+        "path.passwd" => "/host/etc/passwd",
+        "memory.rate" => "12.5",
+        "memory.idle-rate" => "2",
+        "memory.peak-window" => "1m30s",
+        "memory.stale-after" => "6s",
+        "process.interval" => "250ms",
+        "process.linger" => "0s",
+        "process.series-limit" => "7",
+        "process.command-line" | "telemetry.energy" => "true",
+        "process.series" => "false",
+        "kubernetes.node-name" => "gpu-node-1",
+        "kubernetes.api-server" => "https://10.0.0.1:6443",
+        "kubernetes.token-file" => "/etc/vram-exporter/token",
+        "kubernetes.ca-file" => "/etc/vram-exporter/ca.pem",
+        "kubernetes.pod-resources" => "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "kubernetes.pod-resources-interval" => "20s",
+        "kubernetes.timeout" => "3s",
+        "telemetry.interval" => "2s",
+        "telemetry.slow-interval" => "30s",
+        "log.level" => "warn,vram_exporter=debug",
+        "log.format" => "json",
+        other => panic!("{other} has no changed value in this test"),
+    }
+}
+
+/// The keys of the same section without which the key may not be changed.
+fn company(key: &Key) -> Vec<&'static Key> {
+    let names: &[&str] = match key.name {
+        "kubernetes.api-server" => &["kubernetes.node-name"],
+        "kubernetes.token-file" | "kubernetes.ca-file" => &["kubernetes.node-name", "kubernetes.api-server"],
+        _ => &[],
+    };
+    names.iter().map(|name| Key::find(name).unwrap()).collect()
+}
+
+/// The changed value as TOML and YAML write it.
+fn changed_in_file(key: &Key) -> String {
+    let text = changed(key);
+    let bare = ["true", "false"].contains(&text) || text.parse::<f64>().is_ok();
+    if bare { text.to_owned() } else { format!("{text:?}") }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_reference() {
+    let config = config(&[], &[]);
+    assert_eq!(config.web.listen_addresses, [":9836".parse().unwrap()]);
+    assert_eq!(config.web.telemetry_path, "/metrics");
+    assert_eq!((config.memory.rate, config.memory.idle_rate), (100.0, 1.0));
+    assert_eq!(config.memory.peak_window, Duration::from_secs(60));
+    assert_eq!(config.process.linger, Duration::from_secs(300));
+    assert_eq!((config.nvml.library, config.path.passwd, config.demo), (None, None, None));
+}
+
+#[test]
+fn every_key_reaches_the_configuration_from_every_place() {
+    for key in KEYS {
+        let keys: Vec<&Key> = company(key).into_iter().chain([key]).collect();
+        let flags: Vec<String> = keys.iter().map(|key| format!("--{}={}", key.name, changed(key))).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let by_flag = config(&flags, &[]);
+        let (own, company) = flags.split_last().unwrap();
+        assert_ne!(by_flag, config(company, &[]), "{own} does not reach the configuration");
+        assert_eq!(config(company, &[(&key.variable(), changed(key))]), by_flag, "{}", key.variable());
+        let section = key.parts().0;
+        let lines = |begin: &str, between: &str| -> String {
+            keys.iter().map(|key| format!("{begin}{}{between} {}\n", key.parts().1, changed_in_file(key))).collect()
+        };
+        let toml = from_text("a.toml", format!("[{section}]\n{}", lines("", " =")));
+        assert_eq!(toml, Ok(Command::Run(by_flag.clone())), "{} in TOML", key.name);
+        let yaml = from_text("a.yaml", format!("{section}:\n{}", lines("  ", ":")));
+        assert_eq!(yaml, Ok(Command::Run(by_flag)), "{} in YAML", key.name);
+    }
+}
+
+#[test]
+fn the_api_server_needs_this_nodes_name_and_files_need_a_url() {
+    let refused = |flags: &[&str]| refused(flags, &[]);
+    let error = refused(&["--kubernetes.api-server=in-cluster"]);
+    assert!(error.contains("kubernetes.node-name"), "{error}");
+    let node = "--kubernetes.node-name=n";
+    let error = refused(&[node, "--kubernetes.api-server=in-cluster", "--kubernetes.token-file=/t"]);
+    assert!(error.contains("kubernetes.token-file") && error.contains("a URL"), "{error}");
+    let error = refused(&["--kubernetes.ca-file=/c"]);
+    assert!(error.contains("kubernetes.ca-file"), "{error}");
+    let kubernetes = config(&[node, "--kubernetes.api-server=in-cluster"], &[]).kubernetes;
+    assert_eq!(kubernetes.api_server, Some(ApiServer::InCluster));
+}
+
+#[test]
+fn flags_win_over_environment_over_file_over_defaults() {
+    let file = root("tests/fixtures/config/full.good.toml");
+    let file = file.to_str().unwrap();
+    let env = [("VRAM_EXPORTER_MEMORY_RATE", "300"), ("VRAM_EXPORTER_CONFIG_FILE", file)];
+    assert_eq!(config(&[], &[]).memory.rate, 100.0);
+    assert_eq!(config(&["--config.file", file], &[]).memory.rate, 200.0);
+    assert_eq!(config(&[], &env).memory.rate, 300.0);
+    assert_eq!(config(&["--memory.rate", "400"], &env).memory.rate, 400.0);
+    // The layers below still give what the upper ones leave open.
+    assert_eq!(config(&["--memory.rate", "400"], &env).process.series_limit, 64);
+    // A flag names another file than the environment does: only that one is read.
+    let other = root("tests/fixtures/config/minimal.good.toml");
+    assert_eq!(config(&["--config.file", other.to_str().unwrap()], &env[1..]).memory.rate, 100.0);
+}
+
+#[test]
+fn a_list_replaces_the_list_below_it() {
+    let file = root("tests/fixtures/config/full.good.toml");
+    let file = file.to_str().unwrap();
+    assert_eq!(config(&["--config.file", file], &[]).web.listen_addresses.len(), 2);
+    let one = config(&["--config.file", file, "--web.listen-address=:0"], &[]);
+    assert_eq!(one.web.listen_addresses, [":0".parse().unwrap()]);
+    let two = config(&["--web.listen-address=:1", "--web.listen-address", "[::1]:2"], &[]);
+    assert_eq!(two, config(&[], &[("VRAM_EXPORTER_WEB_LISTEN_ADDRESS", ":1, [::1]:2")]));
+    assert_eq!(two.web.listen_addresses.len(), 2);
+    assert!(refused(&["--web.listen-address=:1", "--web.listen-address=[::]:1"], &[]).contains("given twice"));
+    for apart in [
+        vec!["--web.listen-address=127.0.0.1:1,[::1]:1,127.0.0.2:1"],
+        vec!["--web.listen-address=:0,127.0.0.1:0", "--web.health-address=:0"],
+        vec!["--web.systemd-socket", "--web.health-address=:9836"],
+    ] {
+        config(&apart, &[]);
+    }
+}
+
+#[test]
+fn empty_text_unsets_what_has_no_default() {
+    let env = [("VRAM_EXPORTER_NVML_LIBRARY", "/opt/a.so")];
+    assert_eq!(config(&[], &env).nvml.library, Some("/opt/a.so".into()));
+    assert_eq!(config(&["--nvml.library="], &env).nvml.library, None);
+    assert!(refused(&["--path.procfs="], &[]).contains("must be a path"));
+}
+
+#[test]
+fn good_files_are_good_and_toml_and_yaml_agree() {
+    for path in fixtures(".good.") {
+        assert!(matches!(from_file(&path), Ok(Command::Run(_))), "{}: {:?}", path.display(), from_file(&path));
+    }
+    let both = ["toml", "yml"].map(|end| from_file(&root(&format!("tests/fixtures/config/full.good.{end}"))));
+    assert_eq!(both[0], both[1]);
+}
+
+#[test]
+fn bad_files_say_what_is_wrong() {
+    for path in fixtures(".bad.") {
+        let message = from_file(&path).expect_err(&path.display().to_string());
+        let message = message.replace(&format!("{}/", path.parent().unwrap().display()), "");
+        let mut expected = path.clone().into_os_string();
+        expected.push(".expected");
+        golden(Path::new(&expected), &format!("{message}\n"));
+    }
+}
+
+#[test]
+fn what_is_printed_reads_back_the_same() {
+    let all: Vec<String> = KEYS.iter().map(|key| format!("--{}={}", key.name, changed(key))).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let odd = ["--path.procfs=/a\\b\"c d#e'f ü", "--web.listen-address=:0,[::1]:0,127.0.0.1:0", "--memory.rate=1.1"];
+    for args in [&[][..], &all, &odd] {
+        let Ok(Command::PrintConfig(printed)) = given(&[args, &["--print-config"]].concat(), &[]) else {
+            panic!("{args:?} prints nothing")
+        };
+        assert_eq!(from_text("printed.toml", &printed), Ok(Command::Run(config(args, &[]))), "{printed}");
+        for key in KEYS {
+            assert!(printed.contains(key.parts().1) && printed.contains(&format!("[{}]", key.parts().0)));
+        }
+    }
+}
+
+#[test]
+fn what_is_printed_says_where_each_value_came_from() {
+    let file = root("tests/fixtures/config/minimal.good.toml");
+    let args = ["--print-config", "--memory.rate=7", "--config.file", file.to_str().unwrap()];
+    let Ok(Command::PrintConfig(printed)) = given(&args, &[("VRAM_EXPORTER_LOG_LEVEL", "debug")]) else {
+        panic!("nothing is printed")
+    };
+    for origin in [
+        "# Default: 100. Set by: flag --memory.rate.\nrate = 7\n",
+        "# Default: info. Set by: environment variable VRAM_EXPORTER_LOG_LEVEL.\nlevel = \"debug\"\n",
+        "minimal.good.toml.\nformat = \"json\"\n",
+        "# Default: 60s. Set by: default.\npeak-window = \"60s\"\n",
+        "# Default: not set. Set by: default.\n# library =\n",
+    ] {
+        assert!(printed.contains(origin), "{origin}\nis not in\n{printed}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let file = root("tests/fixtures/config/unknown-key.bad.toml");
+    let args = [
+        "--memory.rat=5",
+        "--onec",
+        "--process.interval",
+        "soon",
+        "-nvml.library=x",
+        "--config.file",
+        file.to_str().unwrap(),
+        "--memory.idle-rate=50",
+        "--process.linger=-1s",
+        "--log.format=xml",
+    ];
+    let env = [("VRAM_EXPORTER_MEMORY_RATE", "20"), ("VRAM_EXPORTER_LOGLEVEL", "info")];
+    let message = refused(&args, &env);
+    for line in [
+        "command line: unknown flag \"--memory.rat\"; did you mean \"--memory.rate\"?",
+        "command line: unknown flag \"--onec\"; did you mean \"--once\"?",
+        "command line: unknown flag \"-nvml.library\"; did you mean \"--nvml.library\"?",
+        "flag --process.interval: process.interval = \"soon\": must be a duration from 100ms to 1m",
+        "flag --process.linger: process.linger = \"-1s\": must be a duration from 0s to 24h",
+        "flag --log.format: log.format = \"xml\": must be logfmt or json",
+        "environment: unknown variable \"VRAM_EXPORTER_LOGLEVEL\"; did you mean \"VRAM_EXPORTER_LOG_LEVEL\"?",
+        "memory.idle-rate = 50 (flag --memory.idle-rate) must be at most memory.rate = 20 \
+         (environment variable VRAM_EXPORTER_MEMORY_RATE)",
+        "unknown-key.bad.toml: unknown key \"memory.rat\"; did you mean \"memory.rate\"?",
+    ] {
+        assert!(message.lines().any(|found| found.ends_with(line)), "{line}\nis not in\n{message}");
+    }
+}
+
+#[test]
+fn impossible_values_are_refused() {
+    for (flag, why) in [
+        ("--memory.rate=NaN", "from 1 to 1000"),
+        ("--memory.rate=inf", "from 1 to 1000"),
+        ("--memory.rate=-5", "from 1 to 1000"),
+        ("--memory.rate=1e400", "from 1 to 1000"),
+        ("--memory.rate=0.99", "from 1 to 1000"),
+        ("--memory.idle-rate=0", "from 0.1 to 1000"),
+        ("--memory.idle-rate=0.1", "memory.stale-after = \"5s\" (default) must be at least 20s"),
+        ("--memory.stale-after=1s", "must be at least 2s, two periods of memory.idle-rate = 1"),
+        ("--memory.peak-window=99999999999999999999s", "from 1s to 1h"),
+        ("--memory.peak-window=60", "from 1s to 1h; did you mean \"60s\"?"),
+        ("--nvml.call-timeout=2000", "from 10ms to 1m; did you mean \"2000ms\"?"),
+        (
+            "--web.health-address=127.0.0.1:9836",
+            "web.health-address = \"127.0.0.1:9836\" (flag --web.health-address) must be addresses that do not overlap with \
+             web.listen-address, as 127.0.0.1:9836 does with :9836 (default)",
+        ),
+        ("--web.health-address=:9836", "as :9836 does with :9836"),
+        (
+            "--web.listen-address=127.0.0.1:1,0.0.0.0:1",
+            "must be addresses that do not overlap, as 127.0.0.1:1 and 0.0.0.0:1 do",
+        ),
+        ("--web.health-address=127.0.0.1:1,:1", "must be addresses that do not overlap, as 127.0.0.1:1 and :1 do"),
+        ("--telemetry.interval=20s", "telemetry.slow-interval = \"15s\" (default) must be at least telemetry.interval"),
+        ("--process.series-limit=0", "from 1 to 65536"),
+        ("--process.series-limit=1.5", "from 1 to 65536"),
+        ("--process.series-limit=18446744073709551616", "from 1 to 65536"),
+        ("--process.command-line=yes", "true or false"),
+        ("--web.listen-address=gpu-1:1", "names are not resolved"),
+        ("--web.telemetry-path=/healthz", "one of the exporter's other paths"),
+        ("--log.level=inof", "must be a level"),
+        ("--demo=", "flag --demo"),
+        ("--once=yes", "command line"),
+        ("serve", "command line"),
+        ("--memory.rate", "command line"),
+    ] {
+        let message = refused(&[flag], &[]);
+        assert!(message.contains(why) && message.lines().count() == 1, "{flag}: {message}");
+    }
+    assert!(refused(&["--memory.rate=1", "--memory.rate=2"], &[]).contains("more than once"));
+    assert!(refused(&["--memory.rate", "-5"], &[]).contains("flag --memory.rate: memory.rate = \"-5\""));
+    assert!(refused(&["--once", "--print-config"], &[]).contains("--once and --print-config exclude each other"));
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused_without_a_panic() {
+    let bad = || OsString::from_vec(b"/\xff\n".to_vec());
+    let mut flag = OsString::from("--path.procfs=");
+    flag.push(bad());
+    for args in [vec![flag], vec![bad()], vec!["--demo".into(), bad()], vec!["--path.procfs".into(), bad()]] {
+        let error = load(std::iter::once("x".into()).chain(args), []).unwrap_err().to_string();
+        assert!(!error.is_empty() && error.lines().count() == 1, "{error}");
+    }
+    let mut name = OsString::from("VRAM_EXPORTER_");
+    name.push(bad());
+    let variables = [("VRAM_EXPORTER_PATH_PROCFS".into(), bad()), (name, bad()), (bad(), bad())];
+    let error = load(["x".into()], variables).unwrap_err().to_string();
+    assert!(error.contains("VRAM_EXPORTER_PATH_PROCFS") && error.contains("not UTF-8"), "{error}");
+    assert_eq!(error.lines().count(), 2, "{error}");
+}
+
+#[test]
+fn variables_of_others_are_left_alone() {
+    let others = [
+        ("VRAM_EXPORTER_PORT", "tcp://10.0.0.1:9836"),
+        ("VRAM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
+        ("VRAM_EXPORTER_SERVICE_PORT_HTTP", "9836"),
+        ("VRAM_EXPORTER_PORT_9836_TCP_ADDR", "10.0.0.1"),
+        ("VRAM_EXPORTER_TEST_ANY", "1"),
+        ("VRAM_EXPORTER_CONFIG_FILE", ""),
+        ("VRAM", "1"),
+        ("MEMORY_RATE", "rubbish"),
+    ];
+    assert_eq!(config(&[], &others), config(&[], &[]));
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    let laughs: String = (0..20).fold("a0: &a0 [x]\n".to_owned(), |text, n| {
+        format!("{text}a{}: &a{} [{}]\n", n + 1, n + 1, vec![format!("*a{n}"); 10].join(","))
+    });
+    for (name, text, why) in [
+        ("a.toml", vec![b'#'; 1024 * 1024 + 1], "larger than 1 MiB"),
+        ("a.toml", b"\x7fELF\x02\xff\xfe".to_vec(), "not UTF-8 text (byte 5)"),
+        ("a.toml", b"a = \0".to_vec(), "cannot be parsed"),
+        ("a.ini", b"[memory]".to_vec(), "must end in .toml, .yaml or .yml"),
+        ("a.toml", format!("a = {}", "[".repeat(500_000)).into_bytes(), "cannot be parsed"),
+        ("a.toml", format!("{}a = 1", "a.".repeat(300_000)).into_bytes(), "recursion limit"),
+        ("a.yaml", format!("a: {}", "[".repeat(500_000)).into_bytes(), "nested too deeply"),
+        ("a.yaml", "- ".repeat(500_000).into_bytes(), "nested too deeply"),
+        ("a.yaml", laughs.into_bytes(), "anchors and aliases"),
+        ("a.yaml", b"memory: {rate: 1}\n---\nmemory: {rate: 2}\n".to_vec(), "cannot be parsed"),
+        ("a.yaml", b"- 1\n".to_vec(), "cannot be parsed"),
+        ("a.yaml", b"memory:\n  rate: 1\n  rate: 2\n".to_vec(), "line 3: duplicate"),
+        ("a.yaml", b"memory:\n  rate: .nan\n".to_vec(), "line 2"),
+        ("a.toml", b"memory.rate = inf".to_vec(), "from 1 to 1000"),
+        ("a.toml", b"[path]\nprocfs = \"/\\u0000\"".to_vec(), "must be a path"),
+    ] {
+        let message = from_text(name, &text).expect_err(why);
+        assert!(message.contains(why) && message.lines().count() == 1 && message.len() < 500, "{name}: {message}");
+        assert!(message.starts_with(name), "{message}");
+    }
+    let many: String = (0..5_000).map(|n| format!("k{n} = 1\n")).collect();
+    assert!(from_text("a.toml", many).unwrap_err().ends_with("more"));
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder.toml");
+    std::fs::create_dir(&folder).unwrap();
+    assert!(from_file(&folder).unwrap_err().contains("not a regular file"));
+    assert!(from_file(&dir.path().join("absent.toml")).unwrap_err().contains("cannot be read"));
+    let device = dir.path().join("device.toml");
+    std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+    assert!(from_file(&device).unwrap_err().contains("not a regular file"));
+    let around = dir.path().join("around.toml");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    assert!(from_file(&around).unwrap_err().contains("cannot be read"));
+}
+
+#[test]
+fn empty_files_set_nothing() {
+    let defaults = Ok(Command::Run(config(&[], &[])));
+    for (name, text) in [
+        ("a.toml", ""),
+        ("a.yaml", ""),
+        ("a.yaml", "---\n# nothing\n"),
+        ("a.yml", "memory:\nnvml:\n  library:\n"),
+        ("a.toml", "\u{feff}[memory]\n"),
+    ] {
+        assert_eq!(from_text(name, text), defaults, "{name} {text:?}");
+    }
+}
+
+#[test]
+fn actions_and_the_demo() {
+    assert!(matches!(given(&["--once"], &[]), Ok(Command::Once(_))));
+    assert_eq!(config(&["--demo"], &[]).demo.as_deref(), Some("demo"));
+    assert_eq!(config(&["--demo=leak"], &[]).demo.as_deref(), Some("leak"));
+    // A bare --demo leaves the next argument alone.
+    assert_eq!(config(&["--demo", "--memory.rate", "5"], &[]).memory.rate, 5.0);
+    assert!(refused(&["--demo", "leak"], &[]).contains("leak"));
+    assert!(config(&["--process.command-line"], &[]).process.command_line);
+    assert!(!config(&["--process.command-line=false"], &[]).process.command_line);
+    let Ok(Command::CheckConfig { summary, .. }) = given(&["--check-config", "--memory.rate=5"], &[]) else {
+        panic!("no summary")
+    };
+    assert_eq!(summary, "configuration is good: no file; keys set: 0 from file, 0 from environment, 1 from flags");
+}
+
+#[test]
+fn help_and_version_explain() {
+    let Ok(Command::Explain(version)) = given(&["--version"], &[]) else { panic!("no version") };
+    assert!(version.starts_with(concat!("vram-exporter ", env!("CARGO_PKG_VERSION"))), "{version}");
+    assert_eq!(given(&["-V"], &[]), Ok(Command::Explain(version)));
+    for flag in ["-h", "--help"] {
+        let Ok(Command::Explain(help)) = given(&["--memory.rate=rubbish", flag], &[]) else { panic!("no help") };
+        for key in KEYS {
+            assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
+        }
+        for text in
+            ["GPU memory:", "[default: 60s]", "--config.file", "--demo[=<SCENARIO>]", "--process.command-line[="]
+        {
+            assert!(help.contains(text), "{text}\nis not in\n{help}");
+        }
+        // The text is wrapped.
+        let words: Vec<&str> = help.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).collect();
+        for scenario in nvml_sim::scenarios() {
+            assert!(words.contains(&scenario), "{scenario} is not in\n{help}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_fresh() {
+    golden(&root("docs/configuration.md"), &reference());
+}
+
+#[test]
+fn what_other_programs_call_a_port_is_answered_with_the_address() {
+    for (args, meant) in [
+        (&["--port=9000"][..], "--web.listen-address=:9000"),
+        (&["--port", "9000"], "--web.listen-address=:9000"),
+        (&["-port", "9000"], "--web.listen-address=:9000"),
+        (&["--web.listen-port=9000"], "--web.listen-address=:9000"),
+        (&["--listen-address=9000"], "--web.listen-address=:9000"),
+        (&["--port=high"], "--web.listen-address"),
+        (&["--port"], "--web.listen-address"),
+        (&["--verbose"], "--log.level"),
+        (&["--config=x.toml"], "--config.file"),
+    ] {
+        let message = refused(args, &[]);
+        assert!(message.ends_with(&format!("; did you mean \"{meant}\"?")), "{args:?}: {message}");
+    }
+    let message = refused(&[], &[("VRAM_EXPORTER_PORT", "9000")]);
+    assert!(message.ends_with("; did you mean \"VRAM_EXPORTER_WEB_LISTEN_ADDRESS\"?"), "{message}");
+    let message = from_text("port.toml", "port = 9000\n").unwrap_err();
+    assert!(message.ends_with("; did you mean \"web.listen-address\"?"), "{message}");
+}
+
+#[test]
+fn a_duration_without_a_unit_is_answered_with_one() {
+    for (name, text) in
+        [("number.toml", "[memory]\npeak-window = 60\n"), ("number.yaml", "memory:\n  peak-window: 60\n")]
+    {
+        let message = from_text(name, text).unwrap_err();
+        assert!(message.ends_with("written as text with its unit, such as \"60s\""), "{message}");
+    }
+}
+
+#[test]
+fn localhost_and_warning_are_taken() {
+    let config = config(&["--web.listen-address=localhost:9836", "--log.level=warning"], &[]);
+    assert_eq!(config.web.listen_addresses, ["127.0.0.1:9836".parse().unwrap()]);
+    assert_eq!(config.log.level, "warn");
+}

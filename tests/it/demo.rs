@@ -1,0 +1,116 @@
+//! `--demo` as a visitor meets it.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::{Exporter, bare};
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let first = exporter.scrape_until("the first process", |s| s.all("gpu_process_memory_used_bytes").count() > 3);
+    assert!(first.all("gpu_info").count() > 1);
+    assert!(first.all("gpu_info").all(|info| info.label("simulated") == Some("true")));
+    assert!(first.all("nvidia_driver_info").all(|info| info.label("simulated") == Some("true")));
+    assert!(exporter.get("/").unwrap().body.contains("SIMULATED"));
+    assert!(exporter.log().contains("SIMULATED"), "{}", exporter.log());
+    let used =
+        |s: &crate::harness::Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
+    exporter.scrape_until("other numbers", |s| used(s) != used(&first));
+    assert!(first.all("gpu_process_info").any(|info| info.label("user").is_some()));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let pod = |name: &'static str| move |s: &&crate::harness::Series| s.label("pod") == Some(name);
+    let scrape = exporter.scrape_until("the names of pods", |s| {
+        s.all("gpu_workload_processes").find(pod("llama-13b-0")).is_some() && s.all("gpu_allocation_info").count() > 3
+    });
+    let trainer = scrape.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count();
+    assert_eq!(trainer, 2, "one workload on two GPUs");
+    assert!(scrape.all("gpu_allocation_info").any(|s| pod("notebook-7")(&s)));
+    assert!(!scrape.all("gpu_workload_processes").any(|s| pod("notebook-7")(&s)), "it holds a GPU and uses nothing");
+    let whole = scrape.all("gpu_allocatable_devices").map(|s| s.value).collect::<Vec<_>>();
+    assert_eq!(whole, [1.0; 4]);
+}
+
+#[test]
+fn a_scenario_that_is_not_there_ends_the_demo_and_is_named() {
+    for action in ["--web.listen-address=127.0.0.1:0", "--once", "--check-config"] {
+        let output = bare(&["--demo=nosuch", action]).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(64), "{action}: {said}");
+        assert!(said.contains("--demo=nosuch makes no machine"), "{said}");
+        assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
+    }
+    assert!(bare(&["--demo=idle-h200", "--check-config"]).output().unwrap().status.success());
+}
+
+#[test]
+fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("vram-exporter");
+    // Not by this process: a child of another test could hold the copy open for writing while it is started.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
+    let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
+}
+
+/// So that the temporary folder may be mounted `noexec`, and a service manager may refuse memory that is writable and executable.
+#[test]
+fn a_demo_executes_nothing_that_it_wrote() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    exporter.scrape_until("the simulated GPUs", |s| s.all("gpu_info").count() > 1);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", exporter.pid())).unwrap();
+    let library: Vec<&str> = maps.lines().filter(|line| line.contains("libnvml_sim.so")).collect();
+    assert!(!library.is_empty(), "{maps}");
+    assert!(library.iter().all(|line| !line.split(' ').nth(1).unwrap().contains('x')), "{library:#?}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error_and_a_full_disk_is() {
+    for flags in [&["--demo", "--once"][..], &["--help"], &["--print-config"], &["--check-config"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bare(flags).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success(), "{flags:?}: {}", said(&output));
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = bare(flags).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", said(&output));
+        assert!(said(&output).contains("standard output could not be written"), "{flags:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "[[gpu]]\nmodel = \"H200\"\nmemmory = 1\n").unwrap();
+    let output = bare(&[&format!("--demo={}", path.display()), "--once"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
+}
+
+/// A real driver's library would resolve its own calls to them.
+#[test]
+fn the_program_exports_no_function_of_a_driver() {
+    let exported = |file: &Path| {
+        let output = Command::new("nm").args(["--dynamic", "--defined-only"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap().matches(" nvml").count()
+    };
+    assert!(exported(&crate::harness::simulator()) > 100);
+    assert_eq!(exported(Path::new(env!("CARGO_BIN_EXE_vram-exporter"))), 0);
+}

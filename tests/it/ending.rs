@@ -1,0 +1,163 @@
+//! The exporter ends when it is told to, and `--once` by itself, whatever it waits for: files that hang as on a dead mount,
+//! a cluster that does not answer, users without a name.
+
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::api_server::{ApiServer, Trouble, pod, status};
+use crate::harness::{Exporter, Machine, Scrape, eventually};
+
+const GPU: &str = "seed = 7\n[[gpu]]\nmodel = \"H200\"\n";
+const CONTAINER: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
+const NODE: &str = "--kubernetes.node-name=node-1";
+/// Nobody is asked before the token was read.
+const SERVER: &str = "--kubernetes.api-server=http://127.0.0.1:9";
+const IMPATIENT: &str = "--kubernetes.timeout=1s";
+
+/// A file whose reader waits for ever.
+fn hanging_file(machine: &Machine) -> String {
+    let path = machine.folder.path().join("hangs");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path.to_str().unwrap().to_owned()
+}
+
+fn timeouts(scrape: &Scrape) -> f64 {
+    let pair = [("source", "kubernetes_api"), ("reason", "timeout")];
+    scrape.value("vram_exporter_faults_total", &pair).unwrap()
+}
+
+fn threads(exporter: &Exporter) -> usize {
+    std::fs::read_dir(Path::new("/proc").join(exporter.pid().to_string()).join("task")).unwrap().count()
+}
+
+#[test]
+fn a_file_that_hangs_is_a_fault_holds_one_thread_and_does_not_keep_the_exporter_from_ending() {
+    for key in ["kubernetes.token-file", "kubernetes.ca-file"] {
+        let machine = Machine::new(GPU);
+        let file = format!("--{key}={}", hanging_file(&machine));
+        let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
+        // The one that hangs, and one for what does not.
+        exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
+        assert!(exporter.log().contains(key), "{}", exporter.log());
+        let before = threads(&exporter);
+        exporter.scrape_until("one more", |scrape| timeouts(scrape) >= 3.0);
+        assert!(threads(&exporter) <= before, "{key}: {before} threads, then {}", threads(&exporter));
+        assert!(exporter.terminate().success());
+    }
+}
+
+#[test]
+fn once_ends_although_a_file_hangs() {
+    for key in ["kubernetes.token-file", "kubernetes.ca-file"] {
+        let machine = Machine::new(GPU);
+        let file = format!("--{key}={}", hanging_file(&machine));
+        let scrape = machine.once(&[NODE, SERVER, &file, IMPATIENT]);
+        assert_eq!(scrape.value("vram_exporter_kubernetes_api_up", &[]), Some(0.0));
+        assert_eq!(scrape.value("gpu_up", &[]), Some(1.0));
+    }
+}
+
+#[test]
+fn once_does_not_wait_for_a_long_interval() {
+    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 11\nmemory = \"1GiB\"\nuid = 4242\n"));
+    let dead = ["--process.interval=60s", NODE, SERVER, IMPATIENT];
+    let scrape = machine.once(&dead);
+    let info = scrape.all("gpu_process_info").next().unwrap();
+    assert_eq!((info.label("uid"), info.label("user")), (Some("4242"), None));
+}
+
+#[test]
+fn once_has_the_names_that_come_after_the_first_list() {
+    let cgroup = format!("0::/kubepods.slice/cri-containerd-{CONTAINER}.scope");
+    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 11\nmemory = \"1GiB\"\ncgroup = \"{cgroup}\"\n"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let api = runtime.block_on(ApiServer::start());
+    api.put(pod("team-b", "notebook-7", &[("main", &format!("containerd://{CONTAINER}"))]));
+    // The second question comes a while after the first one, and after the processes were listed.
+    api.list_with(Some(Trouble::Status(503, status(503, "busy"), Some(1))));
+    let scrape = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("the first question", || (!api.lists().is_empty()).then_some(()));
+            api.list_with(None);
+        });
+        let server = format!("--kubernetes.api-server={}", api.url());
+        machine.once(&["--process.interval=60s", NODE, &server])
+    });
+    let info = scrape.all("gpu_process_info").next().unwrap();
+    assert_eq!(info.label("pod"), Some("notebook-7"));
+}
+
+#[test]
+fn the_exporter_ends_while_a_call_hangs() {
+    let machine = Machine::new(&format!("{GPU}count = 2\n"));
+    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\nkind = \"hang\"\n");
+    exporter.scrape_until("the stall", |s| s.all("gpu_up").all(|gpu| gpu.value == 0.0));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_lane_that_waits_long_for_its_next_sample_ends_at_once_and_is_not_said_to_hang() {
+    let machine = Machine::new(GPU);
+    let path = machine.folder.path().join("log");
+    let mut command = machine.command(&["--memory.rate=1", "--web.listen-address=127.0.0.1:0"]);
+    let mut child = command.stderr(std::fs::File::create(&path).unwrap()).spawn().unwrap();
+    let log = || std::fs::read_to_string(&path).unwrap();
+    // The first sample is taken now, the next one in a second.
+    eventually("the driver is open", || log().contains("the driver is open").then_some(()));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(eventually("the end", || child.try_wait().unwrap()).success());
+    assert!(!log().contains("does not return"), "{}", log());
+}
+
+#[test]
+fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
+    let machine = Machine::built_in("eight-h200");
+    let exporter = machine.export(&[]);
+    let full = exporter.scrape_until("all processes", |s| s.all("gpu_process_info").count() == 512).text.len();
+    let answers = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (exporter, answers) = (&exporter, &answers);
+        for _ in 0..4 {
+            // Until a connection is refused, or closed before its request was taken.
+            scope.spawn(move || {
+                while let Ok(answer) = exporter.get("/metrics") {
+                    answers.lock().unwrap().push(answer);
+                }
+            });
+        }
+        eventually("scrapes", || (answers.lock().unwrap().len() > 8).then_some(()));
+        exporter.signal(Signal::SIGTERM);
+    });
+    let answers = answers.into_inner().unwrap();
+    for answer in &answers {
+        assert!(answer.status == 200 && answer.whole, "{}", answer.head);
+        assert!(answer.body.len() > full / 2 && answer.body.ends_with('\n'));
+    }
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_exporter_ends_while_the_driver_is_opened_or_let_go_or_reopened() {
+    let machine = Machine::new(GPU);
+    // Opening it hangs.
+    machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
+    let exporter = Exporter::start(machine.command(&[]));
+    eventually("it serves", || exporter.get("/healthz").ok().filter(|answer| answer.status == 200));
+    assert!(exporter.terminate().success());
+    machine.control("");
+    // It is let go of.
+    let exporter = machine.export(&[]);
+    exporter.signal(Signal::SIGUSR1);
+    exporter.scrape_until("it is let go", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
+    assert!(exporter.terminate().success());
+    // Closing it hangs.
+    let exporter = machine.export(&[]);
+    machine.control("[[fault]]\ncall = \"nvmlShutdown\"\nkind = \"hang\"\n");
+    let rounds = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();
+    let before = rounds(&exporter.scrape());
+    exporter.scrape_until("the library knows", |s| rounds(s) > before + 5.0);
+    assert!(exporter.terminate().success());
+}

@@ -1,0 +1,52 @@
+//! What the exporter shows when the driver, a GPU, a process or the machine misbehaves, and that it comes back by itself.
+//! `docs/reliability.md` names each of these tests, and `tests/it/reliability.rs` holds it to that.
+
+mod by_hand;
+mod calls;
+mod driver;
+mod gpus;
+mod host;
+mod lists;
+mod mig;
+mod processes;
+mod refusals;
+mod sessions;
+mod table;
+
+use crate::harness::{Exporter, Scrape};
+use nix::sys::signal::Signal;
+
+/// Two GPUs, and a process on the second.
+const TWO: &str = "seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = 2\n[[process]]\npid = 42\ngpu = 1\ncommand = [\"train\"]\nmemory = \"1GiB\"\n";
+
+fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
+    scrape.value("gpu_up", &[("gpu", gpu)])
+}
+
+/// How often the pair was counted.
+fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
+    scrape.value("vram_exporter_faults_total", &[("source", source), ("reason", reason)]).unwrap()
+}
+
+/// What is told of a GPU that does not answer: its state, who it is, and the errors that its driver reported.
+const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
+
+/// How many values are told of a GPU.
+fn values(scrape: &Scrape, gpu: &str) -> usize {
+    let shown = |s: &&crate::harness::Series| {
+        s.label("gpu") == Some(gpu) && s.name.starts_with("gpu_") && !STAYING.contains(&s.name.as_str())
+    };
+    scrape.series.iter().filter(shown).count()
+}
+
+/// How many rounds a lane has done.
+fn rounds(scrape: &Scrape, lane: &str) -> f64 {
+    scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
+}
+
+/// Closes the driver and opens it again at once, with no back-off.
+fn reopen(exporter: &Exporter) {
+    let closed = refusals::let_go(exporter);
+    assert_eq!(closed.value("vram_exporter_nvml_up", &[]), Some(0.0));
+    exporter.signal(Signal::SIGUSR1);
+}

@@ -1,0 +1,155 @@
+//! Every NVML call that the exporter makes answers every error code that NVML has, one after another, while one exporter
+//! runs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, let_go, more_rounds, take_up, told};
+use super::table::{
+    AT_OPENING, CODES, OF_ACCOUNTING, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES, OF_SLICES,
+    OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
+};
+use super::{faults, rounds, up};
+use crate::harness::{Machine, Scrape};
+
+/// A reading is not shown when it is older than a few of these: with MIG, a round of so many GPUs takes longer.
+const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
+const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
+
+#[test]
+fn every_code_in_every_call_on_a_gpu_costs_what_that_call_tells_and_comes_back() {
+    let bench = Bench::new("H200", "", RHYTHM);
+    let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_LAYOUT);
+    repeated.for_each(|call| bench.meets(call));
+    AT_OPENING.iter().for_each(|call| bench.meets_at_opening(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_in_the_call_of_retired_pages_costs_what_it_tells_and_comes_back() {
+    let bench = Bench::new("H200", "errors = { retired_pages = [3, 2] }\n", RHYTHM);
+    OF_RETIRED_PAGES.iter().for_each(|call| bench.meets(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_in_every_call_on_a_gpu_with_mig_costs_what_that_call_tells_and_comes_back() {
+    let bench = Bench::new("H100", "mig = [\"3g.40gb\", \"\", \"2g.20gb\"]\n", RHYTHM_WITH_MIG);
+    let repeated = OF_LISTS.iter().chain(&OF_MEMORY).chain(&OF_LAYOUT).chain(&OF_SLICES);
+    repeated.for_each(|call| bench.meets(call));
+    OF_SLICES_AT_OPENING.iter().for_each(|call| bench.meets_at_opening(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_in_every_call_on_no_gpu_leaves_what_was_told_or_says_why_there_is_nothing() {
+    let machine = Machine::new(super::TWO);
+    let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
+    more_rounds(&exporter, 3.0);
+    let good = told(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
+    {
+        // That no event has come.
+        if (*call, *code) == ("nvmlEventSetWait_v2", "TIMEOUT") {
+            continue;
+        }
+        let what = format!("{call} {code}");
+        let before = let_go(&exporter);
+        machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"{code}\"\n"));
+        take_up(&exporter);
+        let cannot_open = ["nvmlInit_v2", "nvmlDeviceGetCount_v2"].contains(call);
+        let now = exporter.scrape_until(&what, |s| {
+            let unnamed =
+                label.is_some_and(|label| s.all("nvidia_driver_info").all(|info| info.label(label).is_none()));
+            let felt = unnamed || counted(s, None, reason) > counted(&before, None, reason);
+            felt && (cannot_open || up(s, "0") == Some(1.0))
+        });
+        is_nothing_invented(&good, &now, &what);
+        let open = now.value("vram_exporter_nvml_up", &[]);
+        assert_eq!(open, Some(if cannot_open { 0.0 } else { 1.0 }), "{what}");
+        let ready = exporter.get("/readyz").unwrap();
+        assert!(!cannot_open || (ready.status == 503 && ready.body.contains("failed")), "{what}: {}", ready.body);
+        assert_eq!(exporter.get("/healthz").unwrap().status, 200, "{what}");
+    }
+    let_go(&exporter);
+    machine.control("");
+    take_up(&exporter);
+    exporter.scrape_until("all is as it was", |s| told(s).keys().eq(good.keys()));
+}
+
+#[test]
+fn every_code_of_the_driver_in_calls_of_every_lane_closes_it_and_opens_it_again() {
+    let machine = Machine::new(super::TWO);
+    let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
+    more_rounds(&exporter, 3.0);
+    let good = told(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    let calls = [
+        ("memory", "nvmlDeviceGetMemoryInfo_v2"),
+        ("process", "nvmlDeviceGetComputeRunningProcesses_v3"),
+        ("telemetry", "nvmlDeviceGetTemperature"),
+        ("topology", "nvmlDeviceGetCount_v2"),
+    ];
+    for ((source, call), (code, reason)) in
+        calls.iter().flat_map(|call| OF_THE_DRIVER.iter().map(move |code| (call, code)))
+    {
+        let before = faults(&exporter.scrape(), source, reason);
+        machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"{code}\"\n"));
+        // The session may have ended before the call that ended it is counted.
+        let closed = exporter.scrape_until(&format!("the driver is closed for {call} {code}"), |s| {
+            is_nothing_invented(&good, s, code);
+            s.value("vram_exporter_nvml_up", &[]) == Some(0.0) && faults(s, source, reason) > before
+        });
+        assert_eq!(told(&closed).len(), 0, "{call} {code}");
+        // The wait for the next opening grows with each; it is cut short here.
+        let_go(&exporter);
+        machine.control("");
+        take_up(&exporter);
+        exporter.scrape_until("all is as it was", |s| told(s).keys().eq(good.keys()));
+    }
+}
+
+/// The names in quotes in the sources of a folder that are NVML's functions.
+fn named(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path: PathBuf = entry.unwrap().path();
+        if path.is_dir() {
+            named(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let words =
+            text.split('"').filter(|word| word.starts_with("nvml") && !word.starts_with("nvmlSim") && word.len() > 5);
+        let functions =
+            words.filter(|word| word[4..].starts_with(char::is_uppercase) && !word.contains(char::is_whitespace));
+        found.extend(functions.map(str::to_owned));
+    }
+}
+
+#[test]
+fn no_call_that_the_exporter_names_is_left_out() {
+    let mut found = BTreeSet::new();
+    named(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/nvml"), &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    let known: BTreeSet<&str> = names().collect();
+    let left_out: Vec<_> = found.iter().filter(|name| !known.contains(name.as_str())).collect();
+    assert_eq!(left_out, Vec::<&String>::new());
+}
+
+#[test]
+fn what_was_refused_for_good_is_asked_for_again_while_the_driver_stays_open() {
+    let machine = Machine::new(super::TWO);
+    let exporter = machine.export(&RHYTHM);
+    let temperature = |s: &Scrape| s.value("gpu_temperature_celsius", &[("gpu", "1")]);
+    let xids = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
+    exporter.scrape_until("both", |s| temperature(s).is_some() && xids(s) == Some(0.0));
+    let refused =
+        "call = [\"nvmlDeviceGetTemperature\", \"nvmlEventSetWait_v2\"]\nkind = \"error\"\ncode = \"NO_PERMISSION\"";
+    machine.control(&format!("[[fault]]\n{refused}\n"));
+    let gone = exporter
+        .scrape_until("the refusal", |s| temperature(s).is_none() && faults(s, "telemetry", "no_permission") >= 1.0);
+    let later = rounds(&gone, "telemetry") + 4.0;
+    exporter.scrape_until("more rounds", |s| rounds(s, "telemetry") >= later);
+    machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
+    exporter.scrape_until("both again", |s| temperature(s).is_some() && xids(s) >= Some(1.0));
+    assert_eq!(exporter.log().matches("the driver is open").count(), 1, "{}", exporter.log());
+}

@@ -1,0 +1,145 @@
+//! The machine under the exporter is in trouble: descriptors, disk, log.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use super::by_hand::ByHand;
+use super::{TWO, rounds, up, values};
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually};
+
+/// Sets the soft limit of descriptors of a running process.
+fn limit_descriptors(exporter: &Exporter, to: u64) {
+    let limit =
+        Command::new("prlimit").args(["--pid", &exporter.pid().to_string(), &format!("--nofile={to}:")]).status();
+    assert!(limit.unwrap().success());
+}
+
+fn descriptors(exporter: &Exporter) -> u64 {
+    std::fs::read_dir(format!("/proc/{}/fd", exporter.pid())).unwrap().count() as u64
+}
+
+#[test]
+fn without_a_descriptor_the_lanes_go_on_and_everything_comes_back_with_them() {
+    let machine = Machine::new(TWO);
+    let by_hand = ByHand::beside(&machine);
+    by_hand.add(42, "python3", "/work/train.py");
+    let exporter = machine.export(&[&by_hand.flag()]);
+    let named = |s: &Scrape, name| s.all("gpu_process_memory_used_bytes").any(|p| p.label("process") == Some(name));
+    let before = exporter.scrape_until("values", |s| values(s, "1") > 0 && named(s, "train.py"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let usual: u64 = limit.split_whitespace().next().unwrap().parse().unwrap();
+    // Not one can be opened any longer: neither a connection nor a file of a process.
+    limit_descriptors(&exporter, 3);
+    std::fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
+    by_hand.add(42, "python3", "/work/late.py");
+    let refused = || {
+        let stream = std::net::TcpStream::connect(exporter.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+        std::io::Write::write_all(&mut &stream, b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+            .is_err()
+            || !matches!(std::io::Read::read(&mut &stream, &mut [0; 16]), Ok(1..))
+    };
+    assert!((0..5).all(|_| refused()), "a connection needs a descriptor");
+    limit_descriptors(&exporter, usual);
+    let back = exporter.scrape_until("answers, and the name of who came meanwhile", |s| named(s, "late.py"));
+    // The lanes sampled all the while, and no descriptor is lost.
+    assert!(rounds(&back, "memory") > rounds(&before, "memory") + 50.0);
+    assert_eq!((up(&back, "0"), up(&back, "1")), (Some(1.0), Some(1.0)));
+    let held = descriptors(&exporter);
+    eventually("no descriptor is lost", || (descriptors(&exporter) <= held).then_some(()));
+    assert!(exporter.terminate().success());
+}
+
+/// A port that was free a moment ago: where the log is lost, nobody tells the port.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+struct Silent(Child, SocketAddr);
+
+impl Silent {
+    fn scrape(&self, what: &str, wanted: &str) {
+        eventually(what, || {
+            let mut stream = std::net::TcpStream::connect(self.1).ok()?;
+            let mut body = String::new();
+            std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+                .ok()?;
+            std::io::Read::read_to_string(&mut stream, &mut body).ok()?;
+            body.contains(wanted).then_some(())
+        });
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_log_costs_the_log_alone() {
+    for format in ["logfmt", "json"] {
+        let full = || Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let machine = Machine::new(TWO);
+        let address = free_port();
+        let mut command =
+            machine.command(&[&format!("--web.listen-address={address}"), &format!("--log.format={format}")]);
+        let mut exporter =
+            Silent(command.arg("--log.level=trace").stderr(full()).stdout(full()).spawn().unwrap(), address);
+        exporter.scrape("values", "gpu_up{gpu=\"1\"");
+        // Faults are written to the log; each such line is lost, and none of the lanes with it.
+        machine.control("[[fault]]\ncall = \"nvmlDeviceGetTemperature\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+        exporter
+            .scrape("the fault is counted", "vram_exporter_faults_total{source=\"telemetry\",reason=\"unknown\"} 1");
+        exporter.scrape("no lane died", "vram_exporter_faults_total{source=\"memory\",reason=\"panicked\"} 0");
+        let pid = nix::unistd::Pid::from_raw(exporter.0.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(eventually("the end", || exporter.0.try_wait().unwrap()).success());
+    }
+}
+
+#[test]
+fn what_once_cannot_write_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Machine::new(TWO).command(&["--once"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("could not be written"), "{said}");
+}
+
+#[test]
+fn a_demo_without_room_for_its_proc_ends_and_says_why() {
+    let output = bare(&["--demo", "--web.listen-address=127.0.0.1:0"])
+        .env("TMPDIR", "/dev/full")
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("needs a temporary folder"), "{said}");
+}
+
+#[test]
+fn a_machine_that_stood_still_goes_on_without_a_burst_and_without_a_value_from_before() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--memory.stale-after=2s"]);
+    let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory")]).unwrap();
+    let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
+    // All threads stand still while the clock runs: as a suspended machine or a paused virtual one lets them.
+    exporter.signal(Signal::SIGSTOP);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    exporter.signal(Signal::SIGCONT);
+    let after = exporter.scrape_until("it goes on", |s| {
+        rounds(s, "memory") > rounds(&before, "memory") + 20.0 && up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0)
+    });
+    assert!(missed(&after) >= missed(&before) + 100.0, "ticks that were missed are told");
+    for gpu in ["0", "1"] {
+        let age = after.value("vram_exporter_sample_age_seconds", &[("lane", "memory"), ("gpu", gpu)]);
+        assert!(age.is_some_and(|age| age < 2.0), "{}", after.text);
+    }
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+}

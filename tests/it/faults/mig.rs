@@ -1,0 +1,146 @@
+//! MIG devices fail, change, and cannot be read for a while.
+
+use super::{TWO, faults, reopen, rounds, up};
+use crate::harness::{Exporter, Machine, Scrape};
+
+const USED: &str = "gpu_process_memory_used_bytes";
+
+/// A GPU with two MIG devices, and a process on the first that held 30 GiB for the first two seconds.
+const SLICED: &str = r#"
+seed = 1
+[[gpu]]
+model = "A100-80GB"
+mig = ["3g.40gb", "", "2g.20gb"]
+[[process]]
+pid = 31
+mig = 0
+command = ["train"]
+cgroup = "0::/system.slice/train.service"
+memory = [{ kind = "constant", value = "30GiB", for = "2s" }, { kind = "constant", value = "1GiB" }]
+"#;
+
+/// The highest memory of the first MIG device.
+fn slice_peak(scrape: &Scrape) -> Option<f64> {
+    scrape.value("gpu_mig_memory_peak_bytes", &[("profile", "3g.40gb")])
+}
+
+fn mig_uuid(scrape: &Scrape, family: &str, pid: &str) -> Option<String> {
+    let series = scrape.all(family).find(|series| series.label("pid") == Some(pid))?;
+    series.label("mig_uuid").map(str::to_owned)
+}
+
+/// An exporter that has seen the high memory of [`SLICED`] and what came after.
+fn with_a_peak(machine: &Machine) -> (Exporter, Scrape) {
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
+    const GIB: f64 = (1u64 << 30) as f64;
+    let later = exporter.scrape_until("the end of the high memory", |s| {
+        let used = s.value("gpu_mig_memory_used_bytes", &[("profile", "3g.40gb")]);
+        slice_peak(s) > Some(30.0 * GIB) && used < Some(2.0 * GIB)
+    });
+    assert!(mig_uuid(&later, USED, "31").is_some());
+    (exporter, later)
+}
+
+#[test]
+fn a_mig_layout_that_cannot_be_read_at_an_opening_costs_no_peak_and_is_taken_up_soon() {
+    let machine = Machine::new(SLICED);
+    let (exporter, before) = with_a_peak(&machine);
+    for code in ["UNKNOWN", "NOT_SUPPORTED"] {
+        let told = |s: &Scrape| faults(s, "topology", &code.to_lowercase());
+        machine.control(&format!("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"{code}\"\n"));
+        reopen(&exporter);
+        let blind = exporter.scrape_until("the GPU without its layout", |s| {
+            up(s, "0") == Some(1.0) && s.all(USED).count() == 1 && told(s) >= 1.0
+        });
+        assert_eq!(slice_peak(&blind), None, "a device that nobody asks is not shown");
+        for family in [USED, "gpu_process_info"] {
+            assert_eq!(mig_uuid(&blind, family, "31"), mig_uuid(&before, family, "31"), "{code} {family}");
+        }
+        assert_eq!(blind.all("gpu_info").collect::<Vec<_>>(), before.all("gpu_info").collect::<Vec<_>>());
+        machine.control("");
+        // The next slow round is ten minutes away.
+        let after = exporter.scrape_until("the layout", |s| slice_peak(s).is_some());
+        assert_eq!(slice_peak(&after), slice_peak(&before), "{code}");
+    }
+}
+
+#[test]
+fn a_gpu_without_mig_devices_whose_mode_cannot_be_read_at_an_opening_costs_no_other_opening() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
+    let mode = "call = \"nvmlDeviceGetMigMode\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"";
+    machine.control(&format!("[[fault]]\n{mode}\n"));
+    reopen(&exporter);
+    let blind = exporter.scrape_until("the refusal", |s| {
+        up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0) && faults(s, "topology", "unknown") >= 2.0
+    });
+    machine.control("");
+    // Within twice as many rounds it is asked for again.
+    let goal = 3.0 * rounds(&blind, "telemetry");
+    exporter.scrape_until("the next question", |s| rounds(s, "telemetry") >= goal);
+    assert_eq!(exporter.log().matches("the driver is open").count(), 2, "{}", exporter.log());
+}
+
+#[test]
+fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
+    let machine = Machine::new(SLICED);
+    let (exporter, before) = with_a_peak(&machine);
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
+    reopen(&exporter);
+    exporter.scrape_until("the opening without it", |s| up(s, "0") == Some(0.0) && s.all("gpu_info").count() == 1);
+    machine.control("");
+    reopen(&exporter);
+    let after = exporter.scrape_until("the GPU is back", |s| slice_peak(s).is_some());
+    assert_eq!(slice_peak(&after), slice_peak(&before));
+}
+
+#[test]
+fn what_is_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_before() {
+    const SUM: &str = "gpu_workload_memory_used_bytes";
+    let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"4s\""));
+    let exporter = machine.export(&[]);
+    let old = exporter.scrape_until("the process", |s| slice_peak(s).is_some() && mig_uuid(s, USED, "31").is_some());
+    let old = mig_uuid(&old, USED, "31");
+    exporter.scrape_until("its end", |s| mig_uuid(s, USED, "31").is_none());
+    // Other devices have the ids of those before, and a process comes at once.
+    let next = "pid = 32\nmig = 0\nmemory = \"35GiB\"\ncgroup = \"0::/system.slice/train.service\"";
+    machine.control(&format!("[[fault]]\nkind = \"recut\"\ngpu = 0\n[[process]]\n{next}\n"));
+    let old = old.as_deref().unwrap();
+    let new = exporter.scrape_until("the next process", |s| {
+        let mig = mig_uuid(s, USED, "32");
+        assert_ne!(mig.as_deref(), Some(old), "{}", s.text);
+        assert_eq!(s.value(SUM, &[("mig_uuid", old)]), None);
+        mig.is_some()
+    });
+    const GIB: f64 = (1u64 << 30) as f64;
+    let peak = |uuid| new.value("gpu_workload_memory_peak_bytes", &[("mig_uuid", uuid)]).unwrap();
+    assert!((30.0 * GIB..35.0 * GIB).contains(&peak(old)), "{}", new.text);
+    assert!(peak(&mig_uuid(&new, USED, "32").unwrap()) >= 35.0 * GIB, "{}", new.text);
+    assert_eq!(new.all(SUM).count(), 1, "{}", new.text);
+    let device = [("mig_uuid", mig_uuid(&new, USED, "32").unwrap())];
+    let [(label, uuid)] = &device;
+    exporter.scrape_until("its device", |s| s.value("gpu_mig_memory_used_bytes", &[(label, uuid)]).is_some());
+}
+
+#[test]
+fn a_mig_device_that_fails_for_good_is_asked_and_counted_once_a_second_and_comes_back() {
+    let machine = Machine::new(SLICED);
+    let exporter = machine.export(&["--memory.stale-after=2s"]);
+    let profiles = |s: &Scrape| s.all("gpu_mig_memory_used_bytes").count();
+    exporter.scrape_until("both devices", |s| profiles(s) == 2);
+    for code in ["GPU_IS_LOST", "UNKNOWN"] {
+        let call = "call = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nmig = 2";
+        machine.control(&format!("[[fault]]\n{call}\nkind = \"error\"\ncode = \"{code}\"\n"));
+        let told = |s: &Scrape| faults(s, "memory", &code.to_lowercase());
+        let gone = exporter.scrape_until("one device", |s| profiles(s) == 1 && told(s) >= 1.0);
+        assert_eq!(up(&gone, "0"), Some(1.0));
+        let goal = rounds(&gone, "memory") + 300.0;
+        let later = exporter.scrape_until("three hundred ticks", |s| rounds(s, "memory") >= goal);
+        let ticks = rounds(&later, "memory") - rounds(&gone, "memory");
+        let counted = told(&later) - told(&gone);
+        assert!(counted >= 1.0 && counted <= ticks / 20.0, "{code}: {counted} in {ticks} ticks");
+        machine.control("");
+        exporter.scrape_until("both devices again", |s| profiles(s) == 2);
+    }
+}

@@ -1,0 +1,259 @@
+//! A call answers every error code of NVML at once: a machine has one GPU for each code and one that stays well.
+//!
+//! Invariant: a refusal is awaited, never looked for once, and each call begins where no refusal of the one before can be
+//! felt any longer, so that what is felt is its own.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::sys::signal::Signal;
+
+use super::table::{AtOpening, CODES, Costs, REFUSED_FOR_GOOD, Repeated, Silent};
+use super::{faults, rounds, up};
+use crate::harness::{Exporter, Machine, Scrape, Series, eventually, eventually_or};
+
+/// A call follows the one before soon. Between two passes over the processes of this many GPUs there must be room
+/// for their readings, on a busy machine too.
+pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.interval=500ms", "--process.linger=0s"];
+
+/// Told of a GPU that has MIG devices which are known.
+const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
+
+/// There only while the driver has a sample since it was last asked, which is not at every tenth of a second.
+const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
+
+/// The sum of each family on each GPU. Families that stand on several series of a GPU are one.
+pub(crate) fn told(scrape: &Scrape) -> BTreeMap<(String, String), f64> {
+    let mut told = BTreeMap::new();
+    let lasting = |series: &&Series| series.name.starts_with("gpu_") && series.name != COMES_AND_GOES;
+    for series in scrape.series.iter().filter(lasting) {
+        if let Some(gpu) = series.label("gpu") {
+            *told.entry((gpu.to_owned(), series.name.clone())).or_default() += series.value;
+        }
+    }
+    told
+}
+
+/// The families of each GPU.
+pub(crate) type Families = BTreeMap<String, BTreeSet<String>>;
+
+fn families(scrape: &Scrape) -> Families {
+    let mut families = Families::new();
+    for (gpu, family) in told(scrape).into_keys() {
+        families.entry(gpu).or_default().insert(family);
+    }
+    families
+}
+
+/// Families whose 0 is a value as good as any other: they rise from it, or say that a GPU does not answer.
+fn may_fall_to_zero(family: &str) -> bool {
+    let counts = family.ends_with("_total") || family.ends_with("_seconds");
+    counts
+        || ["gpu_up", "gpu_process_memory_window_peak_bytes", "gpu_workload_memory_window_peak_bytes"].contains(&family)
+}
+
+/// Whether nothing is told that was not told before the call failed, and nothing known became 0.
+pub(crate) fn is_nothing_invented(good: &BTreeMap<(String, String), f64>, now: &Scrape, what: &str) {
+    for ((gpu, family), value) in told(now) {
+        let before = good.get(&(gpu.clone(), family.clone()));
+        assert!(before.is_some(), "{what}: {family} of GPU {gpu} was never told before");
+        let vanished = value == 0.0 && before != Some(&0.0) && !may_fall_to_zero(&family);
+        assert!(!vanished, "{what}: {family} of GPU {gpu} is said to be 0");
+    }
+}
+
+/// Lets every lane end the round that it is in and do as many more.
+pub(crate) fn more_rounds(exporter: &Exporter, more: f64) {
+    let begin = exporter.scrape();
+    let lanes = ["memory", "process", "telemetry"];
+    exporter.scrape_until("more rounds of every lane", |s| {
+        lanes.iter().all(|lane| rounds(s, lane) > rounds(&begin, lane) + more)
+    });
+}
+
+/// Makes the exporter release the driver. Afterwards no call is under way and none comes.
+pub(crate) fn let_go(exporter: &Exporter) -> Scrape {
+    exporter.signal(Signal::SIGUSR1);
+    eventually("the driver is closed", || {
+        exporter.get("/readyz").ok().filter(|answer| answer.body.contains("at the latest"))
+    });
+    exporter.scrape()
+}
+
+/// Has the driver opened, with no back-off, and waits until it is open or refused.
+pub(crate) fn take_up(exporter: &Exporter) {
+    exporter.signal(Signal::SIGUSR1);
+    eventually("the driver is open or refused", || {
+        exporter.get("/readyz").ok().filter(|answer| !answer.body.contains("at the latest"))
+    });
+}
+
+/// How often the reason was counted, by one source or by all.
+pub(crate) fn counted(scrape: &Scrape, source: Option<&str>, reason: &str) -> f64 {
+    let of_source = |s: &&Series| source.is_none_or(|source| s.label("source") == Some(source));
+    let pairs = scrape.all("vram_exporter_faults_total").filter(of_source);
+    pairs.filter(|s| s.label("reason") == Some(reason)).map(|s| s.value).sum()
+}
+
+fn info<'s>(scrape: &'s Scrape, gpu: &str, label: &str) -> Option<&'s str> {
+    scrape.all("gpu_info").find(|s| s.label("gpu") == Some(gpu))?.label(label)
+}
+
+/// The GPUs that meet a fault, each with its code and the reason that this is counted as.
+fn meeting() -> impl Iterator<Item = (String, &'static str, &'static str)> {
+    CODES.iter().zip(1..).map(|(&(code, reason), gpu)| (format!("{gpu}"), code, reason))
+}
+
+fn fault_of_each_code(calls: &[&str]) -> String {
+    let fault =
+        |(gpu, code, _)| format!("[[fault]]\ncall = {calls:?}\ngpu = {gpu}\nkind = \"error\"\ncode = \"{code}\"\n");
+    meeting().map(fault).collect()
+}
+
+/// One exporter on a machine whose first GPU stays well, behind which there is one for each code.
+pub(crate) struct Bench {
+    machine: Machine,
+    exporter: Exporter,
+    /// What was told before anything failed.
+    good: BTreeMap<(String, String), f64>,
+    families: Families,
+    /// The slot of a process, where GPUs are sliced.
+    slot: &'static str,
+    marks: Cell<u32>,
+}
+
+impl Bench {
+    /// Each GPU has a process whose memory does not change.
+    pub(crate) fn new(model: &str, also: &str, rhythm: [&str; 2]) -> Self {
+        let count = CODES.len() + 1;
+        let gpus = format!("seed = 1\n[[gpu]]\nmodel = \"{model}\"\ncount = {count}\naccounting = true\n{also}");
+        let slot = if also.contains("mig") { "mig = 0\n" } else { "" };
+        let process = |gpu| {
+            format!("[[process]]\npid = {}\ngpu = {gpu}\n{slot}memory = \"2GiB\"\nutilization = 0.5\n", 100 + gpu)
+        };
+        let machine = Machine::new(&(gpus + &(0..count).map(process).collect::<String>()));
+        let exporter = machine.export(&[&QUICKLY[..], &rhythm].concat());
+        more_rounds(&exporter, 3.0);
+        // The driver does not tell what processes did on a GPU that is sliced.
+        let last = if slot.is_empty() { "gpu_process_idle_seconds" } else { "gpu_process_memory_used_bytes" };
+        let good = exporter.scrape_until("all of every GPU", |s| {
+            let families = families(s);
+            s.all("gpu_up").filter(|up| up.value == 1.0).count() == count
+                && s.all(last).count() == count
+                && (1..count).all(|gpu| families.get(&gpu.to_string()) == families.get("0"))
+        });
+        let (good, families) = (told(&good), families(&good));
+        Self { machine, exporter, good, families, slot, marks: Cell::new(0) }
+    }
+
+    /// Whether the GPU without a fault tells all that it told at first.
+    fn is_first_gpu_whole(&self, now: &Families) -> bool {
+        now.get("0").is_some_and(|now| self.families["0"].is_subset(now))
+    }
+
+    /// Changes what goes wrong, and waits until the driver has taken that up: a process on the GPU that stays well came
+    /// with it. Calls that begin afterwards meet what is new.
+    fn switch(&self, faults: &str) {
+        let mark = 5000 + self.marks.replace(self.marks.get() + 1);
+        let process = format!("[[process]]\npid = {mark}\ngpu = 0\n{}memory = \"1GiB\"\n", self.slot);
+        self.machine.control(&format!("{process}{faults}"));
+        let mark = mark.to_string();
+        self.exporter.scrape_until("the driver takes up another control file", |s| {
+            s.all("gpu_process_memory_used_bytes").any(|process| process.label("pid") == Some(&mark))
+        });
+    }
+
+    /// Ends all faults and waits until the last of them was felt and counted, and until every GPU tells its memory, its
+    /// process and these families.
+    fn settle(&self, needed: &[&str]) -> Scrape {
+        self.switch("");
+        // What the driver had answered by then is counted when the round is over in which it was asked.
+        more_rounds(&self.exporter, 1.0);
+        let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
+        self.exporter.scrape_until("no trace of the call before", |s| {
+            let now = families(s);
+            self.is_first_gpu_whole(&now)
+                && s.all("gpu_up").all(|up| up.value == 1.0)
+                && self.families.keys().all(|gpu| needed.iter().all(|&family| now[gpu].contains(family)))
+        })
+    }
+
+    /// Waits until every refusal is felt. What is wanted of a code is said by who calls.
+    fn await_all(&self, what: &str, felt: impl Fn(&Scrape, &Families, (&str, &str, &str)) -> bool) {
+        let unfelt = |s: &Scrape| -> Vec<&str> {
+            let now = families(s);
+            if !self.is_first_gpu_whole(&now) || up(s, "0") != Some(1.0) {
+                return vec!["all of the GPU that stays well"];
+            }
+            let unfelt = meeting().filter(|(gpu, code, reason)| !felt(s, &now, (gpu, code, reason)));
+            unfelt.map(|(_, code, _)| code).collect()
+        };
+        let now = eventually_or(what, || {
+            let now = self.exporter.scrape();
+            let unfelt = unfelt(&now);
+            if unfelt.is_empty() { Ok(now) } else { Err(format!("not felt: {unfelt:?}")) }
+        });
+        is_nothing_invented(&self.good, &now, what);
+    }
+
+    /// All codes in a call that is made again and again.
+    pub(crate) fn meets(&self, call: &Repeated) {
+        let what = call.names[0];
+        let tells = match call.costs {
+            Costs::Only(tells) | Costs::AtLeast(tells) => tells,
+            Costs::Nothing => &[],
+        };
+        let before = self.settle(tells);
+        let had = families(&before);
+        self.machine.control(&fault_of_each_code(call.names));
+        self.await_all(what, |s, now, (gpu, code, reason)| {
+            if call.answers.contains(&code) {
+                return true;
+            }
+            let for_good = REFUSED_FOR_GOOD.contains(&reason);
+            let same = CODES.iter().filter(|(code, of)| *of == reason && !call.answers.contains(code)).count();
+            let wanted = if for_good { 1.0 } else { same as f64 };
+            let counted = counted(s, Some(call.source), reason) >= counted(&before, Some(call.source), reason) + wanted;
+            let gone: BTreeSet<&str> = had[gpu].difference(&now[gpu]).map(String::as_str).collect();
+            match call.costs {
+                Costs::Only(tells) => gone == tells.iter().copied().collect() && (counted || for_good),
+                Costs::AtLeast(tells) => tells.iter().all(|family| gone.contains(family)) && (counted || for_good),
+                Costs::Nothing => counted || (for_good && info(s, gpu, "mig_mode") != info(&before, gpu, "mig_mode")),
+            }
+        });
+    }
+
+    /// All codes in a call that is made when the driver is opened. In between it is closed, and nothing is counted.
+    pub(crate) fn meets_at_opening(&self, call: &AtOpening) {
+        let before = let_go(&self.exporter);
+        self.machine.control(&fault_of_each_code(&[call.name]));
+        take_up(&self.exporter);
+        self.exporter.scrape_until("the driver is open", |s| up(s, "0") == Some(1.0));
+        more_rounds(&self.exporter, 2.0);
+        self.await_all(call.name, |s, now, (gpu, _, reason)| {
+            let silent = match call.silent {
+                Silent::No => false,
+                Silent::ForGood => REFUSED_FOR_GOOD.contains(&reason),
+            };
+            let unnamed = call.label.is_some_and(|label| info(s, gpu, label).is_none());
+            let unsliced = self.families[gpu].contains(OF_SLICES) && !now[gpu].contains(OF_SLICES);
+            let told_less = unnamed || unsliced || up(s, gpu) == Some(0.0);
+            silent || told_less || counted(s, None, reason) > counted(&before, None, reason)
+        });
+    }
+
+    /// By itself all is as it was: no GPU is given up for what it once refused.
+    pub(crate) fn comes_back(self) {
+        self.machine.control("");
+        let after = self.exporter.scrape_until("all is as it was", |s| {
+            families(s) == self.families && s.all("gpu_up").all(|gpu| gpu.value == 1.0)
+        });
+        for lane in ["memory", "process", "telemetry", "library"] {
+            assert_eq!(faults(&after, lane, "panicked"), 0.0);
+        }
+        assert_eq!(self.exporter.get("/healthz").unwrap().status, 200);
+        let log = self.exporter.log();
+        assert!(!log.contains("control.toml"), "a fault was not understood: {log}");
+        assert!(self.exporter.terminate().success());
+    }
+}

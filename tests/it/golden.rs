@@ -1,0 +1,141 @@
+//! The whole exposition of each shipped scenario, line by line. `UPDATE_GOLDEN=1` rewrites the files under `golden/`.
+//!
+//! Values that time moves are written as `<…>`; names, labels, help and every other value must be the same.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::harness::{Machine, Scrape, missing};
+
+const SCENARIOS: [&str; 6] = ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
+
+/// Families whose values are not the same in two runs.
+const MOVING: [&str; 10] = [
+    "gpu_memory_pressure_seconds_total",
+    "gpu_memory_increase_bytes_total",
+    "gpu_memory_decrease_bytes_total",
+    "gpu_process_start_time_seconds",
+    "gpu_process_idle_seconds",
+    "gpu_energy_joules_total",
+    "vram_exporter_sample_age_seconds",
+    "vram_exporter_lane_duration_seconds",
+    "vram_exporter_missed_ticks_total",
+    "process_",
+];
+
+/// There is a series only while the driver has a sample, which is chance in a single run.
+const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
+
+/// Readings that the simulator lets waver.
+const WAVERING: [&str; 5] = [
+    "gpu_utilization_ratio",
+    "gpu_memory_bandwidth_utilization_ratio",
+    "gpu_power_watts",
+    "gpu_temperature_celsius",
+    "gpu_memory_temperature_celsius",
+];
+
+fn golden(scenario: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{scenario}.prom"))
+}
+
+fn settled(text: &str) -> String {
+    let settle = |line: &str| {
+        let moves = MOVING.iter().chain(&WAVERING).any(|name| line.starts_with(name));
+        match line.rsplit_once(' ') {
+            Some((series, _)) if moves => format!("{series} <…>\n"),
+            _ if line.starts_with("vram_exporter_build_info") => "vram_exporter_build_info{version=\"<…>\"} 1\n".into(),
+            _ => format!("{line}\n"),
+        }
+    };
+    text.lines().filter(|line| !line.contains(SAMPLED)).map(settle).collect()
+}
+
+fn scrape(scenario: &str) -> Scrape {
+    Machine::built_in(scenario).once(&[])
+}
+
+#[test]
+fn every_scenario_gives_its_golden_scrape() {
+    for scenario in SCENARIOS {
+        let found = settled(&scrape(scenario).text);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(golden(scenario).parent().unwrap()).unwrap();
+            fs::write(golden(scenario), &found).unwrap();
+        }
+        let expected = fs::read_to_string(golden(scenario)).unwrap_or_default();
+        let differ = |(a, b): &(&str, &str)| a != b;
+        if let Some((expected, found)) = expected.lines().zip(found.lines()).find(differ) {
+            panic!("{scenario}: expected\n  {expected}\nfound\n  {found}\nUPDATE_GOLDEN=1 rewrites the golden files");
+        }
+        assert_eq!(expected.lines().count(), found.lines().count(), "{scenario}: lines more or less");
+    }
+}
+
+#[test]
+fn promtool_has_nothing_to_say() {
+    if missing("promtool", Command::new("promtool").arg("--version").output().is_ok()) {
+        return;
+    }
+    for scenario in SCENARIOS {
+        let mut promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        promtool.stdin.take().unwrap().write_all(scrape(scenario).text.as_bytes()).unwrap();
+        let said = promtool.wait_with_output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert!(said.status.success() && text.is_empty(), "{scenario}: {text}");
+    }
+}
+
+#[test]
+fn the_python_clients_strict_parser_reads_every_scrape() {
+    const PARSE: &str = "
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+seen = set()
+for family in parse(sys.stdin.read()):
+    for sample in family.samples:
+        key = (sample.name, tuple(sorted(sample.labels.items())))
+        assert key not in seen, key
+        seen.add(key)
+assert len(seen) > 50, len(seen)
+";
+    let python = |code: &str| Command::new("python3").args(["-c", code]).output();
+    let there = python("import prometheus_client.parser").is_ok_and(|output| output.status.success());
+    if missing("python3 with prometheus-client", there) {
+        return;
+    }
+    for scenario in SCENARIOS {
+        let mut parser = Command::new("python3").args(["-c", PARSE]).stdin(Stdio::piped()).spawn().unwrap();
+        parser.stdin.take().unwrap().write_all(scrape(scenario).text.as_bytes()).unwrap();
+        assert!(parser.wait().unwrap().success(), "{scenario}");
+    }
+}
+
+#[test]
+fn two_runs_on_one_machine_give_the_same_series() {
+    for scenario in SCENARIOS {
+        let machine = Machine::built_in(scenario);
+        let names = |scrape: Scrape| {
+            let mut names = scrape.names();
+            names.retain(|name| !name.starts_with(SAMPLED));
+            names
+        };
+        let (first, second) = (names(machine.once(&[])), names(machine.once(&[])));
+        let only = |these: &[String], those: &[String]| these.iter().find(|name| !those.contains(name)).cloned();
+        assert_eq!((only(&first, &second), only(&second, &first)), (None, None), "{scenario}");
+    }
+}
+
+#[test]
+fn the_work_of_a_busy_process_is_shown_as_soon_as_the_driver_has_a_sample() {
+    let exporter = Machine::built_in("busy-h200").export(&[]);
+    exporter.scrape_until("a busy process", |s| s.all(SAMPLED).any(|series| series.value > 0.0));
+}

@@ -1,0 +1,379 @@
+//! Runs the real binary on a simulated machine, through the real nvml-wrapper, and reads what it serves.
+//!
+//! Nothing here waits for a fixed time: [`eventually`] asks again until the answer is there or a generous limit is over.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The simulator's library, which cargo builds as a dependency of the exporter.
+pub(crate) fn simulator() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_vram-exporter")).parent().unwrap();
+    let library = beside.join("deps").join("libnvml_sim.so");
+    assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());
+    library
+}
+
+/// Lifts this process' limit of open files to what the system allows. For tests that hold hundreds: they run side by side.
+pub(crate) fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most.min(1 << 16), most).unwrap();
+}
+
+/// Asks until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    eventually_or(what, || ask().ok_or(String::new()))
+}
+
+/// Asks until there is an answer. Where none comes, says what the last one lacked.
+pub(crate) fn eventually_or<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let begin = Instant::now();
+    loop {
+        let lacking = match ask() {
+            Ok(answer) => return answer,
+            Err(lacking) => lacking,
+        };
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what} {lacking}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A simulated machine: a scenario, its `/proc`, and a control file for what happens while it runs.
+pub(crate) struct Machine {
+    pub(crate) folder: TempDir,
+    scenario: String,
+    library: PathBuf,
+    epoch: f64,
+}
+
+impl Machine {
+    /// A built-in scenario.
+    pub(crate) fn built_in(name: &str) -> Self {
+        Self::of(name.to_owned(), tempfile::tempdir().unwrap())
+    }
+
+    /// A scenario of the test's own.
+    pub(crate) fn new(scenario: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("scenario.toml");
+        fs::write(&path, scenario).unwrap();
+        Self::of(path.to_str().unwrap().to_owned(), folder)
+    }
+
+    fn of(scenario: String, folder: TempDir) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        Self { folder, scenario, library: simulator(), epoch: now.as_secs_f64() }
+    }
+
+    /// Another library in place of the simulator as it was built.
+    pub(crate) fn with_library(mut self, library: PathBuf) -> Self {
+        self.library = library;
+        self
+    }
+
+    pub(crate) fn procfs(&self) -> PathBuf {
+        self.folder.path().join("proc")
+    }
+
+    /// Replaces what the control file holds: faults and processes that were not in the scenario.
+    pub(crate) fn control(&self, content: &str) {
+        let aside = self.folder.path().join("control.new");
+        fs::write(&aside, content).unwrap();
+        fs::rename(aside, self.folder.path().join("control.toml")).unwrap();
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let path = |name: &str| self.folder.path().join(name).to_str().unwrap().to_owned();
+        vec![
+            ("NVML_SIM_SCENARIO", self.scenario.clone()),
+            ("NVML_SIM_PROCFS", path("proc")),
+            ("NVML_SIM_CONTROL", path("control.toml")),
+            ("NVML_SIM_EPOCH", format!("{:.6}", self.epoch)),
+        ]
+    }
+
+    /// The binary on this machine.
+    pub(crate) fn command(&self, flags: &[&str]) -> Command {
+        let mut command = bare(&[]);
+        command
+            .arg(format!("--nvml.library={}", self.library.display()))
+            .args(flags)
+            // As variables, so that a test's flag wins over them.
+            .env("VRAM_EXPORTER_PATH_PROCFS", self.procfs())
+            .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
+            .envs(self.environment());
+        command
+    }
+
+    /// Starts the exporter on this machine and waits until it has read everything once.
+    pub(crate) fn export(&self, flags: &[&str]) -> Exporter {
+        let exporter = Exporter::start(self.command(flags));
+        eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
+        exporter
+    }
+
+    /// `--once`: the exposition after a first reading of everything.
+    pub(crate) fn once(&self, flags: &[&str]) -> Scrape {
+        let mut command = self.command(flags);
+        let output = finish(command.arg("--once"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Scrape::parse(&String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+/// What the command wrote. One that does not end is killed, and fails the test.
+fn finish(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = pid(&child);
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    ended.recv_timeout(PATIENCE).map(Result::unwrap).unwrap_or_else(|_| {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        panic!("not within {PATIENCE:?}: the end of {command:?}")
+    })
+}
+
+fn pid(child: &Child) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(child.id().try_into().unwrap())
+}
+
+/// The binary without a machine.
+pub(crate) fn bare(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vram-exporter"));
+    command.args(flags).env_clear().stdin(Stdio::null());
+    command
+}
+
+/// A running exporter. It is killed when this is dropped.
+pub(crate) struct Exporter {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<String>>,
+}
+
+impl Exporter {
+    /// Starts the command on a free port.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.arg("--web.listen-address=127.0.0.1:0").stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut lines, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
+        std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        let address = eventually("the log names the address", || {
+            assert!(child.try_wait().unwrap().is_none(), "the exporter ended: {}", log.lock().unwrap());
+            let log = log.lock().unwrap();
+            // A socket file is no address that could be parsed.
+            log.lines().filter(|line| line.contains("listening")).find_map(|line| {
+                let address = line.split("address=").nth(1)?.split_whitespace().next()?;
+                address.trim_matches('"').parse().ok()
+            })
+        });
+        Self { child, address, log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn scrape(&self) -> Scrape {
+        let answer = self.get("/metrics").unwrap();
+        assert_eq!(answer.status, 200);
+        Scrape::parse(&answer.body)
+    }
+
+    /// Scrapes until the scrape is as wanted, and gives it back.
+    pub(crate) fn scrape_until(&self, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
+        eventually(what, || Some(self.scrape()).filter(&wanted))
+    }
+
+    /// One request over a connection of its own.
+    pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
+        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no end of the head"))?;
+        let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let header =
+            |name: &str| head.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
+        let (body, whole) = match (header("transfer-encoding: "), header("content-length: ")) {
+            (Some(_), _) => join_chunks(body),
+            (None, Some(length)) => (body.to_owned(), length.parse() == Ok(body.len())),
+            (None, None) => (body.to_owned(), false),
+        };
+        Ok(Answer { status, head: head.to_owned(), body, whole })
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(pid(&self.child), signal).unwrap();
+    }
+
+    /// SIGTERM, and the exit status.
+    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        eventually("the exporter ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An HTTP answer.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+    /// Whether the body came to the end that the server announced.
+    pub(crate) whole: bool,
+}
+
+/// A body that came in chunks, and whether the last one, which is empty, is there.
+fn join_chunks(mut rest: &str) -> (String, bool) {
+    let mut body = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap_or_else(|_| panic!("no length of a chunk: {length}"));
+        let Some(chunk) = after.get(..length) else { break };
+        if length == 0 {
+            return (body, true);
+        }
+        body.push_str(chunk);
+        rest = after[length..].strip_prefix("\r\n").unwrap_or("");
+    }
+    (body, false)
+}
+
+/// A parsed exposition. The parser is a test's own: strict where Prometheus is, and it refuses a series that comes
+/// twice, a family whose lines are apart, and a second TYPE.
+pub(crate) struct Scrape {
+    pub(crate) text: String,
+    pub(crate) series: Vec<Series>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) value: f64,
+}
+
+impl Series {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Scrape {
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut series = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut types = std::collections::HashMap::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            if let Some(declared) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = declared.split_once(' ').expect("TYPE has a name and a type");
+                assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "a second TYPE for {name}");
+            } else if !line.starts_with('#') {
+                let parsed = parse_line(line);
+                let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| parsed.name.strip_suffix(end));
+                let declared = types.contains_key(&parsed.name) || base.is_some_and(|base| types.contains_key(base));
+                assert!(declared, "no TYPE before {line}");
+                let mut labels = parsed.labels.clone();
+                labels.sort();
+                assert!(seen.insert((parsed.name.clone(), labels)), "twice: {line}");
+                series.push(parsed);
+            }
+        }
+        Self { text: text.to_owned(), series }
+    }
+
+    /// The names and labels of all series, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.series.iter().map(|s| format!("{}{:?}", s.name, s.labels)).collect();
+        names.sort();
+        names
+    }
+
+    /// All series of a family.
+    pub(crate) fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Series> {
+        self.series.iter().filter(move |series| series.name == name)
+    }
+
+    /// The one value with these labels; `None` where there is none.
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let mut found = self.all(name).filter(|series| labels.iter().all(|(l, v)| series.label(l) == Some(v)));
+        let value = found.next().map(|series| series.value);
+        assert!(found.next().is_none(), "several series {name}{labels:?}");
+        value
+    }
+}
+
+fn parse_line(line: &str) -> Series {
+    let name_end = line.find(['{', ' ']).unwrap_or_else(|| panic!("no value: {line}"));
+    let name = line[..name_end].to_owned();
+    let mut labels = Vec::new();
+    let mut rest = &line[name_end..];
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, after) = rest.split_once("=\"").unwrap_or_else(|| panic!("no label: {line}"));
+            let mut value = String::new();
+            let mut chars = after.char_indices();
+            let end = loop {
+                match chars.next().unwrap_or_else(|| panic!("a label without end: {line}")) {
+                    (at, '"') => break at,
+                    (_, '\\') => match chars.next() {
+                        Some((_, 'n')) => value.push('\n'),
+                        Some((_, c @ ('"' | '\\'))) => value.push(c),
+                        other => panic!("no such escape {other:?}: {line}"),
+                    },
+                    (_, c) => value.push(c),
+                }
+            };
+            labels.push((label.to_owned(), value));
+            rest = after[end + 1..].trim_start_matches(',');
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.trim();
+    let value = match value {
+        "+Inf" => f64::INFINITY,
+        value => value.parse().unwrap_or_else(|_| panic!("no number: {line}")),
+    };
+    Series { name, labels, value }
+}
+
+/// Whether a tool that a test needs is missing; then the test says so in a line and ends. Where everything was
+/// installed for the tests, a missing tool fails them.
+pub(crate) fn missing(tool: &str, there: bool) -> bool {
+    if there {
+        return false;
+    }
+    assert!(std::env::var_os("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_none(), "{tool} is required and missing");
+    eprintln!("SKIPPED: {tool} is not installed");
+    true
+}

@@ -1,0 +1,347 @@
+//! The web server over real sockets: what each path answers, when, and how the server ends.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::web::{LIMITS, Served, ask, gunzip, process};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Metric, MetricFamily, MetricType};
+use vram_exporter::faults::{Reason, Source};
+use vram_exporter::http::Limits;
+use vram_exporter::snapshot::*;
+
+/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// ---- metrics ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn metrics_are_there_from_the_first_second_without_a_driver() {
+    let answer = Served::start().get("/metrics");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(answer.header("content-encoding"), "");
+    assert_eq!(answer.value("vram_exporter_nvml_up"), "0");
+}
+
+#[test]
+fn gzip_comes_when_asked_for_and_small_bodies_too() {
+    let server = Served::start();
+    let asked = |path| server.ask("GET", path, "Accept-Encoding: deflate, gzip;q=0.8\r\n");
+    let metrics = asked("/metrics");
+    assert_eq!(metrics.header("content-encoding"), "gzip");
+    assert_eq!(metrics.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    let text = gunzip(&metrics.body);
+    assert!(text.contains("\nvram_exporter_nvml_up 0\n"));
+    assert!(metrics.body.len() * 3 < text.len());
+    let small = asked("/healthz");
+    assert_eq!((small.header("content-encoding"), gunzip(&small.body).as_str()), ("gzip", "ok\n"));
+    let refused = server.ask("GET", "/metrics", "Accept-Encoding: gzip;q=0\r\n");
+    assert_eq!(refused.header("content-encoding"), "");
+    assert_eq!(refused.value("vram_exporter_nvml_up"), "0");
+}
+
+#[test]
+fn head_has_the_header_and_no_body() {
+    let server = Served::start();
+    for headers in ["", "Accept-Encoding: gzip\r\n"] {
+        let answer = server.ask("HEAD", "/metrics", headers);
+        assert_eq!((answer.status, answer.body.len()), (200, 0));
+        assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    }
+}
+
+#[test]
+fn a_head_says_what_a_get_would_or_leaves_it_out() {
+    let server = Served::start();
+    server.show(GpuState::Up, "H200", vec![process(1, "train.py", 1 << 30)]);
+    for path in ["/metrics", "/", "/healthz", "/readyz", "/favicon.ico", "/nowhere"] {
+        for headers in ["", "Accept-Encoding: gzip\r\n"] {
+            let (head, got) = (server.ask("HEAD", path, headers), server.ask("GET", path, headers));
+            assert_eq!((head.status, head.body.len()), (got.status, 0), "{path} {headers}");
+            for name in ["content-type", "content-encoding", "vary", "cache-control", "content-security-policy"] {
+                assert!(
+                    [got.header(name), ""].contains(&head.header(name)),
+                    "{path} {headers}: {name} {}",
+                    head.header(name)
+                );
+            }
+            // A scrape's length is known when it is written.
+            let known = if path == "/metrics" { "" } else { got.header("content-length") };
+            assert_eq!(head.header("content-length"), known, "{path} {headers}");
+        }
+    }
+}
+
+#[test]
+fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
+    let server = Served::start();
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "1");
+    server.get("/");
+    server.get("/readyz");
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "2");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..10).for_each(|_| assert_eq!(server.get("/metrics").status, 200)));
+        }
+    });
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "83");
+}
+
+/// 4000 processes: more text than is kept whole.
+fn crowded() -> Served {
+    with_processes(Served::start(), 4_000)
+}
+
+fn with_processes(server: Served, count: u32) -> Served {
+    server.show(GpuState::Up, "NVIDIA H200", (0..count).map(|pid| process(pid, "train.py", 1 << 20)).collect());
+    server
+}
+
+#[test]
+fn a_long_scrape_leaves_while_it_is_written_and_comes_whole() {
+    let server = crowded();
+    let first = server.get("/metrics");
+    assert_eq!((first.header("transfer-encoding"), first.status), ("", 200), "nobody knew how long it would be");
+    for headers in ["", "Accept-Encoding: gzip\r\n"] {
+        let long = server.ask("GET", "/metrics", headers);
+        assert_eq!((long.header("transfer-encoding"), long.status), ("chunked", 200));
+        assert_eq!(long.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+        let text = if headers.is_empty() { long.text().to_owned() } else { gunzip(&long.body) };
+        assert!(text.len() > 512 << 10);
+        let series = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+        };
+        assert_eq!(series(&text), series(first.text()));
+    }
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "4");
+}
+
+#[test]
+fn a_long_scrape_has_a_length_where_a_cut_would_look_like_its_end() {
+    let server = crowded();
+    server.get("/metrics");
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
+}
+
+/// A client that asks for the metrics and takes their beginning.
+fn stall(server: &Served) -> TcpStream {
+    let connect = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        // Else the system takes the whole answer for it.
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(server.address).await.unwrap().into_std().unwrap()
+    };
+    let mut stream = server.runtime.block_on(connect);
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    stream
+}
+
+#[test]
+fn clients_that_take_nothing_keep_a_few_writers_and_no_more() {
+    // No client is cut for taking nothing, however busy the machine is.
+    let limits = Limits { write_timeout: Duration::from_secs(600), ..LIMITS };
+    // More than waits between a writer and its client.
+    let server = with_processes(Served::within(limits, "/metrics", |_| ()), 20_000);
+    server.get("/metrics");
+    let before = server.threads();
+    assert!(before >= 2, "{before} threads");
+    let stalled: Vec<_> = (0..20).map(|_| stall(&server)).collect();
+    assert!(server.threads() < before + 15, "{before} threads, then {}", server.threads());
+    let honest = server.get("/metrics");
+    assert!(honest.header("content-length").parse::<usize>().unwrap() > 512 << 10, "all writers are taken");
+    drop(stalled);
+}
+
+#[test]
+fn a_head_writes_nothing_and_is_no_scrape() {
+    let server = crowded();
+    server.get("/metrics");
+    for _ in 0..50 {
+        assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
+    }
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "2");
+}
+
+#[test]
+fn who_leaves_in_the_middle_of_a_long_scrape_is_no_fault_and_holds_nobody_up() {
+    let server = crowded();
+    server.get("/metrics");
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+    }
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "62");
+    assert_eq!(server.faults.counts().map(|(_, _, count)| count).sum::<u64>(), 0);
+}
+
+#[test]
+fn the_metrics_are_at_the_configured_path_alone() {
+    for path in ["/gpu/metrics", "/{all}", "/:x/*y"] {
+        let server = Served::with(path, |_| ());
+        assert_eq!(server.get(path).value("vram_exporter_nvml_up"), "0", "{path}");
+        let other = server.get("/metrics");
+        assert_eq!(other.status, 404);
+        assert!(other.text().contains(path));
+        assert!(server.get("/").text().contains(&format!("href=\"{path}\"")));
+    }
+}
+
+#[test]
+fn other_methods_and_other_paths_are_refused() {
+    let server = Served::start();
+    for path in ["/metrics", "/healthz", "/readyz", "/"] {
+        for method in ["POST", "PUT", "DELETE"] {
+            let answer = server.ask(method, path, "Content-Length: 0\r\n");
+            assert_eq!(answer.status, 405, "{method} {path}");
+            assert_eq!(answer.header("allow"), "GET,HEAD");
+        }
+    }
+    for path in ["/metric", "/metrics/", "/..%2fetc/passwd", "/favicon"] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(answer.text().contains("/metrics"));
+    }
+}
+
+#[test]
+fn a_request_names_one_host() {
+    let server = Served::start();
+    let statuses = |asked: &str| -> Vec<u16> {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(asked.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        answers.split("HTTP/1.").skip(1).map(|answer| answer[2..5].parse().unwrap()).collect()
+    };
+    for path in ["/metrics", "/", "/healthz", "/nowhere"] {
+        assert_eq!(statuses(&format!("GET {path} HTTP/1.1\r\n\r\n")), [400], "{path}");
+    }
+    for hosts in ["Host: a\r\nHost: a\r\n", "Host: a b\r\n", "Host: a/b\r\n", "Host: a@b\r\n", "Host: \u{e9}\r\n"] {
+        for version in ["1.0", "1.1"] {
+            assert_eq!(statuses(&format!("GET /metrics HTTP/{version}\r\n{hosts}\r\n")), [400], "{hosts:?} {version}");
+        }
+    }
+    for host in
+        ["", "a", "a:9836", "a_b.example", "[::1]:9836", "[fe80::1%25eth0]", "10.0.0.1", "xn--bcher-kva.example:"]
+    {
+        assert_eq!(statuses(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n")), [200], "{host:?}");
+    }
+    assert_eq!(statuses("GET /metrics HTTP/1.0\r\n\r\n"), [200]);
+    assert_eq!(statuses("GET http://a/metrics HTTP/1.1\r\n\r\n"), [400]);
+    assert_eq!(statuses("GET /nowhere HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), [400, 200]);
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "what is refused is no scrape");
+}
+
+/// A collector whose family has no name, which the encoder refuses.
+struct Nameless(Desc);
+
+impl Collector for Nameless {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.0]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut family = MetricFamily::default();
+        family.set_field_type(MetricType::GAUGE);
+        family.set_metric(vec![Metric::default()]);
+        vec![family]
+    }
+}
+
+#[test]
+fn an_exposition_that_cannot_be_built_is_an_error_and_a_fault() {
+    let server = Served::start();
+    let desc = Desc::new("x".to_owned(), "x".to_owned(), vec![], HashMap::new()).unwrap();
+    server.metrics.registry().register(Box::new(Nameless(desc))).unwrap();
+    let answer = server.get("/metrics");
+    assert_eq!(answer.status, 500);
+    assert!(answer.text().contains("could not be written"));
+    assert_eq!(server.faults.count(Source::Http, Reason::Encoding), 1);
+    assert_eq!(server.get("/healthz").status, 200);
+}
+
+// ---- health and readiness --------------------------------------------------------------------------------------------
+
+#[test]
+fn health_is_that_of_the_lanes() {
+    let young = Served::start();
+    assert_eq!((young.get("/healthz").status, young.get("/healthz").text()), (200, "ok\n"));
+
+    let limit = Duration::from_millis(400);
+    let server = Served::with("/metrics", |state| {
+        state.started = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+        state.alive_within = limit;
+    });
+    let silent = server.get("/healthz");
+    assert_eq!(silent.status, 503);
+    assert!(silent.text().contains("no lane has begun"));
+
+    // On a busy machine a beat may be old before it is asked for, so it is given again with each question.
+    let becomes = |status: u16, part: &str, beating: &[Lane]| {
+        let begin = Instant::now();
+        loop {
+            beating.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
+            let answer = server.get("/healthz");
+            if answer.status == status && answer.text().contains(part) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{} {}", answer.status, answer.text());
+        }
+    };
+    becomes(200, "ok", &Lane::ALL);
+    becomes(503, "process lane", &[Lane::Memory, Lane::Telemetry]);
+    becomes(200, "ok", &Lane::ALL);
+}
+
+#[test]
+fn readiness_follows_the_driver_and_the_first_sample() {
+    let server = Served::start();
+    let expect = |status, part: &str| {
+        let answer = server.get("/readyz");
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().contains(part), "{}", answer.text());
+    };
+    expect(503, "not been opened");
+    let problem = Some("libnvidia-ml.so.1: not found".to_owned());
+    server.snapshot.clear(Driver { problem: problem.clone(), ..Driver::default() });
+    expect(503, "libnvidia-ml.so.1: not found");
+    server.show(GpuState::Unsampled, "H200", vec![]);
+    expect(503, "GPU 0 has not been sampled");
+    server.snapshot.memory.store(Arc::default());
+    expect(503, "GPU 0 has not been sampled");
+    server.show(GpuState::Up, "H200", vec![]);
+    expect(200, "ok");
+    server.show(GpuState::Unreadable, "H200", vec![]);
+    expect(200, "ok");
+    server.snapshot.clear(Driver { problem, ..Driver::default() });
+    expect(503, "not found");
+    assert_eq!(server.get("/healthz").status, 200);
+}
+
+// ---- the end ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_server_ends_although_a_client_never_finishes_its_request() {
+    let Served { runtime, address, stop, ended, .. } = Served::start();
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+    assert_eq!(ask(address, "GET", "/healthz", "").status, 200);
+    stop.send(()).unwrap();
+    let patience = Duration::from_secs(15);
+    let outcome = runtime.block_on(async { tokio::time::timeout(patience, ended).await });
+    outcome.expect("the server must not wait for it for ever").unwrap();
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any longer");
+}

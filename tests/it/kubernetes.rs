@@ -1,0 +1,214 @@
+//! A node of a cluster, whole: the real binary on a simulated machine, beside a kubelet and an API server that speak their
+//! protocols.
+
+use std::path::PathBuf;
+
+use crate::harness::{Machine, Scrape};
+use tokio::runtime::Runtime;
+
+const GIB: f64 = (1u64 << 30) as f64;
+/// What a context takes of the GPU.
+const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
+const GPU: &str = "GPU-11111111-2222-3333-4444-555555555555";
+const NODE: &str = "--kubernetes.node-name=node-1";
+
+/// A container id of 64 digits.
+fn id(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+/// A process in a container of a pod.
+fn process(pid: u32, gib: u32, container: char, more: &str) -> String {
+    let scope = format!(
+        "kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5{container}.slice/cri-containerd-{}.scope",
+        id(container)
+    );
+    format!("[[process]]\npid = {pid}\nmemory = \"{gib}GiB\"\ncgroup = \"0::/kubepods.slice/{scope}\"\n{more}\n")
+}
+
+/// A machine with one H200, and its cluster.
+struct Node {
+    machine: Machine,
+    runtime: Runtime,
+    api: crate::api_server::ApiServer,
+    kubelet: Option<crate::kubelet::Kubelet>,
+}
+
+impl Node {
+    fn new(processes: &[String]) -> Self {
+        let gpu = format!("seed = 5\n[[gpu]]\nmodel = \"H200\"\nuuid = \"{GPU}\"\n");
+        let machine = Machine::new(&(gpu + &processes.concat()));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let api = runtime.block_on(crate::api_server::ApiServer::start());
+        Self { machine, runtime, api, kubelet: None }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.machine.folder.path().join("kubelet.sock")
+    }
+
+    /// A pod of one container, as the API server knows it.
+    fn run(&self, namespace: &str, name: &str, container: char) {
+        self.api.put(crate::api_server::pod(namespace, name, &[("main", &format!("containerd://{}", id(container)))]));
+    }
+
+    /// What the kubelet has handed out: pod and device ids.
+    fn hand_out(&mut self, given: &[(&str, &[&str])]) {
+        let pod = |(name, ids): &(&str, &[&str])| {
+            crate::kubelet::pod("team-b", name, vec![crate::kubelet::devices("nvidia.com/gpu", ids)])
+        };
+        let list = crate::kubelet::List { pods: given.iter().map(pod).collect() };
+        self.kubelet = Some(crate::kubelet::Kubelet::start(&self.socket(), &list));
+    }
+
+    fn api_flag(&self) -> String {
+        format!("--kubernetes.api-server={}", self.api.url())
+    }
+
+    fn kubelet_flag(&self) -> String {
+        format!("--kubernetes.pod-resources={}", self.socket().display())
+    }
+}
+
+fn workload(scrape: &Scrape, family: &str, name: &str) -> Option<f64> {
+    scrape.value(&format!("gpu_workload_{family}"), &[("workload", name)])
+}
+
+/// The pods in the labels of a family.
+fn pods<'s>(scrape: &'s Scrape, family: &'s str) -> Vec<&'s str> {
+    let mut pods: Vec<_> = scrape.all(family).filter_map(|s| s.label("pod")).collect();
+    pods.sort_unstable();
+    pods
+}
+
+#[test]
+fn under_time_slicing_each_pod_shows_its_own_memory_and_who_uses_nothing_is_seen() {
+    let mut node = Node::new(&[process(11, 10, 'a', ""), process(12, 20, 'b', ""), process(13, 5, 'b', "")]);
+    node.run("team-b", "notebook-7", 'a');
+    node.run("team-b", "train-0", 'b');
+    node.run("team-b", "asleep", 'c');
+    let replica = |n: u32| format!("{GPU}::{n}");
+    let (first, second, third) = (replica(0), replica(1), replica(2));
+    node.hand_out(&[("notebook-7", &[&first]), ("train-0", &[&second]), ("asleep", &[&third])]);
+    let scrape = node.machine.once(&[NODE, &node.api_flag(), &node.kubelet_flag()]);
+
+    assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/notebook-7/main"), Some(10.0 * GIB + CONTEXT));
+    assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/train-0/main"), Some(25.0 * GIB + 2.0 * CONTEXT));
+    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pod", "notebook-7")]), Some(10.0 * GIB + CONTEXT));
+    assert_eq!(pods(&scrape, "gpu_process_memory_used_bytes"), ["notebook-7", "train-0", "train-0"]);
+    assert_eq!(pods(&scrape, "gpu_workload_processes"), ["notebook-7", "train-0"]);
+    assert_eq!(pods(&scrape, "gpu_allocation_info"), ["asleep", "notebook-7", "train-0"]);
+    let asleep = [("pod", "asleep"), ("uuid", GPU), ("gpu", "0"), ("resource", "nvidia.com/gpu"), ("replica", "2")];
+    assert_eq!(scrape.value("gpu_allocation_info", &asleep), Some(1.0));
+    for up in ["vram_exporter_pod_resources_up", "vram_exporter_kubernetes_api_up"] {
+        assert_eq!(scrape.value(up, &[]), Some(1.0), "{up}");
+    }
+}
+
+#[test]
+fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
+    let server = process(20, 1, 'd', "command = [\"nvidia-cuda-mps-server\"]");
+    let clients = [process(21, 10, 'a', "type = \"mps\""), process(22, 20, 'b', "type = \"mps\"")];
+    let mut node = Node::new(&[server, clients.concat()]);
+    node.run("team-b", "first", 'a');
+    node.run("team-b", "second", 'b');
+    node.hand_out(&[("first", &[GPU])]);
+    let flags = [NODE, &node.api_flag(), &node.kubelet_flag()];
+    let scrape = node.machine.once(&flags);
+    // Its container is unknown to the cluster, and the pod that was given the GPU is no answer.
+    let of_server = scrape.all("gpu_process_info").find(|s| s.label("pid") == Some("20")).unwrap();
+    assert_eq!((of_server.label("pod"), of_server.label("workload")), (None, Some("container:dddddddddddd")));
+    assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/first/main"), Some(10.0 * GIB + CONTEXT));
+    assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/second/main"), Some(20.0 * GIB + CONTEXT));
+    node.run("gpu-operator", "mps-control-daemon", 'd');
+    let scrape = node.machine.once(&flags);
+    let of_server = scrape.all("gpu_process_info").find(|s| s.label("pid") == Some("20")).unwrap();
+    assert_eq!(of_server.label("pod"), Some("mps-control-daemon"));
+}
+
+#[test]
+fn the_kubelet_alone_names_holders_and_no_process() {
+    let mut node = Node::new(&[process(11, 10, 'a', "")]);
+    node.hand_out(&[("notebook-7", &[GPU])]);
+    let scrape = node.machine.once(&[&node.kubelet_flag()]);
+    assert_eq!(pods(&scrape, "gpu_allocation_info"), ["notebook-7"]);
+    assert_eq!(pods(&scrape, "gpu_process_memory_used_bytes"), [""; 0]);
+    assert_eq!(workload(&scrape, "processes", "container:aaaaaaaaaaaa"), Some(1.0));
+    assert_eq!(scrape.value("vram_exporter_kubernetes_api_up", &[]), None);
+}
+
+#[test]
+fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
+    let mut node = Node::new(&[]);
+    node.run("team-b", "train-0", 'a');
+    node.run("team-b", "notebook-7", 'b');
+    // A kubelet before 1.34 goes on listing it.
+    node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
+    let exporter =
+        node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
+    let both = |s: &Scrape| pods(s, "gpu_allocation_info") == ["notebook-7", "train-0"];
+    exporter.scrape_until("both", both);
+    let mut ended = crate::api_server::pod("team-b", "train-0", &[("main", &format!("containerd://{}", id('a')))]);
+    ended["status"]["phase"] = "Failed".into();
+    node.api.put(ended);
+    exporter.scrape_until("the end", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
+    // One of the same name may run by now: without the API server the kubelet's word is the only one.
+    node.runtime.block_on(node.api.stop());
+    exporter.scrape_until("both", both);
+    node.run("team-b", "train-0", 'c');
+    node.runtime.block_on(node.api.resume());
+    exporter.scrape_until("the new one", |s| both(s) && s.value("vram_exporter_kubernetes_api_up", &[]) == Some(1.0));
+}
+
+#[test]
+fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
+    // It holds 40 GiB until that was seen, and 5 GiB when its name comes. Its start is the same, so it is one process.
+    let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
+    let node = Node::new(&[]);
+    node.machine.control(&holding(40));
+    let exporter = node.machine.export(&[NODE, &node.api_flag()]);
+    let unnamed = "container:aaaaaaaaaaaa";
+    let holds = |s: &Scrape, gib: f64| workload(s, "memory_used_bytes", unnamed) == Some(gib * GIB + CONTEXT);
+    exporter.scrape_until("the peak", |s| holds(s, 40.0));
+    node.machine.control(&holding(5));
+    let before = exporter.scrape_until("the fall", |s| holds(s, 5.0));
+    assert_eq!(workload(&before, "memory_peak_bytes", unnamed), Some(40.0 * GIB + CONTEXT));
+    node.run("team-b", "notebook-7", 'a');
+    let named = "team-b/notebook-7/main";
+    let scrape = exporter.scrape_until("its name", |s| workload(s, "processes", named) == Some(1.0));
+    assert_eq!(workload(&scrape, "memory_peak_bytes", named), Some(40.0 * GIB + CONTEXT));
+    assert_eq!(workload(&scrape, "memory_peak_bytes", unnamed), None, "it is the same workload");
+    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pod", "notebook-7")]), Some(5.0 * GIB + CONTEXT));
+}
+
+#[test]
+fn while_the_api_server_is_away_known_names_stay_and_no_new_one_is_made_up() {
+    let mut node = Node::new(&[process(11, 10, 'a', "")]);
+    node.run("team-b", "notebook-7", 'a');
+    let exporter = node.machine.export(&[NODE, &node.api_flag(), "--kubernetes.timeout=1s"]);
+    let named = |s: &Scrape| workload(s, "processes", "team-b/notebook-7/main") == Some(1.0);
+    exporter.scrape_until("the name", named);
+    node.runtime.block_on(node.api.stop());
+    exporter.scrape_until("the end is noticed", |s| s.value("vram_exporter_kubernetes_api_up", &[]) == Some(0.0));
+    node.machine.control(&process(12, 20, 'b', ""));
+    let away = exporter.scrape_until("a newcomer", |s| workload(s, "processes", "container:bbbbbbbbbbbb") == Some(1.0));
+    assert!(named(&away));
+    node.run("team-b", "train-0", 'b');
+    node.runtime.block_on(node.api.resume());
+    let back = exporter.scrape_until("its name", |s| workload(s, "processes", "team-b/train-0/main") == Some(1.0));
+    assert!(named(&back));
+    assert_eq!(back.value("vram_exporter_kubernetes_api_up", &[]), Some(1.0));
+}
+
+#[test]
+fn a_restarted_kubelet_is_found_again_and_what_it_took_back_is_gone() {
+    let mut node = Node::new(&[]);
+    node.hand_out(&[("notebook-7", &[GPU])]);
+    let exporter = node.machine.export(&[&node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
+    exporter.scrape_until("the allocation", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
+    drop(node.kubelet.take());
+    exporter.scrape_until("the end is noticed", |s| s.value("vram_exporter_pod_resources_up", &[]) == Some(0.0));
+    std::fs::remove_file(node.socket()).unwrap();
+    node.hand_out(&[("train-0", &[GPU])]);
+    exporter.scrape_until("the new allocation", |s| pods(s, "gpu_allocation_info") == ["train-0"]);
+}

@@ -1,0 +1,751 @@
+//! The watch of the API server against a double that speaks HTTP: every case ends in right names or in no names, never
+//! in wrong ones, and gets well again without a restart.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::kubernetes::api::{LIST_AGAIN, Server, Settings, follow};
+use vram_exporter::snapshot::Snapshot;
+
+use crate::api_server::{ApiServer, Authority, Trouble, eventually, pod, status};
+
+/// The exporter's side, running.
+struct Watch {
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watch {
+    fn start(server: &ApiServer) -> Self {
+        Self::at(server.url(), None, None, Duration::from_secs(20))
+    }
+
+    /// For cases in which the time has to be over.
+    fn start_impatient(server: &ApiServer) -> Self {
+        Self::at(server.url(), None, None, Duration::from_millis(500))
+    }
+
+    fn at(url: String, token_file: Option<PathBuf>, ca_file: Option<PathBuf>, timeout: Duration) -> Self {
+        let server = Server::At { url, token_file, ca_file };
+        Self::with(Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN })
+    }
+
+    fn with(settings: Settings) -> Self {
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let task = tokio::spawn(follow(settings, snapshot.clone(), faults.clone()));
+        Self { snapshot, faults, task }
+    }
+
+    fn up(&self) -> Option<bool> {
+        self.snapshot.pods.load().up
+    }
+
+    /// What is shown: id → `namespace/pod/container`.
+    fn names(&self) -> BTreeMap<String, String> {
+        let pods = self.snapshot.pods.load();
+        let name = |(id, of): (&String, &Arc<vram_exporter::snapshot::PodContainer>)| {
+            (id.clone(), format!("{}/{}/{}", of.namespace, of.pod, of.container))
+        };
+        pods.containers.iter().map(name).collect()
+    }
+
+    fn faults(&self, reason: Reason) -> u64 {
+        self.faults.count(Source::KubernetesApi, reason)
+    }
+
+    fn all_faults(&self) -> u64 {
+        self.faults.counts().map(|(_, _, count)| count).sum()
+    }
+
+    /// Waits until exactly these ids have these names and the server counts as answering.
+    async fn shows(&self, expected: &[(&str, &str)]) {
+        let expected: BTreeMap<_, _> = expected.iter().map(|(id, of)| ((*id).to_owned(), (*of).to_owned())).collect();
+        eventually(&format!("{expected:?}"), || (self.up() == Some(true) && self.names() == expected).then_some(()))
+            .await;
+    }
+
+    async fn fails(&self, reason: Reason) {
+        eventually(&format!("{reason:?}"), || (self.faults(reason) > 0 && self.up() == Some(false)).then_some(()))
+            .await;
+    }
+}
+
+/// Waits until a watch is open, so that what comes now is an event.
+async fn watched(server: &ApiServer) {
+    eventually("a watch", || (server.open_watches() > 0).then_some(())).await;
+}
+
+const ONE: (&str, &str) = ("c1", "team/trainer/main");
+
+fn one() -> serde_json::Value {
+    pod("team", "trainer", &[("main", "containerd://c1")])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let mut elsewhere = pod("team", "elsewhere", &[("main", "containerd://other")]);
+    elsewhere["spec"]["nodeName"] = json!("node-2");
+    server.put(elsewhere.clone());
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+
+    server.put(pod("team", "web", &[("app", "docker://c2"), ("proxy", "cri-o://c3")]));
+    let (two, three) = (("c2", "team/web/app"), ("c3", "team/web/proxy"));
+    watch.shows(&[ONE, two, three]).await;
+    server.put(elsewhere);
+    // The container restarts: its new id has the same name, and the old one stays for the process that may still be
+    // there.
+    server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
+    let four = ("c4", "team/trainer/main");
+    watch.shows(&[ONE, two, three, four]).await;
+    // So does that of a pod that is deleted. The pod that comes after it shows that the event was taken.
+    server.delete("team", "web");
+    server.put(pod("team", "last", &[("main", "containerd://c5")]));
+    let five = ("c5", "team/last/main");
+    watch.shows(&[ONE, two, three, four, five]).await;
+
+    for asked in server.asked() {
+        assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", "/api/v1/pods"));
+        assert_eq!(asked.query["fieldSelector"], "spec.nodeName=node-1");
+        assert_eq!(asked.token, None);
+    }
+    assert_eq!(server.lists().len(), 1);
+    assert_eq!(server.lists()[0].query["resourceVersion"], "0");
+    assert!(
+        !server.lists()[0].query.contains_key("limit"),
+        "a limit would make the server read every pod of the cluster"
+    );
+    assert_eq!(server.watches()[0].query["allowWatchBookmarks"], "true");
+    assert_eq!(watch.all_faults(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_in_pages_is_published_whole_and_once() {
+    let server = ApiServer::start().await;
+    for n in 0..500 {
+        server.put(pod("team", &format!("p{n:03}"), &[("main", &format!("containerd://id{n:03}"))]));
+    }
+    server.page(120);
+    let watch = Watch::start(&server);
+    let sizes = async {
+        let mut sizes = Vec::new();
+        while sizes.last() != Some(&500) {
+            let size = watch.names().len();
+            if sizes.last() != Some(&size) {
+                sizes.push(size);
+            }
+            tokio::task::yield_now().await;
+        }
+        sizes
+    };
+    let sizes = tokio::time::timeout(crate::api_server::PATIENCE, sizes).await.unwrap();
+    assert!(sizes == [0, 500] || sizes == [500], "{sizes:?}");
+    let tokens: Vec<_> = server.lists().iter().map(|asked| asked.query.get("continue").cloned()).collect();
+    let token = |from: &str| Some(from.to_owned());
+    assert_eq!(tokens, [None, token("from-120"), token("from-240"), token("from-360"), token("from-480")]);
+    assert_eq!(watch.names()["id499"], "team/p499/main");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_watch_goes_on_from_the_last_version() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    let version = server.bookmark();
+    // The usual end, after the watch's time.
+    server.end_watches();
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    let two = ("c2", "team/web/app");
+    watch.shows(&[ONE, two]).await;
+    assert_eq!(server.watches().last().unwrap().query["resourceVersion"], version.to_string());
+
+    // In the middle of a line: the event comes whole with the next watch.
+    watched(&server).await;
+    server.send("{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"half\",\"namesp");
+    server.cut();
+    server.put(pod("team", "late", &[("main", "docker://c3")]));
+    let three = ("c3", "team/late/main");
+    watch.shows(&[ONE, two, three]).await;
+    assert_eq!(server.watches().last().unwrap().query["resourceVersion"], (version + 1).to_string());
+
+    // Between two lines, and again right after.
+    watched(&server).await;
+    server.cut();
+    watched(&server).await;
+    server.cut();
+    server.put(pod("team", "later", &[("main", "docker://c4")]));
+    watch.shows(&[ONE, two, three, ("c4", "team/later/main")]).await;
+    assert_eq!(server.lists().len(), 1, "nothing was lost, so nothing is listed anew");
+    assert_eq!(watch.all_faults(), watch.faults(Reason::Connection));
+    assert!(watch.all_faults() <= 1, "the fourth short one in a row is a fault, the three before it are none");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_old_to_go_on_from_is_listed_anew_and_is_no_fault() {
+    for as_status in [false, true] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.expire(as_status);
+        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        server.expire(as_status);
+        // The event that was sent meanwhile is old too.
+        server.cut();
+        server.put(pod("team", "late", &[("main", "docker://c3")]));
+        watch.shows(&[ONE, ("c2", "team/web/app"), ("c3", "team/late/main")]).await;
+        assert_eq!((server.lists().len(), watch.all_faults()), (2, 0), "as a status: {as_status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_two_servers_lists_that_the_watch_does_not_know_are_repeated_and_are_no_fault() {
+    for as_status in [false, true] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.fall_behind(2);
+        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        let two = ("c2", "team/web/app");
+        watch.shows(&[ONE, two]).await;
+        server.expire(as_status);
+        server.cut();
+        // A 410 for the watch that was cut, and one for each list of the server that is behind.
+        eventually("three more lists", || {
+            assert_eq!(watch.names().len(), 2, "what a list of before does not hold is not taken away");
+            (server.lists().len() == 1 + 3).then_some(())
+        })
+        .await;
+        watched(&server).await;
+        server.put(pod("team", "late", &[("main", "docker://c3")]));
+        watch.shows(&[ONE, two, ("c3", "team/late/main")]).await;
+        assert_eq!((server.lists().len(), watch.all_faults()), (1 + 3, 0), "as a status: {as_status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_watches_never_know_its_lists_is_a_fault_and_the_names_of_the_lists_are_shown() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.watch_with(Some(Trouble::Status(410, status(410, "too old resource version"), None)));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Unknown).await;
+    assert!(server.lists().len() >= 4, "three in a row can be by chance");
+    assert_eq!(watch.names().len(), 1);
+    server.watch_with(None);
+    watch.shows(&[ONE]).await;
+    assert_eq!(watch.faults(Reason::Unknown), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn until_all_is_listed_again_the_pods_do_not_count_as_followed() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let watch = Watch::at(server.url(), None, None, Duration::from_secs(8));
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    server.list_with(Some(Trouble::Silence));
+    server.expire(false);
+    server.cut();
+    eventually("down without a fault", || (watch.up() == Some(false) && watch.all_faults() == 0).then_some(())).await;
+    assert_eq!(watch.names().len(), 1, "the names stay");
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_403_is_a_lack_of_permission_where_it_lasts() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.list_with(Some(Trouble::Status(403, status(403, "no"), None)));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Unknown).await;
+    assert_eq!(watch.faults(Reason::NoPermission), 0, "it may have started just now");
+    watch.fails(Reason::NoPermission).await;
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_new_list_no_longer_holds_can_have_its_id_given_to_nobody_else() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    watched(&server).await;
+    // An id under two names cannot be; whoever is meant, neither is shown, nor while the first is only just gone.
+    server.delete_unseen("team", "web");
+    server.expire(false);
+    server.cut();
+    server.put(pod("team", "thief", &[("app", "docker://c2")]));
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_list_is_counted_and_tried_again() {
+    let cases = [
+        (401, Reason::NoPermission),
+        (403, Reason::Unknown),
+        (404, Reason::NotFound),
+        (410, Reason::Unknown),
+        (429, Reason::Unknown),
+        (500, Reason::Unknown),
+        (504, Reason::Timeout),
+    ];
+    for (code, reason) in cases {
+        let server = ApiServer::start().await;
+        server.put(one());
+        server.list_with(Some(Trouble::Status(code, status(code, "no"), None)));
+        let watch = Watch::start(&server);
+        watch.fails(reason).await;
+        assert!(watch.names().is_empty());
+        server.list_with(None);
+        watch.shows(&[ONE]).await;
+        assert_eq!(watch.faults(reason), watch.all_faults(), "{code}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_watch_keeps_the_names_and_goes_on() {
+    for (code, reason) in [(401, Reason::NoPermission), (403, Reason::Unknown), (500, Reason::Unknown)] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.watch_with(Some(Trouble::Status(code, "a proxy's words".to_owned(), None)));
+        server.cut();
+        watch.fails(reason).await;
+        assert_eq!(watch.names().len(), 1, "the names stay");
+        server.watch_with(None);
+        // No event comes: that the watch begins is enough.
+        watch.shows(&[ONE]).await;
+        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+        assert_eq!(server.lists().len(), 1, "{code}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redirected_watch_is_a_refused_one_and_not_repeated_at_once() {
+    for code in [301, 302, 304, 307] {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.watch_with(Some(Trouble::Status(code, String::new(), None)));
+        server.cut();
+        watch.fails(Reason::Unknown).await;
+        assert_eq!(watch.names().len(), 1, "the names stay");
+        eventually("three refusals", || (watch.faults(Reason::Unknown) >= 3).then_some(())).await;
+        server.watch_with(None);
+        watch.shows(&[ONE]).await;
+        assert_eq!(watch.faults(Reason::Unknown), watch.all_faults(), "{code}");
+        let refused = server.watches().len() as u64 - 2;
+        assert_eq!(refused, watch.all_faults(), "each question was counted, and waited after");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_too_busy_is_left_alone_for_as_long_as_it_says() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.list_with(Some(Trouble::Status(429, "Too many requests".to_owned(), Some(3))));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Unknown).await;
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+    let asked = server.lists();
+    assert_eq!(asked.len(), 2);
+    let apart = asked[1].at - asked[0].at;
+    assert!(apart >= Duration::from_secs(3), "{apart:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_none_gives_no_names() {
+    let texts = [
+        "<html>a login page</html>",
+        "",
+        "{\"items\":[",
+        "[]",
+        "{\"kind\":\"PodList\",\"metadata\":{},\"items\":[]}",
+        "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":7}}]}",
+    ];
+    for text in texts {
+        let server = ApiServer::start().await;
+        server.put(one());
+        server.list_with(Some(Trouble::Text(text.to_owned())));
+        let watch = Watch::start(&server);
+        watch.fails(Reason::Malformed).await;
+        assert!(watch.names().is_empty(), "{text}");
+        server.list_with(None);
+        watch.shows(&[ONE]).await;
+        assert_eq!(watch.faults(Reason::Malformed), watch.all_faults(), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_garbage_in_a_watch_all_is_listed_anew() {
+    let lines: [&[u8]; 4] = [
+        b"this is no event\n",
+        b"{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"trainer\",\"namespace\":\"team\"}}}\n",
+        b"{\"type\":\"ADDED\",\"object\":{\"metadata\":7}}\n",
+        b"\xff\xfe\n",
+    ];
+    for line in lines {
+        let server = ApiServer::start().await;
+        server.put(one());
+        let watch = Watch::start(&server);
+        watch.shows(&[ONE]).await;
+        watched(&server).await;
+        server.delete_unseen("team", "trainer");
+        server.send_bytes(line);
+        watch.fails(Reason::Malformed).await;
+        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+        eventually("a new list", || (server.lists().len() > 1).then_some(())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_the_question_and_is_silent_is_given_up() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.list_with(Some(Trouble::Silence));
+    let watch = Watch::start_impatient(&server);
+    watch.fails(Reason::Timeout).await;
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    let before = watch.faults(Reason::Timeout);
+    server.watch_with(Some(Trouble::Silence));
+    server.cut();
+    eventually("a silent watch", || {
+        (watch.faults(Reason::Timeout) > before && watch.up() == Some(false)).then_some(())
+    })
+    .await;
+    assert_eq!(watch.names().len(), 1);
+    server.watch_with(None);
+    watch.shows(&[ONE]).await;
+    assert_eq!(watch.faults(Reason::Timeout), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_the_connection_and_is_silent_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.crt");
+    Authority::new().write(&ca);
+    for scheme in ["http", "https"] {
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let watch = Watch::at(url, None, Some(ca.clone()), Duration::from_millis(300));
+        watch.fails(Reason::Timeout).await;
+        assert_eq!((watch.faults(Reason::Timeout), watch.names().len()), (watch.all_faults(), 0), "{scheme}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies_of_its_answer_is_asked_ever_more_seldom() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let watch = Watch::at(url, None, None, Duration::from_secs(20));
+    let mut asked = Vec::new();
+    for _ in 0..5 {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        asked.push(std::time::Instant::now());
+        let mut question = [0; 4096];
+        assert!(stream.read(&mut question).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
+    }
+    // Pauses of 1, 2, 4 and 8 s, of which up to a half is left out; where no server listens it is 7 s at most.
+    assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
+    assert!(watch.faults(Reason::Connection) >= 4);
+    assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_events_is_published_together() {
+    let server = ApiServer::start().await;
+    let watch = Watch::start(&server);
+    watch.shows(&[]).await;
+    watched(&server).await;
+    let begin = std::time::Instant::now();
+    for n in 0..300 {
+        server.put(pod("team", &format!("p{n}"), &[("main", &format!("docker://{n}"))]));
+    }
+    let mut published = vec![watch.snapshot.pods.load().containers.clone()];
+    let all = async {
+        while watch.names().len() < 300 {
+            let now = watch.snapshot.pods.load().containers.clone();
+            if !Arc::ptr_eq(published.last().unwrap(), &now) {
+                published.push(now);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::api_server::PATIENCE, all).await.unwrap();
+    let most = begin.elapsed().as_millis() / 100 + 2;
+    assert!(published.len() as u128 <= most, "{} in {:?}", published.len(), begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outside_a_pod_the_cluster_is_not_there_and_nothing_else_is_tried() {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        return;
+    }
+    let (node, timeout) = ("node-1".to_owned(), Duration::from_secs(1));
+    let watch = Watch::with(Settings { server: Server::InCluster, node, timeout, list_again: LIST_AGAIN });
+    watch.fails(Reason::NotFound).await;
+    assert_eq!(watch.faults(Reason::NotFound), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_an_end_is_cut_off() {
+    let spaces = Bytes::from(vec![b' '; 1 << 20]);
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.list_with(Some(Trouble::Flood(spaces.clone())));
+    let watch = Watch::start(&server);
+    watch.fails(Reason::Malformed).await;
+    server.watch_with(Some(Trouble::Flood(spaces)));
+    server.list_with(None);
+    let before = watch.faults(Reason::Malformed);
+    eventually("an endless line", || (watch.faults(Reason::Malformed) > before).then_some(())).await;
+    server.watch_with(None);
+    watch.shows(&[ONE]).await;
+    assert_eq!(watch.faults(Reason::Malformed), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    // Eighteen jobs of 1 MiB weigh as much as some two thousand of the usual size.
+    for n in 0..18 {
+        let mut job = pod("team", &format!("job-{n}"), &[("main", &format!("containerd://j{n}"))]);
+        job["status"]["phase"] = json!(if n % 2 == 0 { "Succeeded" } else { "Failed" });
+        job["metadata"]["managedFields"] = json!("x".repeat(1 << 20));
+        server.put(job);
+    }
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!((watch.faults(Reason::Malformed), watch.all_faults()), (1, 1));
+    assert_eq!(server.lists().len(), 2);
+    let selectors: Vec<_> = server.asked().iter().map(|asked| asked.query["fieldSelector"].clone()).collect();
+    assert_eq!(selectors[0], "spec.nodeName=node-1");
+    assert!(selectors[1..].iter().all(|of| of == "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_without_an_end_is_given_up() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let page = json!({"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "from-0"}, "items": [one()]});
+    server.list_with(Some(Trouble::Text(page.to_string())));
+    let watch = Watch::start_impatient(&server);
+    watch.fails(Reason::Timeout).await;
+    assert!(watch.names().is_empty(), "half a list is none");
+    server.list_with(None);
+    watch.shows(&[ONE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_later_or_goes_and_comes_back_is_followed() {
+    let mut server = ApiServer::start().await;
+    server.put(one());
+    server.stop().await;
+    let watch = Watch::start(&server);
+    assert!(watch.names().is_empty());
+    watch.fails(Reason::Connection).await;
+    server.resume().await;
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    let before = watch.faults(Reason::Connection);
+    server.stop().await;
+    eventually("it is gone", || (watch.up() == Some(false) && watch.faults(Reason::Connection) > before).then_some(()))
+        .await;
+    assert_eq!(watch.names().len(), 1, "the names stay");
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    server.resume().await;
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!(server.lists().len(), 1);
+    assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
+    let mut server = ApiServer::start().await;
+    server.put(one());
+    for _ in 0..9 {
+        server.bookmark();
+    }
+    let (place, node) = (Server::At { url: server.url(), token_file: None, ca_file: None }, "node-1".to_owned());
+    let (timeout, list_again) = (Duration::from_secs(20), Duration::from_secs(1));
+    let watch = Watch::with(Settings { server: place, node, timeout, list_again });
+    watch.shows(&[ONE]).await;
+    server.stop().await;
+    server.restore();
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    server.resume().await;
+    // What is new has a version that the watch takes for old.
+    eventually("the new pod", || {
+        server.end_watches();
+        watch.names().contains_key("c2").then_some(())
+    })
+    .await;
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_end_at_once_are_not_started_in_a_rapid_row() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    server.watch_with(Some(Trouble::Text(String::new())));
+    let watch = Watch::start(&server);
+    eventually("four watches", || (server.watches().len() >= 4).then_some(())).await;
+    let watches = server.watches();
+    // Pauses of 1, 2 and 4 s, of which up to a half is left out.
+    assert!(watches[3].at - watches[0].at >= Duration::from_millis(3_400));
+    watch.fails(Reason::Connection).await;
+    assert_eq!(watch.names().len(), 1, "the names stay");
+    server.watch_with(None);
+    watch.shows(&[ONE]).await;
+    assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_ids_and_hostile_names_do_no_harm() {
+    let server = ApiServer::start().await;
+    let odd =
+        [("a", "c9"), ("b", "://c9"), ("c", "containerd://"), ("d", ""), ("e", "containerd://x y"), ("", "rkt://c8")];
+    server.put(pod("team", "odd", &odd));
+    server.put(pod("te\"am\n{}", "<b>\u{202e}\0", &[("ma\\in", "rkt://c7")]));
+    server.put(pod("", "", &[("main", "docker://c6")]));
+    server.put(pod("team", &"long".repeat(1000), &[("main", "docker://c5")]));
+    let mut bare = pod("team", "bare", &[]);
+    bare["status"] = serde_json::Value::Null;
+    server.put(bare);
+    let mut restarted = pod("team", "trainer", &[("main", "containerd://c1")]);
+    restarted["status"]["containerStatuses"][0]["lastState"] =
+        json!({"terminated": {"containerID": "containerd://c0"}});
+    restarted["status"]["initContainerStatuses"] =
+        json!([{"name": "init", "state": {"terminated": {"containerID": "containerd://i1"}}}]);
+    server.put(restarted);
+    let watch = Watch::start(&server);
+    let all =
+        [("c0", "team/trainer/main"), ONE, ("i1", "team/trainer/init"), ("c7", "te\"am\n{}/<b>\u{202e}\0/ma\\in")];
+    watch.shows(&all).await;
+    assert_eq!(watch.all_faults(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_named_authority_is_trusted() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let server = ApiServer::start_tls(&ours).await;
+    server.put(one());
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    // Nothing there yet, then the wrong one, then the right one: no restart is needed in between.
+    let watch = Watch::at(server.url(), Some(token.clone()), Some(ca.clone()), Duration::from_secs(20));
+    watch.fails(Reason::NotFound).await;
+    std::fs::write(&token, "first\n").unwrap();
+    theirs.write(&ca);
+    watch.fails(Reason::Connection).await;
+    assert!(server.asked().is_empty(), "nobody else is told the token");
+    assert!(watch.names().is_empty());
+    ours.write(&ca);
+    watch.shows(&[ONE]).await;
+    assert!(server.asked().iter().all(|asked| asked.token.as_deref() == Some("first")));
+
+    // Whoever is no longer named is no longer trusted, and the other way round, while the watch goes on.
+    watched(&server).await;
+    let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
+    theirs.write(&ca);
+    server.cut();
+    eventually("a refusal", || (watch.faults(Reason::Connection) > before).then_some(())).await;
+    assert_eq!(watch.names().len(), 1, "what was known stays");
+    ours.write(&ca);
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!(server.lists().len(), lists, "the watch went on");
+
+    let unnamed = Watch::at(server.url(), None, None, Duration::from_secs(20));
+    unnamed.fails(Reason::Connection).await;
+    assert!(unnamed.names().is_empty(), "without a file the system's authorities are trusted, not everybody");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_token_is_used_at_once() {
+    let authority = Authority::new();
+    let server = ApiServer::start_tls(&authority).await;
+    server.put(one());
+    server.accept_token("right");
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    authority.write(&ca);
+    std::fs::write(&token, "wrong").unwrap();
+    let watch = Watch::at(server.url(), Some(token.clone()), Some(ca), Duration::from_secs(20));
+    watch.fails(Reason::NoPermission).await;
+    std::fs::write(&token, "right").unwrap();
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+
+    // It is rotated: the old one is no longer taken, the file holds the new one.
+    let before = watch.all_faults();
+    std::fs::write(&token, "newer").unwrap();
+    server.accept_token("newer");
+    server.cut();
+    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    assert_eq!(watch.all_faults(), before);
+
+    // A file that goes away is no token either.
+    std::fs::remove_file(&token).unwrap();
+    server.cut();
+    watch.fails(Reason::NotFound).await;
+    assert_eq!(watch.names().len(), 2);
+    std::fs::write(&token, "newer").unwrap();
+    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more than a minute: run it by hand with --ignored"]
+async fn a_watch_that_is_silently_dead_is_noticed() {
+    let server = ApiServer::start().await;
+    server.put(one());
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    // The double never ends a watch by itself, as a server behind a dead line.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(server.watches().len(), 1);
+    eventually("another watch", || (server.watches().len() == 2).then_some(())).await;
+    assert!(server.watches()[1].at - server.watches()[0].at < Duration::from_secs(75));
+}

@@ -1,0 +1,32 @@
+//! The integration tests, in one binary. `tests/README.md` says what each module holds.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "what fails in a test fails the test")]
+
+// What tests share: the exporter as a process, a web server in this one, and the cluster's two services as doubles.
+mod api_server;
+mod harness;
+mod kubelet;
+mod web;
+
+mod alerts;
+mod architecture;
+mod attribution;
+mod config;
+mod demo;
+mod ending;
+mod faults;
+mod golden;
+mod http;
+mod kubernetes;
+mod kubernetes_api;
+mod metrics_contract;
+mod owners;
+mod page;
+mod peaks;
+mod pod_resources;
+mod reliability;
+mod service;
+mod web_config;
+mod web_guard;
+mod web_limits;
+mod web_sockets;

@@ -1,0 +1,1059 @@
+//! The contract of the metrics, held against hand-made snapshots: names, types, what is absent and when, unique series.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vram_exporter::config::Config;
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::metrics::{Kind, Metrics, Settings, Unit, families, reference};
+use vram_exporter::snapshot::*;
+
+const GIB: u64 = 1 << 30;
+
+// ---- snapshots -------------------------------------------------------------------------------------------------------
+
+fn ago(seconds: f64) -> Option<Instant> {
+    Some(Instant::now().checked_sub(Duration::from_secs_f64(seconds)).unwrap())
+}
+
+fn gpu(index: u32) -> Arc<Gpu> {
+    Arc::new(Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() })
+}
+
+fn figures(used: u64) -> MemoryFigures {
+    MemoryFigures {
+        total: 80 * GIB,
+        reserved: Some(GIB),
+        used,
+        free: 79 * GIB - used,
+        window_peak: used + 1,
+        peak: used + 2,
+    }
+}
+
+fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
+    GpuMemory { state: GpuState::Up, at: ago(0.0), figures: Some(figures(GIB)), ..GpuMemory::unsampled(gpu.clone()) }
+}
+
+fn process(pid: u32, name: &str) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        mig: None,
+        owner: Arc::new(Owner {
+            name: Some(name.to_owned()),
+            uid: Some(1000),
+            user: Some("ada".to_owned()),
+            start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+            ..Owner::default()
+        }),
+        alive: true,
+        ended: None,
+        used: Some(GIB),
+        window_peak: Some(2 * GIB),
+        peak: Some(3 * GIB),
+        sm_utilization: Some(0.25),
+        last_active: ago(7.0),
+    }
+}
+
+fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
+    let unattributed = Some(8 << 20);
+    GpuProcesses { gpu: gpu.clone(), at: ago(0.0), processes, unattributed, ..GpuProcesses::default() }
+}
+
+fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
+    let quick = Quick {
+        utilization: Some(0.5),
+        memory_bandwidth_utilization: Some(0.25),
+        encoder_utilization: Some(0.0),
+        decoder_utilization: Some(0.0),
+        memory_temperature: Some(52.0),
+        temperature: Some(41.0),
+        power: Some(77.5),
+        power_limit: Some(700.0),
+        clocks: [Some(345e6), Some(345e6), Some(3.201e9), None],
+        throttle: Some(0x1 | 0x40),
+        ecc_corrected: Some(3),
+        ecc_uncorrected: Some(0),
+        remapped_correctable: Some(1),
+        remapped_uncorrectable: Some(2),
+        remap_pending: Some(true),
+        remap_failed: Some(false),
+    };
+    let slow = Slow {
+        bar1_total: Some(256 * GIB),
+        bar1_used: Some(4 << 20),
+        pcie_replays: Some(9),
+        energy: Some(1234.5),
+        retired_single_bit: Some(4),
+        retired_double_bit: Some(5),
+    };
+    GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow }
+}
+
+fn xids(gpu: &Arc<Gpu>) -> GpuXids {
+    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])) }
+}
+
+fn pod_container(pod: &str) -> Arc<PodContainer> {
+    Arc::new(PodContainer { namespace: "team-b".to_owned(), pod: pod.to_owned(), container: "main".to_owned() })
+}
+
+fn of_pod(pod: &str) -> Arc<Workload> {
+    let name = format!("team-b/{pod}/main");
+    Arc::new(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod_container(pod)) })
+}
+
+fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
+    let (window_peak, peak) = (Some(used + 1), Some(used + 2));
+    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
+}
+
+fn device(device: DeviceName, replica: Option<&str>) -> AllocatedDevice {
+    AllocatedDevice { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
+}
+
+/// One machine under test.
+struct Machine {
+    driver: Driver,
+    memory: Vec<GpuMemory>,
+    processes: Vec<GpuProcesses>,
+    telemetry: Vec<GpuTelemetry>,
+    xids: Vec<GpuXids>,
+    pods: Pods,
+    allocations: Allocations,
+    settings: Settings,
+    faults: Arc<Faults>,
+}
+
+impl Machine {
+    fn of(gpus: &[Arc<Gpu>]) -> Self {
+        Self {
+            driver: Driver { up: true, gpus: gpus.to_vec(), ..Driver::default() },
+            memory: gpus.iter().map(memory).collect(),
+            processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
+            telemetry: gpus.iter().map(telemetry).collect(),
+            xids: gpus.iter().map(xids).collect(),
+            pods: Pods::default(),
+            allocations: Allocations::default(),
+            settings: Settings { stale_after: Duration::from_secs(2), ..Settings::new(&Config::default(), Some(true)) },
+            faults: Arc::default(),
+        }
+    }
+
+    fn one() -> Self {
+        Self::of(&[gpu(0)])
+    }
+
+    fn metrics(self) -> Metrics {
+        let snapshot = Snapshot::new();
+        snapshot.driver.store(Arc::new(self.driver));
+        snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
+        snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
+        snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
+        snapshot.pods.store(Arc::new(self.pods));
+        snapshot.allocations.store(Arc::new(self.allocations));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
+        snapshot.vitals.add_missed(Lane::Process, 5);
+        Metrics::new(snapshot, self.faults, self.settings).unwrap()
+    }
+
+    fn text(self) -> String {
+        String::from_utf8(self.metrics().encode().unwrap()).unwrap()
+    }
+
+    fn scrape(self) -> Scrape {
+        Scrape::parse(&self.text())
+    }
+}
+
+/// A machine that has everything: MIG, an owner with a command, a cap, all versions.
+fn everything() -> Machine {
+    let mig = Arc::new(MigDevice {
+        index: 0,
+        uuid: "MIG-a".to_owned(),
+        gpu_instance: 7,
+        compute_instance: 0,
+        profile: Some("1g.10gb".to_owned()),
+    });
+    let sliced = Arc::new(Gpu {
+        index: 1,
+        uuid: "GPU-1".to_owned(),
+        minor: Some(3),
+        name: Some("NVIDIA H200".to_owned()),
+        pci_bus_id: Some("00000000:1B:00.0".to_owned()),
+        architecture: Some("Hopper".to_owned()),
+        vbios: Some("96.00".to_owned()),
+        compute_capability: Some("9.0".to_owned()),
+        mig_mode: Some(true),
+        mig: vec![mig.clone()],
+    });
+    let mut machine = Machine::of(&[gpu(0), sliced]);
+    machine.driver.driver_version = Some("580.159.04".to_owned());
+    machine.driver.cuda_version = Some("13.0".to_owned());
+    machine.driver.nvml_version = Some("13.580.159.04".to_owned());
+    machine.driver.simulated = true;
+    machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
+    let mut inside = process(300, "vllm");
+    inside.mig = Some(mig);
+    let home = Home {
+        boundary: Some(Boundary::Pod),
+        container_id: Some("c0ffee".to_owned()),
+        pod_uid: Some("1d5c7a0e".to_owned()),
+        unit: Some("a.service".to_owned()),
+        slurm_job: Some("42".to_owned()),
+        slurm_step: Some("0".to_owned()),
+        job: Some(Job { scheduler: Scheduler::Pbs, id: "12345".to_owned() }),
+    };
+    let command = Some("vllm serve".to_owned());
+    inside.owner = Arc::new(Owner { command, home, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
+    let mig = inside.mig.clone();
+    machine.processes[1].processes.push(inside);
+    machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
+    machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });
+    let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
+    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), ..Pods::default() };
+    let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
+    let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
+    let held = vec![
+        Allocation { holder: pod_container("vllm"), device: slice.clone() },
+        Allocation { holder: pod_container("idle"), device: whole.clone() },
+    ];
+    let allocatable = Some(Arc::new(vec![slice, whole]));
+    machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
+    machine
+}
+
+// ---- a strict reader of the text format ------------------------------------------------------------------------------
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Debug)]
+struct Series {
+    family: String,
+    name: String,
+    labels: Labels,
+    value: String,
+}
+
+#[derive(Debug)]
+struct Scrape {
+    types: BTreeMap<String, String>,
+    helps: BTreeMap<String, String>,
+    series: Vec<Series>,
+}
+
+impl Scrape {
+    /// Refuses whatever the format or the contract forbids: HELP or TYPE given twice, a series before its TYPE or among
+    /// another family's, a series given twice, an empty label, a value that is no number.
+    fn parse(text: &str) -> Self {
+        assert!(text.ends_with('\n'));
+        let mut scrape = Self { types: BTreeMap::new(), helps: BTreeMap::new(), series: Vec::new() };
+        let mut current = String::new();
+        let mut seen = HashSet::new();
+        for line in text.strip_suffix('\n').unwrap().split('\n') {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "HELP twice: {name}");
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(scrape.types.insert(name.to_owned(), kind.to_owned()).is_none(), "TYPE twice: {name}");
+                current = name.to_owned();
+            } else {
+                let series = parse_series(line, &current);
+                let histogram = scrape.types[&current] == "histogram";
+                let parts = ["_bucket", "_sum", "_count"].map(|part| current.clone() + part);
+                assert!(series.name == current || histogram && parts.contains(&series.name), "stray series {line}");
+                assert!(seen.insert((series.name.clone(), series.labels.clone())), "series twice: {line}");
+                scrape.series.push(series);
+            }
+        }
+        scrape
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
+        self.series.iter().filter(move |series| series.name == name)
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.of(name).count()
+    }
+
+    /// The value of the one series of that name which bears these labels.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> &str {
+        let found: Vec<_> = self
+            .series
+            .iter()
+            .filter(|series| series.name == name)
+            .filter(|series| labels.iter().all(|(k, v)| series.labels.get(*k).is_some_and(|have| have == v)))
+            .collect();
+        assert_eq!(found.len(), 1, "{name}{labels:?}: {found:?}");
+        &found[0].value
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.series.iter().map(|series| series.family.as_str()).collect()
+    }
+
+    fn starting(&self, prefix: &str) -> Vec<&str> {
+        self.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
+    }
+}
+
+fn parse_series(line: &str, family: &str) -> Series {
+    let end = line.find(['{', ' ']).unwrap();
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Labels::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        while !rest.starts_with('}') {
+            let (key, after) = rest.split_once("=\"").unwrap();
+            let (value, after) = unquote(after);
+            assert!(!value.is_empty(), "empty label {key} in {line}");
+            assert!(labels.insert(key.to_owned(), value).is_none(), "label {key} twice in {line}");
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').unwrap().to_owned();
+    assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "no number: {line}");
+    Series { family: family.to_owned(), name: name.to_owned(), labels, value }
+}
+
+/// The value up to the closing quote, and what follows it.
+fn unquote(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    loop {
+        match chars.next().unwrap() {
+            (at, '"') => return (value, &text[at + 1..]),
+            (_, '\\') => value.push(match chars.next().unwrap().1 {
+                'n' => '\n',
+                c @ ('\\' | '"') => c,
+                c => panic!("unknown escape {c:?}"),
+            }),
+            (_, c) => value.push(c),
+        }
+    }
+}
+
+// ---- the table -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn every_family_of_the_table_is_emitted_and_nothing_else() {
+    let scrape = everything().scrape();
+    let table: BTreeSet<_> = families().map(|family| family.name).collect();
+    let without_limit = scrape.names().contains("process_max_fds");
+    let expected: BTreeSet<_> = table.into_iter().filter(|name| without_limit || *name != "process_max_fds").collect();
+    assert_eq!(scrape.names(), expected);
+}
+
+#[test]
+fn type_help_and_labels_are_those_of_the_table() {
+    let scrape = everything().scrape();
+    for family in families().filter(|family| scrape.types.contains_key(family.name)) {
+        assert_eq!(scrape.types[family.name], family.kind.word(), "{}", family.name);
+        assert_eq!(scrape.helps[family.name], family.help().replace('\\', "\\\\").replace('\n', "\\n"));
+        let emitted: BTreeSet<_> = scrape
+            .series
+            .iter()
+            .filter(|series| series.family == family.name)
+            .flat_map(|series| series.labels.keys().map(String::as_str))
+            .filter(|label| !(family.kind == Kind::Histogram && *label == "le"))
+            .collect();
+        assert_eq!(emitted, family.labels.iter().copied().collect(), "labels of {}", family.name);
+    }
+}
+
+#[test]
+fn names_follow_the_rules() {
+    let mut seen = HashSet::new();
+    for family in families() {
+        let name = family.name;
+        assert!(seen.insert(name), "{name} stands twice in the table");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
+        let stem = name.strip_suffix("_total");
+        assert_eq!(stem.is_some(), family.kind == Kind::Counter, "{name}");
+        assert!(stem.unwrap_or(name).ends_with(family.unit.suffix()), "{name} must end in {}", family.unit.suffix());
+        let unit_words = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz", "_info"];
+        if family.unit == Unit::Number {
+            assert!(!unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)), "{name} bears a unit");
+        }
+        assert!(family.meaning().ends_with('.'), "the help of {name} is no sentence");
+        // Prometheus gives these to each target, and would rename a metric's own.
+        assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
+        if family.labels.contains(&"gpu") {
+            assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_document_is_fresh() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, reference()).unwrap();
+    }
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(committed == reference(), "docs/metrics.md is stale: run this test with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn promtool_has_nothing_to_say() {
+    let required = std::env::var("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_ok_and(|v| v == "1");
+    let mut hostile = everything();
+    hostile.processes[0].processes.push(process(5, HOSTILE));
+    for text in [everything().text(), hostile.text(), Machine::of(&[]).text()] {
+        let started = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut promtool = match started {
+            Ok(promtool) => promtool,
+            Err(error) => {
+                assert!(!required, "promtool is required: {error}");
+                eprintln!("SKIPPED: promtool is not installed ({error})");
+                return;
+            }
+        };
+        promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+}
+
+// ---- what is absent, and when ----------------------------------------------------------------------------------------
+
+#[test]
+fn without_a_driver_the_exporter_still_speaks_of_itself() {
+    let mut machine = Machine::of(&[]);
+    machine.driver = Driver { problem: Some("no library".to_owned()), ..Driver::default() };
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), "0");
+    assert_eq!(scrape.starting("gpu_"), [""; 0]);
+    assert_eq!(scrape.starting("nvidia_"), [""; 0]);
+    assert_eq!(
+        scrape.value("vram_exporter_faults_total", &[("source", "library"), ("reason", "library_not_found")]),
+        "0"
+    );
+}
+
+#[test]
+fn what_the_driver_does_not_give_has_no_series() {
+    let mut machine = Machine::one();
+    let figures = machine.memory[0].figures.as_mut().unwrap();
+    figures.reserved = None;
+    machine.processes[0].unattributed = None;
+    let unknown = Process {
+        owner: Arc::default(),
+        used: None,
+        window_peak: None,
+        peak: None,
+        sm_utilization: None,
+        last_active: None,
+        ..process(7, "")
+    };
+    machine.processes[0].processes = vec![unknown];
+    machine.telemetry[0].quick = Quick { utilization: Some(f64::NAN), ..Quick::default() };
+    machine.telemetry[0].slow = Slow::default();
+    machine.xids[0].errors = None;
+    let scrape = machine.scrape();
+    let expected = [
+        "gpu_info",
+        "gpu_memory_decrease_bytes_total",
+        "gpu_memory_free_bytes",
+        "gpu_memory_increase_bytes_total",
+        "gpu_memory_peak_bytes",
+        "gpu_memory_pressure_seconds_total",
+        "gpu_memory_total_bytes",
+        "gpu_memory_used_bytes",
+        "gpu_memory_window_peak_bytes",
+        "gpu_process_info",
+        "gpu_up",
+    ];
+    assert_eq!(scrape.starting("gpu_"), expected);
+    let info = scrape.of("gpu_process_info").next().unwrap();
+    assert_eq!(info.labels.keys().collect::<Vec<_>>(), ["gpu", "pid", "uuid"]);
+    assert_eq!(scrape.of("gpu_info").next().unwrap().labels.len(), 2);
+}
+
+#[test]
+fn a_part_that_shares_system_memory_is_up_without_memory() {
+    let mut machine = Machine::one();
+    machine.memory[0].figures = None;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_up", &[]), "1");
+    assert_eq!(
+        scrape.starting("gpu_memory_"),
+        ["gpu_memory_bandwidth_utilization_ratio", "gpu_memory_temperature_celsius", "gpu_memory_unattributed_bytes"]
+    );
+    assert_eq!(scrape.count("gpu_process_memory_used_bytes"), 1);
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_keeps_only_its_name() {
+    type Harm = fn(&mut Machine);
+    let harms: [(&str, Harm); 6] = [
+        ("stale", |m| m.memory[0].at = ago(2.5)),
+        ("never good", |m| m.memory[0].at = None),
+        ("stalled", |m| m.memory[0].state = GpuState::Stalled),
+        ("unreadable", |m| m.memory[0].state = GpuState::Unreadable),
+        ("unsampled", |m| m.memory[0].state = GpuState::Unsampled),
+        ("unknown to the lane", |m| drop(m.memory.remove(0))),
+    ];
+    for (name, harm) in harms {
+        let mut machine = everything();
+        harm(&mut machine);
+        let scrape = machine.scrape();
+        assert_eq!(scrape.value("gpu_up", &[("gpu", "0")]), "0", "{name}");
+        assert_eq!(scrape.value("gpu_up", &[("gpu", "1")]), "1", "{name}");
+        let left: BTreeSet<_> = scrape
+            .series
+            .iter()
+            .filter(|series| series.labels.get("gpu").is_some_and(|gpu| gpu == "0"))
+            .map(|series| series.name.as_str())
+            .collect();
+        let kept = [
+            "gpu_allocatable_devices",
+            "gpu_allocation_info",
+            "gpu_info",
+            "gpu_up",
+            "gpu_xid_errors_total",
+            "vram_exporter_sample_age_seconds",
+        ];
+        assert_eq!(left, BTreeSet::from(kept), "{name}");
+        assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not hurt: {name}");
+    }
+}
+
+#[test]
+fn a_gpu_within_its_limit_is_up_and_its_ages_are_told() {
+    let mut machine = Machine::one();
+    machine.memory[0].at = ago(1.5);
+    machine.processes[0].at = ago(2.5);
+    machine.telemetry[0].quick_at = None;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_up", &[]), "1");
+    let age = |lane: &str| scrape.value("vram_exporter_sample_age_seconds", &[("lane", lane)]).parse::<f64>().unwrap();
+    assert!((1.5..2.0).contains(&age("memory")));
+    assert!((2.5..3.0).contains(&age("process")));
+    assert_eq!(scrape.count("vram_exporter_sample_age_seconds"), 2);
+}
+
+#[test]
+fn a_driver_that_went_away_takes_all_values_with_it() {
+    let mut machine = everything();
+    machine.driver.up = false;
+    let scrape = machine.scrape();
+    // What the kubelet says is not the driver's to take.
+    assert_eq!(scrape.starting("gpu_"), ["gpu_allocatable_devices", "gpu_allocation_info", "gpu_info", "gpu_up"]);
+    assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
+    assert_eq!(scrape.count("nvidia_driver_info"), 0);
+}
+
+#[test]
+fn each_part_grows_old_by_its_own_limit() {
+    let processes = |age| {
+        let mut machine = Machine::one();
+        machine.processes[0].at = ago(age);
+        machine.scrape()
+    };
+    assert_eq!(processes(2.8).count("gpu_process_info"), 1);
+    let old = processes(3.2);
+    assert_eq!((old.starting("gpu_process_"), old.count("gpu_memory_unattributed_bytes")), (vec![], 0));
+    assert_eq!(old.count("gpu_memory_used_bytes"), 1);
+
+    let telemetry = |quick, slow| {
+        let mut machine = Machine::one();
+        machine.telemetry[0].quick_at = ago(quick);
+        machine.telemetry[0].slow_at = ago(slow);
+        let scrape = machine.scrape();
+        (scrape.count("gpu_power_watts"), scrape.count("gpu_bar1_memory_used_bytes"))
+    };
+    assert_eq!(telemetry(2.8, 44.0), (1, 1));
+    assert_eq!(telemetry(3.2, 44.0), (0, 1));
+    assert_eq!(telemetry(0.0, 46.0), (1, 0));
+}
+
+// ---- processes -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn after_its_end_a_process_keeps_its_peaks_and_its_name() {
+    let mut machine = Machine::one();
+    let ended = Process { alive: false, ..process(8, "gone") };
+    machine.processes[0].processes = vec![ended, process(9, "here")];
+    let scrape = machine.scrape();
+    let of = |pid: &str| -> BTreeSet<&str> {
+        let mine = scrape.series.iter().filter(|series| series.labels.get("pid").is_some_and(|p| p == pid));
+        mine.map(|series| series.name.as_str()).collect()
+    };
+    let peaks = ["gpu_process_info", "gpu_process_memory_peak_bytes", "gpu_process_memory_window_peak_bytes"];
+    assert_eq!(of("8"), BTreeSet::from(peaks));
+    assert_eq!(of("9").len(), 7);
+    assert_eq!(scrape.value("gpu_process_start_time_seconds", &[("pid", "9")]), "1700000000.5");
+    assert_eq!(scrape.value("gpu_process_sm_utilization_ratio", &[("pid", "9")]), "0.25");
+    let idle: f64 = scrape.value("gpu_process_idle_seconds", &[("pid", "9")]).parse().unwrap();
+    assert!((7.0..8.0).contains(&idle));
+}
+
+#[test]
+fn what_the_cap_leaves_out_is_summed_and_counted() {
+    let mut machine = everything();
+    machine.processes[1].processes.push(process(1, "other"));
+    let scrape = machine.scrape();
+    let sum: Vec<_> = scrape
+        .series
+        .iter()
+        .filter(|s| s.labels.get("process").is_some_and(|p| p == "other") && !s.labels.contains_key("pid"))
+        .collect();
+    assert_eq!(sum.len(), 1);
+    assert_eq!((sum[0].name.as_str(), sum[0].value.as_str()), ("gpu_process_memory_used_bytes", "13958643712"));
+    assert_eq!(sum[0].labels.keys().collect::<Vec<_>>(), ["gpu", "process", "uuid"]);
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "12");
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "1"), ("uuid", "GPU-1")]), "0");
+
+    let mut machine = everything();
+    machine.processes[0].other = Some(Other { entries: 2, processes: 0, used: None });
+    let scrape = machine.scrape();
+    assert!(scrape.of("gpu_process_memory_used_bytes").all(|series| series.labels.contains_key("pid")));
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "2");
+}
+
+#[test]
+fn a_workload_bears_its_names_and_no_pid() {
+    let mut machine = Machine::one();
+    let unit = Workload { name: "unit:ollama.service".to_owned(), kind: WorkloadKind::Systemd, pod: None };
+    let gone = WorkloadUse { processes: 0, used: None, ..workload(of_pod("gone"), 7) };
+    machine.processes[0].workloads = vec![workload(of_pod("nb"), GIB), workload(Arc::new(unit), 5), gone];
+    let scrape = machine.scrape();
+    let nb = [("workload", "team-b/nb/main"), ("namespace", "team-b"), ("pod", "nb"), ("container", "main")];
+    assert_eq!(scrape.value("gpu_workload_memory_used_bytes", &nb), "1073741824");
+    assert_eq!(scrape.value("gpu_workload_processes", &nb), "2");
+    let system = scrape.of("gpu_workload_memory_peak_bytes").find(|s| s.labels["kind"] == "systemd").unwrap();
+    assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
+    // After its last process a workload keeps its peaks alone.
+    let of_gone: BTreeSet<_> = scrape
+        .series
+        .iter()
+        .filter(|s| s.labels.get("pod").is_some_and(|pod| pod == "gone"))
+        .map(|s| s.name.as_str())
+        .collect();
+    assert_eq!(of_gone, BTreeSet::from(["gpu_workload_memory_peak_bytes", "gpu_workload_memory_window_peak_bytes"]));
+}
+
+#[test]
+fn workloads_whose_names_begin_alike_are_two_series_however_long_the_names_are() {
+    let mut machine = Machine::one();
+    let long = |end: &str| {
+        let name = format!("unit:{}{end}", "x".repeat(128));
+        Arc::new(Workload { name, kind: WorkloadKind::Systemd, pod: None })
+    };
+    machine.processes[0].workloads = vec![workload(long("a"), 5), workload(long("b"), 6)];
+    let scrape = machine.scrape();
+    let used: BTreeSet<_> = scrape.of("gpu_workload_memory_used_bytes").map(|s| s.value.as_str()).collect();
+    assert_eq!(used, BTreeSet::from(["5", "6"]));
+    let shown: BTreeSet<_> = scrape.of("gpu_workload_memory_used_bytes").map(|s| &s.labels["workload"]).collect();
+    assert!(shown.iter().all(|name| name.starts_with("unit:xxx") && name.chars().count() == 128), "{shown:?}");
+    assert_eq!(shown, scrape.of("gpu_workload_processes").map(|s| &s.labels["workload"]).collect());
+}
+
+#[test]
+fn names_of_pods_that_begin_alike_are_told_apart_and_are_the_same_in_every_family() {
+    let mut machine = Machine::one();
+    let pods = ["-abcde", "-fghij"].map(|end| "p".repeat(140) + end);
+    machine.processes[0].workloads = pods.iter().map(|pod| workload(of_pod(pod), GIB)).collect();
+    let device = device(DeviceName::Gpu("GPU-0".to_owned()), None);
+    let held = pods.iter().map(|pod| Allocation { holder: pod_container(pod), device: device.clone() });
+    let (at, allocated) = (ago(0.0), Arc::new(held.collect()));
+    machine.allocations = Allocations { up: Some(true), at, allocated, ..Allocations::default() };
+    let scrape = machine.scrape();
+    let pods = |family| scrape.of(family).map(|s| s.labels["pod"].clone()).collect::<BTreeSet<_>>();
+    assert_eq!(pods("gpu_workload_memory_used_bytes").len(), 2);
+    assert_eq!(pods("gpu_workload_memory_used_bytes"), pods("gpu_allocation_info"));
+}
+
+#[test]
+fn what_cannot_be_told_apart_is_summed() {
+    let mut machine = Machine::one();
+    let nul = |name: &str| Arc::new(Workload { name: name.to_owned(), kind: WorkloadKind::Systemd, pod: None });
+    let ended = |used, peak| WorkloadUse { processes: 0, used, peak: Some(peak), ..workload(of_pod("c"), 9) };
+    machine.processes[0].workloads = vec![
+        // On two MIG devices, before it is known which.
+        workload(of_pod("a"), 5),
+        workload(of_pod("a"), 6),
+        // Their names differ in a character that the text cannot hold.
+        workload(nul("unit:\0"), 20),
+        WorkloadUse { used: None, ..workload(nul("unit:\u{FFFD}"), 30) },
+        // One has ended.
+        ended(None, 100),
+        workload(of_pod("c"), 40),
+    ];
+    let on = |used| Process { used: Some(used), window_peak: Some(used), peak: Some(used + 1), ..process(7, "p") };
+    machine.processes[0].processes = vec![on(50), on(60), Process { alive: false, used: None, ..on(1000) }];
+    let scrape = machine.scrape();
+    let value = |family: &str, workload: &str| {
+        let found = scrape.of(family).find(|s| s.labels["workload"] == workload);
+        found.map(|s| s.value.parse::<u64>().unwrap())
+    };
+    let all = |workload| {
+        ["memory_used_bytes", "memory_window_peak_bytes", "memory_peak_bytes", "processes"]
+            .map(|family| value(&format!("gpu_workload_{family}"), workload))
+    };
+    assert_eq!(all("team-b/a/main"), [Some(11), Some(11), Some(11), Some(4)]);
+    assert_eq!(all("unit:\u{FFFD}"), [None, Some(31), Some(32), Some(4)], "unknown and something is unknown");
+    assert_eq!(all("team-b/c/main"), [Some(40), Some(41), Some(100), Some(2)]);
+    let of_process = |family: &str| scrape.value(&format!("gpu_process_memory_{family}"), &[("pid", "7")]);
+    assert_eq!((of_process("used_bytes"), of_process("window_peak_bytes")), ("110", "110"));
+    assert_eq!(of_process("peak_bytes"), "110");
+}
+
+#[test]
+fn workloads_beyond_the_cap_are_summed_and_counted() {
+    let scrape = everything().scrape();
+    let other = [("workload", "other")];
+    assert_eq!(scrape.value("gpu_workload_memory_used_bytes", &other), (5 * GIB).to_string());
+    assert_eq!(scrape.value("gpu_workload_processes", &other), "4");
+    let of_other = scrape.of("gpu_workload_processes").find(|s| s.labels["workload"] == "other").unwrap();
+    assert_eq!(of_other.labels.keys().collect::<Vec<_>>(), ["gpu", "uuid", "workload"]);
+    assert_eq!(scrape.value("vram_exporter_workload_series_dropped", &[("gpu", "0")]), "3");
+}
+
+#[test]
+fn without_series_of_processes_the_workloads_stay() {
+    let mut machine = everything();
+    machine.settings.process_series = false;
+    let scrape = machine.scrape();
+    assert_eq!(scrape.starting("gpu_process_"), [""; 0]);
+    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("pid")));
+    assert_eq!(scrape.count("gpu_workload_memory_used_bytes"), 2);
+    assert_eq!(scrape.count("vram_exporter_process_series_dropped"), 0);
+    assert_eq!(scrape.count("gpu_memory_unattributed_bytes"), 2);
+}
+
+#[test]
+fn every_form_of_a_devices_name_finds_its_gpu() {
+    let minor = |minor, gpu_instance| DeviceName::Minor { minor, gpu_instance };
+    let index = |gpu, mig| DeviceName::Index { gpu, mig };
+    let instance =
+        |gpu: &str, gpu_instance| DeviceName::Instance { gpu: gpu.into(), gpu_instance, compute_instance: 0 };
+    let cases = [
+        (DeviceName::Gpu("GPU-0".into()), Some("gpu=0 uuid=GPU-0")),
+        (DeviceName::Mig("MIG-a".into()), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (minor(3, None), Some("gpu=1 uuid=GPU-1")),
+        (minor(3, Some(7)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (index(1, None), Some("gpu=1 uuid=GPU-1")),
+        (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
+        // The driver does not know them: a UUID is still the cluster's word, a number means nothing.
+        (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
+        (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),
+        (minor(1, None), None),
+        (minor(3, Some(6)), None),
+        (index(2, None), None),
+        (index(0, Some(0)), None),
+        (instance("GPU-9", 7), None),
+        (instance("GPU-1", 6), None),
+    ];
+    for (name, expected) in cases {
+        let mut machine = everything();
+        machine.allocations.allocated =
+            Arc::new(vec![Allocation { holder: pod_container("nb"), device: device(name.clone(), None) }]);
+        let scrape = machine.scrape();
+        let found: Vec<String> = scrape
+            .of("gpu_allocation_info")
+            .map(|s| {
+                assert_eq!((s.labels["pod"].as_str(), s.labels["resource"].as_str()), ("nb", "nvidia.com/gpu"));
+                let place = s.labels.iter().filter(|(key, _)| ["gpu", "uuid", "mig_uuid"].contains(&key.as_str()));
+                place.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name:?}");
+    }
+}
+
+#[test]
+fn replicas_are_told_apart_where_they_are_held_and_counted_where_they_can_be() {
+    let mut machine = Machine::one();
+    let replica = |n: &str| device(DeviceName::Gpu("GPU-0".into()), Some(n));
+    let held = |n: &str| Allocation { holder: pod_container("nb"), device: replica(n) };
+    machine.allocations = Allocations {
+        up: Some(true),
+        at: ago(0.0),
+        allocated: Arc::new(vec![held("0"), held("1"), held("1")]),
+        allocatable: Some(Arc::new((0..4).map(|n| replica(&n.to_string())).collect())),
+    };
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_allocation_info"), 2);
+    assert_eq!(scrape.value("gpu_allocatable_devices", &[("uuid", "GPU-0")]), "4");
+}
+
+#[test]
+fn what_the_kubelet_said_long_ago_is_not_shown() {
+    let allocated = |age| {
+        let mut machine = everything();
+        machine.allocations.at = age;
+        machine.allocations.up = Some(false);
+        let scrape = machine.scrape();
+        assert_eq!(scrape.value("vram_exporter_pod_resources_up", &[]), "0");
+        scrape.count("gpu_allocation_info")
+    };
+    assert_eq!((allocated(ago(29.0)), allocated(ago(31.0)), allocated(None)), (2, 0, 0));
+}
+
+#[test]
+fn a_cluster_that_is_not_asked_is_not_spoken_of() {
+    let scrape = Machine::one().scrape();
+    for family in
+        ["vram_exporter_pod_resources_up", "vram_exporter_kubernetes_api_up", "vram_exporter_kubernetes_containers"]
+    {
+        assert_eq!(scrape.count(family), 0, "{family}");
+    }
+}
+
+#[test]
+fn of_entries_that_cannot_be_told_apart_the_living_then_the_larger_is_shown() {
+    let long = "x".repeat(128);
+    let with = |name: &str, alive, peak| Process { alive, peak: Some(peak), ..process(5, name) };
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![
+        with("same", false, 900),
+        with("same", true, 10),
+        with("same", true, 20),
+        with("same", false, 800),
+        with("ended", false, 30),
+        with("ended", false, 40),
+        with("ended", false, 35),
+        // Different ones, however long what they have in common is.
+        with(&(long.clone() + "a"), true, 50),
+        with(&(long.clone() + "b"), true, 60),
+        // Different types are different series, but one process.
+        Process { kind: ProcessKind::Graphics, ..with("same", true, 70) },
+        Process { kind: ProcessKind::Mps, owner: Arc::default(), ..with("", true, 80) },
+        Process { owner: Arc::default(), ..with("", true, 90) },
+    ];
+    // The reader refuses a series that is given twice.
+    let scrape = machine.scrape();
+    let peak =
+        |name: &str, kind: &str| scrape.value("gpu_process_memory_peak_bytes", &[("process", name), ("type", kind)]);
+    assert_eq!(peak("same", "compute"), (2 * GIB).to_string(), "at least what both hold now");
+    assert_eq!(peak("ended", "compute"), "40");
+    assert_eq!(peak("same", "graphics"), "70");
+    assert_eq!(scrape.count("gpu_process_memory_peak_bytes"), 7);
+    assert_eq!(scrape.count("gpu_process_info"), 5);
+    assert!(scrape.of("gpu_process_info").all(|series| !series.labels.contains_key("type")));
+}
+
+#[test]
+fn the_information_is_that_of_the_living_whatever_the_type() {
+    let owner =
+        |user: &str| Arc::new(Owner { name: Some("p".to_owned()), user: Some(user.to_owned()), ..Owner::default() });
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![
+        Process { alive: false, owner: owner("before"), ..process(5, "p") },
+        Process { kind: ProcessKind::Graphics, owner: owner("now"), ..process(5, "p") },
+    ];
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_process_info", &[("user", "now")]), "1");
+    assert_eq!(scrape.count("gpu_process_info"), 1);
+}
+
+/// What a process may choose as its name to break a scraper.
+const HOSTILE: &str = "a\"} 1\n# TYPE x counter\nx{y=\"\\\\n\r\t\u{1b}[31m\0\u{2028}é,=}";
+
+#[test]
+fn hostile_names_survive_the_way_there_and_back() {
+    let mut machine = Machine::one();
+    machine.processes[0].processes = vec![process(1, HOSTILE), process(2, &"é\"".repeat(5_000))];
+    let scrape = machine.scrape();
+    let name = |pid: &str| {
+        let series = scrape.of("gpu_process_memory_used_bytes").find(|series| series.labels["pid"] == pid);
+        series.unwrap().labels["process"].clone()
+    };
+    assert_eq!(name("1"), HOSTILE.replace('\0', "\u{FFFD}"));
+    let kept = "é\"".repeat(55) + "é~";
+    assert!(name("2").starts_with(&kept) && name("2").len() == kept.len() + 16, "{}", name("2"));
+    assert!(!scrape.types.contains_key("x"));
+}
+
+// ---- values ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn bytes_are_exact_and_print_as_integers() {
+    let mut machine = Machine::one();
+    let exact = (1_u64 << 53) - 1;
+    machine.memory[0].figures = Some(MemoryFigures {
+        total: exact,
+        reserved: Some(644_939_776),
+        used: 0,
+        free: 1,
+        window_peak: 2,
+        peak: 150_754_820_096,
+    });
+    machine.memory[0].grown = 1 << 53;
+    machine.memory[0].pressure_seconds = [9.5, 8.0, 7.0, 6.0, 5.0, 4.0, 0.125];
+    let scrape = machine.scrape();
+    assert_eq!(scrape.value("gpu_memory_total_bytes", &[("gpu", "0"), ("uuid", "GPU-0")]), "9007199254740991");
+    assert_eq!(scrape.value("gpu_memory_reserved_bytes", &[]), "644939776");
+    assert_eq!(scrape.value("gpu_memory_used_bytes", &[]), "0");
+    assert_eq!(scrape.value("gpu_memory_peak_bytes", &[]), "150754820096");
+    assert_eq!(scrape.value("gpu_memory_increase_bytes_total", &[]), "9007199254740992");
+    assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.98")]), "0.125");
+    assert_eq!(scrape.value("gpu_memory_pressure_seconds_total", &[("ratio", "0.5")]), "9.5");
+    assert_eq!(scrape.count("gpu_memory_pressure_seconds_total"), 7);
+}
+
+#[test]
+fn labels_of_identity_and_of_mig() {
+    let scrape = everything().scrape();
+    let info = [
+        ("gpu", "1"),
+        ("name", "NVIDIA H200"),
+        ("pci_bus_id", "00000000:1B:00.0"),
+        ("architecture", "Hopper"),
+        ("vbios", "96.00"),
+        ("compute_capability", "9.0"),
+        ("mig_mode", "enabled"),
+        ("simulated", "true"),
+    ];
+    assert_eq!(scrape.value("gpu_info", &info), "1");
+    let mig = [
+        ("gpu", "1"),
+        ("uuid", "GPU-1"),
+        ("mig_uuid", "MIG-a"),
+        ("gpu_instance", "7"),
+        ("compute_instance", "0"),
+        ("profile", "1g.10gb"),
+    ];
+    assert_eq!(scrape.value("gpu_mig_memory_used_bytes", &mig), "5");
+    assert_eq!(scrape.value("gpu_mig_memory_peak_bytes", &mig), "7");
+    assert_eq!(
+        scrape.value("gpu_process_memory_used_bytes", &[("mig_uuid", "MIG-a"), ("process", "vllm")]),
+        "1073741824"
+    );
+    assert_eq!(scrape.value("gpu_process_info", &[("command", "vllm serve"), ("user", "ada"), ("uid", "1000")]), "1");
+
+    let mut real = Machine::one();
+    real.driver.driver_version = Some("580".to_owned());
+    let gpu = Gpu { mig_mode: Some(false), ..(*real.driver.gpus[0]).clone() };
+    real.driver.gpus[0] = Arc::new(gpu);
+    let scrape = real.scrape();
+    assert_eq!(scrape.value("gpu_info", &[("mig_mode", "disabled")]), "1");
+    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("simulated")));
+    assert_eq!(scrape.value("nvidia_driver_info", &[("driver_version", "580")]), "1");
+}
+
+#[test]
+fn compute_instances_of_one_gpu_instance_show_its_memory_once() {
+    let device = |index| {
+        let uuid = format!("MIG-{index}");
+        Arc::new(MigDevice { index, uuid, gpu_instance: 7, compute_instance: index, profile: None })
+    };
+    let devices = [device(0), device(1)];
+    let sliced = Gpu { mig_mode: Some(true), mig: devices.to_vec(), ..(*gpu(0)).clone() };
+    let mut machine = Machine::of(&[Arc::new(sliced)]);
+    let shown = |device: &Arc<MigDevice>| MigMemory { device: device.clone(), at: ago(0.0), figures: Some(figures(5)) };
+    machine.memory[0].mig = devices.iter().map(shown).collect();
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 1);
+    assert_eq!(scrape.value("gpu_mig_memory_used_bytes", &[("mig_uuid", "MIG-0")]), "5");
+}
+
+#[test]
+fn a_mig_device_grows_old_alone() {
+    let mut machine = everything();
+    machine.memory[1].mig[0].at = ago(2.5);
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 0);
+    assert_eq!(scrape.value("gpu_memory_used_bytes", &[("gpu", "1")]), "1073741824");
+}
+
+#[test]
+fn telemetry_is_split_by_its_own_label() {
+    let scrape = Machine::one().scrape();
+    for (name, label, expected) in [
+        ("gpu_ecc_errors_total", "type", vec![("corrected", "3"), ("uncorrected", "0")]),
+        ("gpu_remapped_rows", "cause", vec![("correctable", "1"), ("uncorrectable", "2")]),
+        ("gpu_retired_pages", "cause", vec![("double_bit", "5"), ("multiple_single_bit", "4")]),
+        ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
+        ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
+    ] {
+        let found: BTreeSet<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();
+        assert_eq!(found, BTreeSet::from_iter(expected), "{name}");
+    }
+    let active: BTreeSet<_> =
+        scrape.of("gpu_throttle_active").filter(|s| s.value == "1").map(|s| s.labels["reason"].as_str()).collect();
+    assert_eq!(active, BTreeSet::from(["gpu_idle", "hw_thermal_slowdown"]));
+    assert_eq!(scrape.count("gpu_throttle_active"), THROTTLE_REASONS.len());
+    assert_eq!((scrape.value("gpu_row_remap_pending", &[]), scrape.value("gpu_row_remap_failed", &[])), ("1", "0"));
+    assert_eq!(scrape.value("gpu_bar1_memory_total_bytes", &[]), "274877906944");
+    assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
+}
+
+// ---- the exporter itself ---------------------------------------------------------------------------------------------
+
+#[test]
+fn the_histogram_is_cumulative_and_ends_in_its_count() {
+    let scrape = Machine::one().scrape();
+    let name = "vram_exporter_lane_duration_seconds_bucket";
+    let at = |le: &str| scrape.value(name, &[("lane", "memory"), ("le", le)]);
+    assert_eq!((at("0.000005"), at("0.00001"), at("1"), at("+Inf")), ("0", "1", "1", "2"));
+    assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]), "2");
+    assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_sum", &[("lane", "memory")]), "9.000007");
+    assert_eq!(scrape.count("vram_exporter_lane_duration_seconds_count"), 3);
+    assert_eq!(scrape.value("vram_exporter_missed_ticks_total", &[("lane", "process")]), "5");
+}
+
+#[test]
+fn faults_are_there_from_the_start_and_rise() {
+    let machine = Machine::one();
+    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &std::io::Error::other("lost"));
+    let pairs = machine.faults.counts().count();
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count("vram_exporter_faults_total"), pairs);
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory"), ("reason", "gpu_is_lost")]), "1");
+    assert_eq!(scrape.value("vram_exporter_peak_window_seconds", &[]), "60");
+}
+
+#[test]
+fn the_own_process_is_this_one() {
+    let scrape = Machine::one().scrape();
+    let value = |name: &str| scrape.value(name, &[]).parse::<f64>().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((now - value("process_start_time_seconds")).abs() < 3600.0);
+    assert!(value("process_resident_memory_bytes") > 1e5);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(value("process_open_fds") >= 3.0);
+    assert!(value("process_threads") >= 2.0);
+}
+
+#[test]
+fn a_scrape_changes_nothing_but_its_own_count() {
+    let metrics = Arc::new(everything().metrics());
+    let read = |text: Vec<u8>| {
+        let scrape = Scrape::parse(&String::from_utf8(text).unwrap());
+        let moves = |name: &str| {
+            name.starts_with("process_") || name.ends_with("_age_seconds") || name.ends_with("_idle_seconds")
+        };
+        let still = scrape.series.iter().filter(|s| !moves(&s.name) && s.name != "vram_exporter_scrapes_total");
+        let still: Vec<_> = still.map(|s| (s.name.clone(), s.labels.clone(), s.value.clone())).collect();
+        (scrape.value("vram_exporter_scrapes_total", &[]).to_owned(), still)
+    };
+    let first = read(metrics.scrape().unwrap().whole());
+    let second = read(metrics.scrape().unwrap().whole());
+    let third = read(metrics.encode().unwrap());
+    assert_eq!((first.0.as_str(), second.0.as_str(), third.0.as_str()), ("1", "2", "2"));
+    assert!(first.1.len() > 200);
+    assert_eq!(first.1, second.1);
+    assert_eq!(second.1, third.1);
+}

@@ -1,0 +1,183 @@
+//! The page for people: of a snapshot, and of the real binary on a simulated machine. Nothing a process chose gets through as markup.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Exporter, Machine, eventually};
+use crate::web::{Served, process};
+use vram_exporter::snapshot::*;
+
+const TWO: &str = r#"
+seed = 1
+[[gpu]]
+model = "H200"
+[[process]]
+pid = 4242
+gpu = 0
+cgroup = "0::/system.slice/serve.service"
+command = ["/usr/bin/python3", "/srv/serve.py"]
+memory = "20GiB"
+"#;
+
+#[test]
+fn the_peak_stays_with_who_reached_it_after_its_end() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[]);
+    let page = || exporter.get("/").unwrap().body;
+    machine.control(
+        r#"
+        [[process]]
+        pid = 777
+        gpu = 0
+        cgroup = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
+        command = ["/usr/bin/python3", "/home/bob/train.py"]
+        memory = "78GiB"
+        "#,
+    );
+    let living = eventually("both are shown", || {
+        Some(page()).filter(|page| page.contains("train.py <span class=\"soft\">777 of slurm:7</span></li>"))
+    });
+    assert!(living.contains("<li>78.5 GiB train.py"), "{living}");
+    machine.control("");
+    let gone = "<li class=\"soft\">peak 78.5 GiB train.py <span class=\"soft\">777 of slurm:7</span>, ended ";
+    let ended = eventually("the end is shown", || Some(page()).filter(|page| page.contains(gone)));
+    assert!(
+        ended.contains("<li>20.5 GiB serve.py <span class=\"soft\">4242 of unit:serve.service</span></li>"),
+        "{ended}"
+    );
+    assert!(ended.split(gone).nth(1).unwrap().split("</li>").next().unwrap().ends_with(" ago"), "{ended}");
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_page_says_that_the_driver_is_being_opened() {
+    let machine = Machine::new(TWO);
+    machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
+    let exporter = Exporter::start(machine.command(&[]));
+    let page = exporter.get("/").unwrap().body;
+    assert!(page.contains("Starting: the driver is being opened."), "{page}");
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_page_shows_each_gpu_and_the_links() {
+    let server = Served::start();
+    let processes = vec![process(11, "small", 1 << 30), process(12, "large", 9 << 30)];
+    server.show(GpuState::Up, "NVIDIA H200", processes);
+    let page = server.get("/");
+    assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").starts_with("default-src 'none'"));
+    let text = page.text();
+    for part in ["NVIDIA H200", "20.0 GiB of 80.0 GiB", "40.0 GiB", "50.0 GiB", "last 60 s", ">up<", "docs/metrics.md"]
+    {
+        assert!(text.contains(part), "{part} is missing");
+    }
+    for link in ["/metrics", "/healthz", "/readyz"] {
+        assert!(text.contains(&format!("href=\"{link}\"")), "{link}");
+    }
+    assert!(text.find("9.0 GiB large").unwrap() < text.find("1.0 GiB small").unwrap());
+    assert!(!text.contains("SIMULATED"));
+    assert!(!text.contains("<script"));
+}
+
+#[test]
+fn the_page_shows_who_reached_the_peak_and_has_ended() {
+    let server = Served::start();
+    let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+    let workload =
+        |name: &str| Some(Arc::new(Workload { name: name.to_owned(), kind: WorkloadKind::Slurm, pod: None }));
+    let owned = |process: Process, owner: &str| {
+        let owner = Owner { workload: workload(owner), ..(*process.owner).clone() };
+        Process { owner: Arc::new(owner), ..process }
+    };
+    let ended = |pid, name: &str, peak: u64, (after, by)| {
+        let ended = Some(Ended { after: ago(after), by: ago(by) });
+        Process { alive: false, ended, used: None, peak: Some(peak << 20), ..process(pid, name, 0) }
+    };
+    let mut processes = vec![
+        owned(process(40, "serve.py", 20992 << 20), "unit:serve.service"),
+        ended(41, "tiny.py", 1 << 10, (31, 30)),
+        owned(ended(42, "train.py", 80384, (31, 30)), "slurm:7"),
+        ended(43, "eval.py", 4096, (900, 200)),
+    ];
+    processes[3].owner = Arc::new(Owner { user: Some("ada".to_owned()), ..(*processes[3].owner).clone() });
+    processes.extend((50..60).map(|pid| ended(pid, "forgotten.py", 5, (31, 30))));
+    server.show(GpuState::Up, "H200", processes);
+    let page = server.get("/");
+    let list = page.text().split("<ul>").nth(1).unwrap().split("</ul>").next().unwrap();
+    let list = list.replace("<span class=\"soft\">", "").replace("</span>", "");
+    let rows: Vec<&str> = list.split("<li").skip(1).map(|row| row.strip_suffix("</li>").unwrap()).collect();
+    let (told, ends): (Vec<_>, Vec<_>) = rows.iter().map(|row| row.split_once(", ended ").unwrap_or((row, ""))).unzip();
+    let expected = [
+        ">20.5 GiB serve.py 40 of unit:serve.service",
+        " class=\"soft\">peak 78.5 GiB train.py 42 of slurm:7",
+        " class=\"soft\">peak 4.0 GiB eval.py 43 of ada",
+        " class=\"soft\">peak 1.0 GiB tiny.py 41",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((ends[0], ends[2]), ("", "3 min to 15 min ago"));
+    assert!(ends[1].ends_with(" s ago") && !ends[1].contains("to"), "{ends:?}");
+}
+
+#[test]
+fn while_the_driver_opens_the_page_says_so() {
+    let server = Served::start();
+    let starting = server.get("/");
+    assert!(starting.text().contains("Starting: the driver is being opened"), "{}", starting.text());
+    assert!(!starting.text().contains("problem\"") && !starting.text().contains("No "));
+    let problem = Some("the driver was let go of, as asked".to_owned());
+    server.snapshot.clear(Driver { problem, ..Driver::default() });
+    let told = server.get("/");
+    assert!(told.text().contains("No GPU can be read: the driver was let go of, as asked"));
+    assert!(!told.text().contains("Starting") && !told.text().contains("No NVIDIA driver"));
+}
+
+#[test]
+fn the_page_has_an_icon() {
+    let server = Served::start();
+    let page = server.get("/");
+    assert!(page.text().contains("<link rel=\"icon\" type=\"image/svg+xml\" href=\"/favicon.ico\">"));
+    assert!(page.header("content-security-policy").contains("img-src 'self'"));
+    let icon = server.get("/favicon.ico");
+    assert_eq!((icon.status, icon.header("content-type")), (200, "image/svg+xml"));
+    assert!(icon.text().starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && icon.text().ends_with("</svg>\n"));
+    assert_eq!(server.ask("POST", "/favicon.ico", "Content-Length: 0\r\n").status, 405);
+    let there = Served::with("/favicon.ico", |_| ());
+    assert_eq!(there.get("/favicon.ico").value("vram_exporter_nvml_up"), "0", "the configured path wins");
+}
+
+#[test]
+fn the_page_says_what_is_wrong() {
+    let server = Served::start();
+    let problem = Some("no <library> at /usr/lib".to_owned());
+    server.snapshot.clear(Driver { problem, ..Driver::default() });
+    assert!(server.get("/").text().contains("no &lt;library&gt; at /usr/lib"));
+    server.snapshot.clear(Driver { up: true, ..Driver::default() });
+    assert!(server.get("/").text().contains("shows no GPU"));
+    server.show(GpuState::Stalled, "H200", vec![process(1, "unseen", 1 << 30)]);
+    let stalled = server.get("/");
+    assert!(stalled.text().contains("stalled"));
+    assert!(!stalled.text().contains("20.0 GiB") && !stalled.text().contains("unseen"), "old values are shown");
+}
+
+#[test]
+fn simulated_gpus_are_called_so() {
+    let server = Served::start();
+    server.show(GpuState::Up, "H200", vec![]);
+    let driver = Driver { simulated: true, ..(*server.snapshot.driver.load_full()).clone() };
+    server.snapshot.driver.store(Arc::new(driver));
+    assert!(server.get("/").text().contains("SIMULATED GPUs"));
+}
+
+#[test]
+fn no_name_gets_through_as_markup() {
+    let server = Served::start();
+    let hostile = "</li><script>alert(1)</script><img src=x onerror='a()'>\"&\n\u{1b}]0;x";
+    server.show(GpuState::Up, hostile, vec![process(1, hostile, 1 << 30)]);
+    let driver = Driver { driver_version: Some(hostile.to_owned()), ..(*server.snapshot.driver.load_full()).clone() };
+    server.snapshot.driver.store(Arc::new(driver));
+    let page = server.get("/");
+    let text = page.text();
+    assert_eq!(text.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 3);
+    assert!(!text.contains("<script") && !text.contains("<img") && !text.contains('\u{1b}'));
+}

@@ -1,0 +1,239 @@
+//! Peaks, owners and the rest of memory, on a simulated machine through the real binary and the real nvml-wrapper.
+
+use crate::harness::{Machine, Scrape};
+
+const GIB: f64 = (1u64 << 30) as f64;
+const MIB: f64 = (1u64 << 20) as f64;
+/// What a context takes of the GPU beside what NVML shows for its process.
+const CONTEXT: f64 = 520.0 * MIB;
+
+/// One H200 and a process that holds 2 GiB.
+const ONE: &str = r#"
+seed = 1
+[[gpu]]
+model = "H200"
+[[process]]
+pid = 4242
+gpu = 0
+user = "ada"
+uid = 1001
+command = ["/usr/bin/python3", "-u", "/home/ada/train.py", "--token=secret"]
+memory = "2GiB"
+utilization = 0.5
+"#;
+
+fn process(scrape: &Scrape, family: &str, pid: &str) -> Option<f64> {
+    scrape.value(family, &[("pid", pid)])
+}
+
+#[test]
+fn a_process_is_shown_with_its_name_user_and_memory_and_never_its_arguments() {
+    let scrape = Machine::new(ONE).once(&[]);
+    assert_eq!(process(&scrape, "gpu_process_memory_used_bytes", "4242"), Some(2.0 * GIB + CONTEXT));
+    let info = scrape.all("gpu_process_info").next().unwrap();
+    assert_eq!(info.label("process"), Some("train.py"));
+    assert_eq!((info.label("user"), info.label("uid")), (Some("ada"), Some("1001")));
+    assert!(!scrape.text.contains("secret"));
+    assert_eq!(scrape.value("gpu_memory_unattributed_bytes", &[]), Some(8.0 * MIB));
+}
+
+#[test]
+fn the_command_line_is_there_only_when_asked_for() {
+    let scrape = Machine::new(ONE).once(&["--process.command-line"]);
+    let info = scrape.all("gpu_process_info").next().unwrap();
+    assert_eq!(info.label("command"), Some("/usr/bin/python3 -u /home/ada/train.py --token=secret"));
+}
+
+#[test]
+fn total_is_reserved_and_used_and_free() {
+    let scrape = Machine::new(ONE).once(&[]);
+    let of = |name: &str| scrape.value(&format!("gpu_memory_{name}_bytes"), &[]).unwrap();
+    assert_eq!(of("total"), of("reserved") + of("used") + of("free"));
+    assert_eq!((of("total"), of("reserved")), (150_754_820_096.0, 644_939_776.0));
+}
+
+#[test]
+fn a_peak_between_two_scrapes_is_seen_by_every_scraper_and_a_scrape_resets_nothing() {
+    let machine = Machine::new(ONE);
+    let exporter = machine.export(&[]);
+    let before =
+        exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "4242").is_some());
+    let base = before.value("gpu_memory_used_bytes", &[]).unwrap();
+    // Another process takes 50 GiB for 60 ms, once, and is back at nothing.
+    machine.control(
+        r#"
+        [[process]]
+        pid = 777
+        gpu = 0
+        command = ["burst"]
+        memory = [{ kind = "spike", base = "0B", peak = "50GiB", hold = "60ms", every = "400ms" }]
+        "#,
+    );
+    let peak = |scrape: &Scrape| process(scrape, "gpu_process_memory_peak_bytes", "777");
+    let want = 50.0 * GIB + CONTEXT;
+    exporter.scrape_until("the burst in the process's peak", |s| peak(s) == Some(want));
+    machine.control("");
+    // Each lane sees the end for itself.
+    exporter.scrape_until("the burst is over", |s| {
+        let held = process(s, "gpu_process_memory_used_bytes", "777");
+        s.value("gpu_memory_used_bytes", &[]) == Some(base) && held.is_none()
+    });
+    for scrape in [exporter.scrape(), exporter.scrape(), exporter.scrape()] {
+        let top = scrape.value("gpu_memory_window_peak_bytes", &[]).unwrap();
+        assert_eq!(top, base + want + 8.0 * MIB);
+        assert_eq!(scrape.value("gpu_memory_peak_bytes", &[]), Some(top));
+        assert_eq!(peak(&scrape), Some(want));
+        assert_eq!(process(&scrape, "gpu_process_memory_window_peak_bytes", "777"), Some(want));
+    }
+}
+
+#[test]
+fn an_ended_process_keeps_its_peak_and_loses_its_memory() {
+    let machine = Machine::new(ONE);
+    machine.control("[[process]]\npid = 9\ngpu = 0\ncommand = [\"short\"]\nmemory = \"3GiB\"\n");
+    let exporter = machine.export(&[]);
+    let held = 3.0 * GIB + CONTEXT;
+    exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "9") == Some(held));
+    machine.control("");
+    let after = exporter.scrape_until("its end", |s| process(s, "gpu_process_memory_used_bytes", "9").is_none());
+    assert_eq!(process(&after, "gpu_process_memory_peak_bytes", "9"), Some(held));
+    assert_eq!(process(&after, "gpu_process_memory_window_peak_bytes", "9"), Some(held));
+    assert!(process(&after, "gpu_process_start_time_seconds", "9").is_none());
+    assert!(after.all("gpu_process_info").any(|info| info.label("pid") == Some("9")));
+}
+
+#[test]
+fn a_peak_leaves_the_window_when_the_window_has_slid_past_it() {
+    let machine = Machine::new(ONE);
+    machine.control("[[process]]\npid = 9\ngpu = 0\ncommand = [\"short\"]\nmemory = \"3GiB\"\n");
+    let exporter = machine.export(&["--memory.peak-window=1s"]);
+    exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "9").is_some());
+    machine.control("");
+    let base = 2.0 * GIB + CONTEXT + 8.0 * MIB;
+    let slid = exporter.scrape_until("the window has slid", |s| {
+        s.value("gpu_memory_window_peak_bytes", &[]) == Some(base)
+            && process(s, "gpu_process_memory_window_peak_bytes", "9") == Some(0.0)
+    });
+    assert_eq!(slid.value("gpu_memory_peak_bytes", &[]), Some(base + 3.0 * GIB + CONTEXT + 8.0 * MIB));
+}
+
+#[test]
+fn a_reused_pid_never_shows_the_owner_or_the_peak_of_the_one_before() {
+    let machine = Machine::new(ONE);
+    let of = |name: &str, uid: u32, size: &str| {
+        format!(
+            "[[process]]\npid = 9\ngpu = 0\nuid = {uid}\ncommand = [\"{name}\"]\nmemory = \"{size}\"\nstart = \"{uid}ms\"\n"
+        )
+    };
+    machine.control(&of("first", 100, "30GiB"));
+    let exporter = machine.export(&[]);
+    exporter.scrape_until("the first", |s| s.all("gpu_process_info").any(|i| i.label("process") == Some("first")));
+    machine.control(&of("second", 200, "1GiB"));
+    let living = |scrape: &Scrape| {
+        let used: Vec<_> = scrape.all("gpu_process_memory_used_bytes").cloned().collect();
+        used.into_iter().find(|series| series.label("pid") == Some("9"))
+    };
+    let scrape = exporter.scrape_until("the second", |scrape| {
+        let Some(now) = living(scrape) else { return false };
+        // At no moment is one process's memory under the other one's name.
+        let whose = (now.label("process").unwrap(), now.value);
+        assert!(whose == ("first", 30.0 * GIB + CONTEXT) || whose == ("second", GIB + CONTEXT), "{whose:?}");
+        whose.0 == "second"
+    });
+    let peak = |name| scrape.value("gpu_process_memory_peak_bytes", &[("pid", "9"), ("process", name)]);
+    assert_eq!((peak("first"), peak("second")), (Some(30.0 * GIB + CONTEXT), Some(GIB + CONTEXT)));
+}
+
+#[test]
+fn a_process_in_two_lists_is_counted_once() {
+    let scenario = ONE.replace("gpu = 0\nuser", "gpu = 0\ntype = [\"compute\", \"graphics\"]\nuser");
+    let scrape = Machine::new(&scenario).once(&[]);
+    assert_eq!(scrape.all("gpu_process_memory_used_bytes").count(), 1);
+    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("type", "compute")]), Some(2.0 * GIB + CONTEXT));
+    assert_eq!(scrape.value("gpu_memory_unattributed_bytes", &[]), Some(8.0 * MIB));
+}
+
+#[test]
+fn memory_that_the_driver_does_not_tell_has_no_series_and_leaves_no_rest() {
+    let scrape = Machine::new(&ONE.replace("\"2GiB\"", "\"unknown\"")).once(&[]);
+    assert_eq!(scrape.all("gpu_process_info").count(), 1);
+    assert_eq!(scrape.all("gpu_process_memory_used_bytes").count(), 0);
+    assert_eq!(scrape.all("gpu_process_memory_peak_bytes").count(), 0);
+    assert_eq!(scrape.all("gpu_memory_unattributed_bytes").count(), 0);
+}
+
+#[test]
+fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
+    let scenario = ONE.replace("model = \"H200\"", "model = \"H200\"\naccounting = true").replace(
+        "memory = \"2GiB\"",
+        // 70 GiB for 2 ms, before the exporter looked and too short for it to see again within the test.
+        "memory = [{ kind = \"spike\", base = \"2GiB\", peak = \"70GiB\", hold = \"2ms\" }]",
+    );
+    let machine = Machine::new(&scenario);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let exporter = machine.export(&[]);
+    let accounted = 70.0 * GIB + CONTEXT;
+    exporter.scrape_until("the driver's maximum", |s| {
+        process(s, "gpu_process_memory_peak_bytes", "4242") == Some(accounted)
+    });
+}
+
+#[test]
+fn the_cap_keeps_the_largest_and_sums_the_rest() {
+    let mut scenario = String::from("seed = 1\n[[gpu]]\nmodel = \"H200\"\n");
+    for n in 1..=6 {
+        scenario.push_str(&format!(
+            "[[process]]\npid = {n}00\ngpu = 0\ncommand = [\"job\"]\nmemory = \"{n}GiB\"\ncontext = \"0B\"\n"
+        ));
+    }
+    let scrape = Machine::new(&scenario).once(&["--process.series-limit=2"]);
+    let used: Vec<_> = scrape.all("gpu_process_memory_used_bytes").collect();
+    assert_eq!(used.len(), 3);
+    let other = used.iter().find(|series| series.label("process") == Some("other")).unwrap();
+    assert_eq!((other.label("pid"), other.value), (None, 10.0 * GIB));
+    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[]), Some(4.0));
+}
+
+#[test]
+fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
+    let scenario = r#"
+        [[gpu]]
+        model = "A100-80GB"
+        mig = ["3g.40gb", "", "2g.20gb"]
+        [[process]]
+        pid = 31
+        gpu = 0
+        mig = 0
+        command = ["left"]
+        memory = "4GiB"
+        [[process]]
+        pid = 32
+        gpu = 0
+        mig = 2
+        command = ["right"]
+        memory = "2GiB"
+    "#;
+    let scrape = Machine::new(scenario).once(&[]);
+    let devices: Vec<_> = scrape.all("gpu_mig_memory_used_bytes").collect();
+    assert_eq!(devices.len(), 2);
+    for device in devices {
+        let mig = device.label("mig_uuid").unwrap();
+        let held: f64 = scrape
+            .all("gpu_process_memory_used_bytes")
+            .filter(|series| series.label("mig_uuid") == Some(mig))
+            .map(|series| series.value)
+            .sum();
+        let rest = scrape.value("gpu_mig_memory_unattributed_bytes", &[("mig_uuid", mig)]).unwrap();
+        assert_eq!(device.value, held + rest, "{mig}");
+        assert_eq!(scrape.value("gpu_mig_memory_peak_bytes", &[("mig_uuid", mig)]), Some(device.value));
+    }
+    assert_eq!(scrape.all("gpu_process_memory_used_bytes").filter(|s| s.label("mig_uuid").is_none()).count(), 0);
+}
+
+#[test]
+fn once_waits_for_the_systems_own_user_names() {
+    // The machine's own passwd is asked, not the simulated one: the name comes from another thread, a little later.
+    let scrape =
+        Machine::new(&ONE.replace("uid = 1001", "uid = 0").replace("user = \"ada\"\n", "")).once(&["--path.passwd="]);
+    assert_eq!(scrape.all("gpu_process_info").next().unwrap().label("user"), Some("root"));
+}

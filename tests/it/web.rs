@@ -1,0 +1,214 @@
+//! The web server over real sockets, and a client that speaks HTTP by hand.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use vram_exporter::config::Config;
+use vram_exporter::faults::Faults;
+use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
+use vram_exporter::metrics::{Metrics, Settings};
+use vram_exporter::snapshot::*;
+use vram_exporter::web_config::Guard;
+
+/// A server on a free port of the loopback.
+pub(crate) struct Served {
+    pub(crate) runtime: Runtime,
+    pub(crate) server: Arc<Server>,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) ended: JoinHandle<()>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) metrics: Arc<Metrics>,
+    thread_name: String,
+}
+
+/// As the exporter's defaults are.
+pub(crate) const LIMITS: Limits = Limits {
+    max_requests: 40,
+    max_connections: 512,
+    read_timeout: Duration::from_secs(10),
+    // Longer than a test takes on a busy machine. A test of the timeout sets its own.
+    write_timeout: Duration::from_secs(600),
+    idle_timeout: Duration::from_secs(300),
+};
+
+impl Served {
+    pub(crate) fn start() -> Self {
+        Self::with("/metrics", |_| ())
+    }
+
+    pub(crate) fn with(telemetry_path: &str, change: impl FnOnce(&mut HttpState)) -> Self {
+        Self::within(LIMITS, telemetry_path, change)
+    }
+
+    pub(crate) fn within(limits: Limits, telemetry_path: &str, change: impl FnOnce(&mut HttpState)) -> Self {
+        let local = |runtime: &Runtime| {
+            runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap()
+        };
+        Self::build(limits, telemetry_path, change, local)
+    }
+
+    /// On a listener of the test's own.
+    pub(crate) fn on(limits: Limits, listen: impl FnOnce(&Runtime) -> Listener) -> Self {
+        Self::build(limits, "/metrics", |_| (), listen)
+    }
+
+    fn build(
+        limits: Limits,
+        telemetry_path: &str,
+        change: impl FnOnce(&mut HttpState),
+        listen: impl FnOnce(&Runtime) -> Listener,
+    ) -> Self {
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let settings =
+            Settings { stale_after: Duration::from_secs(600), ..Settings::new(&Config::default(), Some(true)) };
+        let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
+        let mut state = HttpState::new(metrics.clone(), snapshot.clone(), faults.clone(), telemetry_path);
+        // No lane begins here, however long a test takes.
+        state.alive_within = Duration::from_secs(3600);
+        change(&mut state);
+        let thread_name = thread_name();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).thread_name(&thread_name).enable_all().build().unwrap();
+        let listener = listen(&runtime);
+        let address = listener.name().parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let (stop, stopped) = oneshot::channel();
+        let guard = Arc::new(Guard::open(None, faults.clone()).unwrap());
+        let server = Server::new(router(state), guard, limits, faults.clone());
+        let ended = runtime.spawn(server.clone().serve(listener, async move {
+            let _ = stopped.await;
+        }));
+        Self { runtime, server, address, stop, ended, snapshot, faults, metrics, thread_name }
+    }
+
+    /// How many threads this server has.
+    pub(crate) fn threads(&self) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        // A thread may end between its listing and its reading.
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|name| name.trim_end() == self.thread_name).count()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "")
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+        ask(self.address, method, path, headers)
+    }
+
+    /// One GPU that was sampled, or not yet.
+    pub(crate) fn show(&self, state: GpuState, name: &str, processes: Vec<Process>) {
+        let gpu = Arc::new(Gpu { uuid: "GPU-0".to_owned(), name: Some(name.to_owned()), ..Gpu::default() });
+        let figures = MemoryFigures {
+            total: 80 << 30,
+            used: 20 << 30,
+            free: 60 << 30,
+            window_peak: 40 << 30,
+            peak: 50 << 30,
+            ..MemoryFigures::default()
+        };
+        let memory =
+            GpuMemory { state, at: Some(Instant::now()), figures: Some(figures), ..GpuMemory::unsampled(gpu.clone()) };
+        let at = Some(Instant::now());
+        let list = GpuProcesses { gpu: gpu.clone(), at, processes, ..GpuProcesses::default() };
+        self.snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
+        self.snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(list)] }));
+        self.snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));
+    }
+}
+
+/// A name that no other server of this process has: tests run side by side.
+fn thread_name() -> String {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    format!("served-{}", STARTED.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn process(pid: u32, name: &str, used: u64) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        mig: None,
+        owner: Arc::new(Owner { name: Some(name.to_owned()), ..Owner::default() }),
+        alive: true,
+        ended: None,
+        used: Some(used),
+        window_peak: None,
+        peak: None,
+        sm_utilization: None,
+        last_active: None,
+    }
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads what the server sent until it closed.
+    pub(crate) fn parse(bytes: &[u8], method: &str) -> Self {
+        let split = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = std::str::from_utf8(&bytes[..split]).unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: HashMap<_, _> = lines
+            .map(|line| line.split_once(": ").unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let body = bytes[split + 4..].to_vec();
+        let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") && method != "HEAD";
+        Answer { status, headers, body: if chunked { join_chunks(&body) } else { body } }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The value of a series without labels.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap()
+    }
+}
+
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&bytes, method)
+}
+
+fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|two| two == b"\r\n").unwrap();
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+        if length == 0 {
+            return body;
+        }
+        body.extend_from_slice(&rest[line + 2..line + 2 + length]);
+        rest = &rest[line + 2 + length + 2..];
+    }
+}
+
+pub(crate) fn gunzip(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(bytes).read_to_string(&mut text).unwrap();
+    text
+}

@@ -1,0 +1,123 @@
+//! What a client meets that has more than this exporter's TLS has.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::{ActiveKeyExchange, SharedSecret, SupportedKxGroup, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{NamedGroup, SignatureScheme};
+
+use super::handshakes::{NONE, client, shake, shake_as};
+use super::pki::{Pki, open};
+
+// A CA with a key on P-521, and a client's certificate that it signed. What makes the other certificates here knows no P-521.
+const P521_CA: &str = "-----BEGIN CERTIFICATE-----
+MIICBDCCAWagAwIBAgIUNRtWnsnj2UFhkt9+hLKT8dAmFSswCgYIKoZIzj0EAwIw
+EzERMA8GA1UEAwwIUC01MjEgQ0EwIBcNMjYxMTIyMDc0ODU4WhgPMjEyNjEwMjkw
+NzQ4NThaMBMxETAPBgNVBAMMCFAtNTIxIENBMIGbMBAGByqGSM49AgEGBSuBBAAj
+A4GGAAQBrKwNZlknTmRXdFfd/dlassGaChKInb/hxZBCAP5daTtHAYF0p+26TfkQ
+Nb3HxSYLYngLQx+2M3/l0j/0DTl/dU8AgFmRwoakOS0ODCAs9DSJbu3WTuxfKUMq
+t/POvfGBFXJt88jzzvx5CXythssaPjVv6jiWKEaE1ThzDtcS1FPMP+2jUzBRMB0G
+A1UdDgQWBBRtFCWdcOnM+kL373eVXgLZpPXQdDAfBgNVHSMEGDAWgBRtFCWdcOnM
++kL373eVXgLZpPXQdDAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA4GLADCB
+hwJCAXRmlP8UBI2EgxDTs3870B71ByTgnN6DHWnnQ6mZLBqucXEm6L+rk/iykZNn
+zYY9THJdtAY7AcDBstP31oyk3y0iAkE26AcmCBlQbydzFybLPjtHrmq0lbvkOONc
+uc69Ps5IsFTyomLeDTOGQLBJuxwJaVuZN1sPD7qDuGrrDihzfDGIIQ==
+-----END CERTIFICATE-----";
+const SIGNED_WITH_P521: &str = "-----BEGIN CERTIFICATE-----
+MIIB4DCCAUKgAwIBAgIUCsHl38KiXoVfhk2EEp4CVurl4ScwCgYIKoZIzj0EAwQw
+EzERMA8GA1UEAwwIUC01MjEgQ0EwIBcNMjYxMTIyMDc0ODU5WhgPMjEyNjEwMjkw
+NzQ4NTlaMBIxEDAOBgNVBAMMB3NjcmFwZXIwWTATBgcqhkjOPQIBBggqhkjOPQMB
+BwNCAASYjUc0CM5e/yW/vbs9+5p3BgZhoFmqSb5tLjgFUmULsBbsOlmLIWMUctse
+2NtjiMc8jfHJFZ7iEUwz2jDY6RyVo3MwcTATBgNVHSUEDDAKBggrBgEFBQcDAjAa
+BgNVHREEEzARgg9zY3JhcGVyLmV4YW1wbGUwHQYDVR0OBBYEFP/E3RD8oUx71VU2
+CnnJpNqGdBnaMB8GA1UdIwQYMBaAFG0UJZ1w6cz6Qvfvd5VeAtmk9dB0MAoGCCqG
+SM49BAMEA4GLADCBhwJCAbzuqtHbC6Xf5PCM5X9NNc6GWpNPJf2vjEwK46bT50po
+4GzA4PBqzpBYACO79KpTC48966eOk5TvxFtwL9mJ5RXuAkExKb3PR6VsMs059jO9
+pH/H/KzSACGkHtAf9lNLoxtboAKp5LIejNhXM600ah9/s3xspfsDAYWR0g7GKaG5
+o0HTjg==
+-----END CERTIFICATE-----";
+
+#[tokio::test]
+async fn certificates_signed_with_p521_are_refused_and_signatures_with_it_not_asked_for() {
+    let pki = Pki::new();
+    fs::write(pki.at("p521_ca.crt"), P521_CA).unwrap();
+    let text = fs::read_to_string(pki.fixture("client_verify.good.yml")).unwrap().replace("ca.crt", "p521_ca.crt");
+    fs::write(pki.at("web.yml"), text).unwrap();
+    let server = open(&pki.at("web.yml")).unwrap().tls().unwrap();
+    let signed = CertificateDer::from_pem_slice(SIGNED_WITH_P521.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_file(pki.at("client.key")).unwrap();
+    let signed = CertifiedKey::new(vec![signed], ring::sign::any_supported_type(&key).unwrap());
+    let signed = Arc::new(SingleCertAndKey::from(signed));
+    for version in [&TLS12, &TLS13] {
+        let client = || client(&pki, "").speaking(&[version]);
+        // The chain is looked at before the proof that the client holds the key.
+        let error = shake_as(server.clone(), client().resolving(signed.clone())).await.unwrap_err();
+        assert!(error.contains("UnsupportedSignatureAlgorithm"), "{error}");
+        let asked = Arc::new(Asked(Mutex::default()));
+        assert!(shake_as(server.clone(), client().resolving(asked.clone())).await.unwrap_err().contains(NONE));
+        let schemes = asked.0.lock().unwrap().clone();
+        assert!(schemes.contains(&SignatureScheme::ECDSA_NISTP384_SHA384), "{schemes:?}");
+        assert!(!schemes.contains(&SignatureScheme::ECDSA_NISTP521_SHA512), "{schemes:?}");
+    }
+}
+
+/// Remembers what signatures a server asks for, and shows no certificate.
+#[derive(Debug)]
+struct Asked(Mutex<Vec<SignatureScheme>>);
+
+impl ResolvesClientCert for Asked {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.0.lock().unwrap() = schemes.to_vec();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// A group that a client offers and cannot use.
+#[derive(Debug)]
+struct PostQuantum;
+
+struct Offered;
+
+impl SupportedKxGroup for PostQuantum {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, rustls::Error> {
+        Ok(Box::new(Offered))
+    }
+
+    fn name(&self) -> NamedGroup {
+        NamedGroup::X25519MLKEM768
+    }
+}
+
+impl ActiveKeyExchange for Offered {
+    fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, rustls::Error> {
+        panic!("the server took a group that it does not have");
+    }
+
+    fn pub_key(&self) -> &[u8] {
+        &[7; 1216]
+    }
+
+    fn group(&self) -> NamedGroup {
+        NamedGroup::X25519MLKEM768
+    }
+}
+
+#[tokio::test]
+async fn the_post_quantum_group_of_a_client_is_passed_over_for_x25519() {
+    use ring::kx_group::X25519;
+    let pki = Pki::new();
+    let server = open(&pki.fixture("tls.good.yml")).unwrap().tls().unwrap();
+    let agreed = shake(server.clone(), client(&pki, "").with_groups(&[&PostQuantum, X25519])).await.unwrap();
+    assert_eq!(agreed.group, Some(NamedGroup::X25519));
+    let error = shake(server, client(&pki, "").with_groups(&[&PostQuantum])).await.unwrap_err();
+    assert!(error.contains("NoKxGroupsInCommon"), "{error}");
+}

@@ -1,0 +1,229 @@
+//! Files that change while the server runs.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::web_config::{Guard, Refusal, watch};
+
+use super::handshakes::{Client, shake};
+use super::passwords::basic;
+use super::pki::{CLIENT, Pki, SERVER, ca, open};
+
+const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+
+fn client(pki: &Pki) -> Client {
+    Client::trusting(&pki.at("ca.crt"))
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_the_next_client() {
+    let pki = Pki::new();
+    let guard = pki.guard(TLS).unwrap();
+    let before = shake(guard.tls().unwrap(), client(&pki)).await.unwrap().server;
+    assert!(!guard.reread().unwrap(), "nothing changed");
+    pki.leaf(&pki.ca, "server", &SERVER);
+    assert!(guard.reread().unwrap());
+    let after = shake(guard.tls().unwrap(), client(&pki)).await.unwrap().server;
+    assert_ne!(before, after);
+    assert!(!guard.reread().unwrap());
+}
+
+#[tokio::test]
+async fn a_new_ca_shuts_out_the_clients_of_the_old_one() {
+    let pki = Pki::new();
+    let guard = open(&pki.fixture("client_sans.good.yml")).unwrap();
+    let showing = |name: &str| client(&pki).showing(&pki.at(&format!("{name}.crt")), &pki.at(&format!("{name}.key")));
+    assert!(shake(guard.tls().unwrap(), showing("client")).await.is_ok());
+    let newer = ca("newer CA");
+    pki.leaf(&newer, "newer", &CLIENT);
+    let trusted = fs::read_to_string(pki.at("ca.crt")).unwrap();
+    fs::write(pki.at("ca.crt"), newer.pem()).unwrap();
+    assert!(guard.reread().unwrap());
+    fs::write(pki.at("ca.crt"), trusted).unwrap();
+    let tls = guard.tls().unwrap();
+    assert!(shake(tls.clone(), showing("client")).await.unwrap_err().contains("UnknownIssuer"));
+    assert!(shake(tls, showing("newer")).await.is_ok());
+}
+
+#[tokio::test]
+async fn users_headers_and_limit_follow_the_file() {
+    let pki = Pki::new();
+    let guard = pki.guard("basic_auth_users:\n  alice: @alice@\n").unwrap();
+    assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()));
+    assert_eq!(guard.admit(&basic("bob", "builder")).await, Err(Refusal::Unauthorized));
+    pki.config("basic_auth_users:\n  bob: @bob@\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\n");
+    assert!(guard.reread().unwrap());
+    assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Err(Refusal::Unauthorized));
+    assert_eq!(guard.admit(&basic("bob", "builder")).await, Ok(()));
+    assert_eq!(guard.headers().len(), 1);
+    pki.config("basic_auth_users:\n  bob: @bob@\n");
+    assert!(guard.reread().unwrap());
+    assert!(guard.headers().is_empty());
+    let guard = pki.guard("").unwrap();
+    pki.config("rate_limit:\n  interval: 1h\n  burst: 1\n");
+    assert!(guard.reread().unwrap());
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()));
+    pki.config("# changed\nrate_limit:\n  interval: 1h\n  burst: 1\n");
+    assert!(guard.reread().unwrap());
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::TooManyRequests), "the same limit goes on");
+    pki.config("rate_limit:\n  interval: 1h\n  burst: 2\n");
+    assert!(guard.reread().unwrap());
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "another limit begins anew");
+}
+
+#[tokio::test]
+async fn what_is_wrong_changes_nothing_and_is_counted_once() {
+    let pki = Pki::new();
+    let faults = Arc::new(Faults::default());
+    let text = format!("{TLS}basic_auth_users:\n  alice: $2b$04$......................{}\n", ".".repeat(31));
+    let guard = Guard::open(Some(&pki.config(&text)), faults.clone()).unwrap();
+    let counted =
+        || (faults.count(Source::WebConfig, Reason::Malformed), faults.count(Source::WebConfig, Reason::Unreadable));
+    let first = guard.tls().unwrap();
+    for _ in 0..3 {
+        pki.config("nonsense: true\n");
+        assert!(guard.reread().unwrap_err().to_string().contains("nonsense"));
+    }
+    assert_eq!(counted(), (1, 0));
+    pki.config(&text);
+    assert!(!guard.reread().unwrap(), "as it was");
+    pki.config("nonsense: true\n");
+    assert!(guard.reread().is_err());
+    assert_eq!(counted(), (2, 0), "it was right in between");
+    pki.config(&text);
+    let key = fs::read(pki.at("server.key")).unwrap();
+    fs::copy(pki.at("stranger.key"), pki.at("server.key")).unwrap();
+    assert!(guard.reread().unwrap_err().to_string().contains("is not the key of the certificate"));
+    fs::remove_file(pki.at("server.key")).unwrap();
+    assert!(guard.reread().unwrap_err().to_string().contains("cannot be read"));
+    assert_eq!(counted(), (3, 1));
+    assert!(Arc::ptr_eq(&first, &guard.tls().unwrap()));
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "users are still asked for");
+    fs::write(pki.at("server.key"), key).unwrap();
+    assert!(!guard.reread().unwrap());
+}
+
+#[tokio::test]
+async fn tls_is_not_switched_while_the_server_runs() {
+    let pki = Pki::new();
+    let guard = pki.guard(TLS).unwrap();
+    pki.config("");
+    assert!(guard.reread().unwrap_err().to_string().contains("TLS cannot be switched off while the server runs"));
+    assert!(guard.tls().is_some());
+    let plain = pki.guard("").unwrap();
+    pki.config(TLS);
+    assert!(plain.reread().unwrap_err().to_string().contains("TLS cannot be switched on while the server runs"));
+    assert!(plain.tls().is_none());
+}
+
+const USERS: &str = "basic_auth_users:\n  alice: '@alice@'\n";
+const CA: &str = "  client_ca_file: ca.crt\n";
+const SANS: &str = "  client_allowed_sans: [scraper.example]\n";
+
+fn policy(name: &str) -> String {
+    format!("{TLS}  client_auth_type: {name}\n")
+}
+
+#[tokio::test]
+async fn passwords_are_not_switched_off_while_the_server_runs() {
+    let pki = Pki::new();
+    for (before, after) in [
+        (USERS.to_owned(), ""),
+        (USERS.to_owned(), "basic_auth_users:\n"),
+        (USERS.to_owned(), "rate_limit:\n  interval: 1s\n  burst: 1\n"),
+        (format!("{TLS}{USERS}"), TLS),
+    ] {
+        let faults = Arc::new(Faults::default());
+        let guard = Guard::open(Some(&pki.config(&before)), faults.clone()).unwrap();
+        pki.config(after);
+        let error = guard.reread().unwrap_err();
+        assert!(error.to_string().contains("basic_auth_users cannot be switched off while the server runs"), "{error}");
+        assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "{after:?}");
+        assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()), "{after:?}");
+        assert_eq!(faults.count(Source::WebConfig, Reason::Malformed), 1, "{after:?}");
+        assert_eq!(pki.guard(after).unwrap().admit(&HeaderMap::new()).await, Ok(()), "a restart takes {after:?}");
+    }
+    let guard = pki.guard("").unwrap();
+    pki.config(USERS);
+    assert!(guard.reread().unwrap(), "users may come while the server runs");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized));
+}
+
+#[tokio::test]
+async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_runs() {
+    let pki = Pki::new();
+    let verify = policy("RequireAndVerifyClientCert") + CA;
+    let (any, given) = (policy("RequireAnyClientCert"), policy("VerifyClientCertIfGiven") + CA);
+    let refused = [
+        (verify.clone(), TLS.to_owned(), "the demand for client certificates"),
+        (verify.clone(), policy("RequestClientCert"), "the demand for client certificates"),
+        (verify.clone(), given.clone(), "the demand for client certificates"),
+        (any.clone(), TLS.to_owned(), "the demand for client certificates"),
+        (any.clone(), given.clone(), "the demand for client certificates"),
+        (verify.clone(), any.clone(), "the demand for verified client certificates"),
+        (verify.clone() + SANS, verify.clone(), "client_allowed_sans"),
+        (verify.clone() + SANS, verify.clone() + "  client_allowed_sans:\n", "client_allowed_sans"),
+    ];
+    for (before, after, what) in refused {
+        let guard = pki.guard(&before).unwrap();
+        let tls = guard.tls().unwrap();
+        pki.config(&after);
+        let error = guard.reread().unwrap_err().to_string();
+        assert!(error.contains(&format!("{what} cannot be switched off while the server runs")), "{error}");
+        assert!(Arc::ptr_eq(&tls, &guard.tls().unwrap()), "{after}");
+        assert!(shake(guard.tls().unwrap(), client(&pki)).await.is_err(), "{after}");
+        assert!(pki.guard(&after).is_ok(), "a restart takes {after}");
+    }
+    let other = verify.clone() + "  client_allowed_sans: [other.example]\n";
+    let taken = [
+        (TLS.to_owned(), any.clone()),
+        (any, verify.clone()),
+        (given.clone(), TLS.to_owned()),
+        (given, verify.clone()),
+        (verify.clone(), verify.clone() + SANS),
+        (verify + SANS, other),
+    ];
+    for (before, after) in taken {
+        let guard = pki.guard(&before).unwrap();
+        pki.config(&after);
+        assert!(guard.reread().unwrap(), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn the_watch_sees_a_turned_symlink() {
+    let pki = Pki::new();
+    for folder in ["first", "second"] {
+        fs::create_dir(pki.at(folder)).unwrap();
+        pki.leaf(&pki.ca, "server", &SERVER);
+        fs::rename(pki.at("server.crt"), pki.at(folder).join("tls.crt")).unwrap();
+        fs::rename(pki.at("server.key"), pki.at(folder).join("tls.key")).unwrap();
+    }
+    let turn = |to: &str| {
+        std::os::unix::fs::symlink(pki.at(to), pki.at("turning")).unwrap();
+        fs::rename(pki.at("turning"), pki.at("data")).unwrap();
+    };
+    turn("first");
+    let text = "tls_server_config:\n  cert_file: data/tls.crt\n  key_file: data/tls.key\n";
+    fs::write(pki.at("web.yml"), text).unwrap();
+    let guard = Arc::new(open(&pki.at("web.yml")).unwrap());
+    let before = guard.tls().unwrap();
+    let watching = tokio::spawn(watch(guard.clone()));
+    turn("second");
+    for _ in 0..200 {
+        if !Arc::ptr_eq(&before, &guard.tls().unwrap()) {
+            watching.abort();
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the watch did not see the new certificate");
+}
+
+#[tokio::test]
+async fn a_watch_of_nothing_ends() {
+    watch(Arc::new(Guard::open(None, Arc::default()).unwrap())).await;
+}

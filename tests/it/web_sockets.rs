@@ -1,0 +1,163 @@
+//! Where the exporter listens: socket files, sockets of the service manager, and a listener for probes alone.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::{Exporter, bare, eventually, missing};
+
+/// Where nothing is, so that no driver is waited for.
+const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
+
+/// The exporter with a socket as a service manager hands it over: as descriptor 3, named by two variables.
+fn activated(socket: impl Into<OwnedFd>) -> Command {
+    let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1; LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$@\"";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY, "--web.systemd-socket"]);
+    command.env_clear().stdin(Stdio::from(socket.into()));
+    command
+}
+
+fn ended(command: &mut Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
+}
+
+fn get_through(socket: &Path, path: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(crate::harness::PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn get(address: SocketAddr, path: &str) -> u16 {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_socket_file_serves_beside_an_address_and_is_taken_away_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("exporter.sock");
+    let flag = format!("--web.listen-address=unix:{}", socket.display());
+    let exporter = Exporter::start(bare(&[NO_LIBRARY, &flag]));
+    let through = eventually("the socket answers", || get_through(&socket, "/metrics").ok());
+    assert!(through.contains("\nvram_exporter_nvml_up 0\n"));
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    assert!(exporter.terminate().success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn sockets_of_the_service_manager_are_taken_instead_of_addresses() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let exporter = Exporter::start(activated(socket));
+    assert_eq!(exporter.address, address, "{}", exporter.log());
+    assert_eq!(exporter.scrape().value("vram_exporter_nvml_up", &[]), Some(0.0));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_socket_file_of_the_service_manager_is_left_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("manager.sock");
+    let mut child = activated(UnixListener::bind(&path).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+    let answer = eventually("the socket answers", || get_through(&path, "/metrics").ok());
+    assert!(answer.contains("\nvram_exporter_nvml_up 0\n"));
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(eventually("it ends", || child.try_wait().unwrap()).success());
+    assert!(path.exists());
+}
+
+/// Runs its arguments on a kernel that gives no socket of IPv6, as one that was started with `ipv6.disable=1`: a filter of system
+/// calls, read as (code, jump if so, jump if not, operand), answers EAFNOSUPPORT.
+const WITHOUT_IPV6: &str = r#"
+import ctypes, os, platform, socket, struct, sys
+call = {"x86_64": 41, "aarch64": 198}[platform.machine()]
+refused, allowed = 0x50000 | 97, 0x7fff0000
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, call), (0x20, 0, 0, 16), (0x15, 0, 1, socket.AF_INET6), (6, 0, 0, refused), (6, 0, 0, allowed)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
+c = ctypes.CDLL(None, use_errno=True)
+NO_NEW_PRIVS, SECCOMP, FILTER = 38, 22, 2
+if c.prctl(NO_NEW_PRIVS, 1, 0, 0, 0) or c.prctl(SECCOMP, FILTER, program):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+fn without_ipv6(flags: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", WITHOUT_IPV6, env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY]).args(flags);
+    command
+}
+
+#[test]
+fn every_address_is_every_one_of_ipv4_on_a_kernel_without_ipv6() {
+    let there =
+        Command::new("python3").args(["-c", "import ctypes"]).output().is_ok_and(|tried| tried.status.success());
+    if missing("python3 with ctypes", there) {
+        return;
+    }
+    let exporter = Exporter::start(without_ipv6(&["--web.listen-address=:0"]));
+    assert_eq!(exporter.address.ip(), std::net::Ipv4Addr::UNSPECIFIED, "{}", exporter.log());
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    // An address that was named is that one or none.
+    let named = ended(&mut without_ipv6(&["--web.listen-address=[::1]:0"]));
+    let told = String::from_utf8(named.stderr).unwrap();
+    assert!(!named.status.success() && told.contains("cannot listen on [::1]:0"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_listened_on_is_told_with_the_way_out() {
+    let alone = ended(&mut bare(&[NO_LIBRARY, "--web.systemd-socket"]));
+    let told = String::from_utf8(alone.stderr).unwrap();
+    assert!(!alone.status.success() && told.contains("leave it out") && told.contains("no socket"), "{told}");
+    for (flag, way_out) in [
+        ("--web.listen-address=unix:/nonexistent/x.sock", "--web.listen-address"),
+        ("--web.health-address=unix:/nonexistent/x.sock", "--web.health-address"),
+    ] {
+        let output = ended(&mut bare(&[NO_LIBRARY, "--web.listen-address=127.0.0.1:0", flag]));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains("/nonexistent/x.sock") && told.contains(way_out), "{told}");
+    }
+}
+
+#[test]
+fn the_listener_for_probes_tells_health_and_nothing_else() {
+    let exporter = Exporter::start(bare(&[NO_LIBRARY, "--web.health-address=127.0.0.1:0"]));
+    let address: SocketAddr = eventually("the log names it", || {
+        let log = exporter.log();
+        let line = log.lines().find(|line| line.contains("for probes"))?;
+        line.split("address=").nth(1)?.split_whitespace().next()?.trim_matches('"').parse().ok()
+    });
+    let answers: Vec<u16> = ["/healthz", "/readyz", "/metrics", "/"].map(|path| get(address, path)).into();
+    assert_eq!(answers, [200, 503, 404, 404]);
+    assert_eq!(exporter.get("/metrics").unwrap().status, 200);
+}
+
+#[test]
+fn open_files_are_limited_by_the_system_and_not_by_the_shell() {
+    let mut command = Command::new("/bin/sh");
+    let script = "ulimit -S -n 256 && exec \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY]).env_clear();
+    let exporter = Exporter::start(command);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
+    let files: Vec<u64> = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert_eq!(files[0], files[1].min(65_536), "{limits}");
+}
