@@ -135,7 +135,7 @@ pub fn serve(config: Config) -> Result<()> {
 async fn run(config: Config) -> Result<()> {
     let stop = signals::stop_signal()?;
     let reread = signals::reread_signal()?;
-    let let_go = signals::let_go_signal()?;
+    let release = signals::release_signal()?;
     let faults = Arc::new(Faults::default());
     let guard = Arc::new(Guard::open(config.web.config_file.as_deref(), faults.clone())?);
     // Bound before anything is opened, so that a wrong address costs nothing.
@@ -143,7 +143,11 @@ async fn run(config: Config) -> Result<()> {
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let exporter = Exporter::start(config, faults)?;
-    tokio::spawn(signals::follow_let_go(let_go, exporter.lanes.grip(), exporter.config.nvml.release_duration));
+    tokio::spawn(signals::follow_release_signal(
+        release,
+        exporter.lanes.driver_lease(),
+        exporter.config.nvml.release_duration,
+    ));
     let state = HttpState::new(
         exporter.metrics.clone(),
         exporter.snapshot.clone(),

@@ -13,11 +13,10 @@
 //! Invariants: every driver call runs under a [`watch::Watch`]; nothing is locked while the driver is asked; what was
 //! folded (peaks, counters) belongs to the lane and outlives sessions and threads.
 
-mod bell;
+mod control;
 mod fold;
 mod memory;
 mod opening;
-mod orders;
 mod peaks;
 mod process;
 mod publish;
@@ -25,15 +24,16 @@ mod running;
 mod schedule;
 mod session;
 mod settings;
+mod stalls;
 mod steps;
-mod stuck;
 mod supervisor;
 mod telemetry;
+mod wake;
 mod watch;
 mod worker;
 mod xids;
 
-pub use orders::Grip;
+pub use control::DriverLease;
 pub use running::Lanes;
 pub use settings::Settings;
 #[doc(hidden)]

@@ -14,7 +14,7 @@ mod processes;
 mod raw;
 
 pub use device::{Device, MemoryReading, RemappedRows, Slice, UtilizationSample};
-pub use driver::{Asking, Driver};
+pub use driver::{Discovery, Driver};
 pub use error::{Error, Severity};
 pub use identity::remember;
 pub use library::{Library, OpenError, SEARCH_PATHS};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::lanes::Grip;
+use crate::lanes::DriverLease;
 use crate::web_config::Guard;
 
 /// Begins to listen to what ends the exporter; ready when it came. To be called within a runtime.
@@ -32,7 +32,7 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) fn let_go_signal() -> Result<Signal> {
+pub(super) fn release_signal() -> Result<Signal> {
     signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be listened to")
 }
 
@@ -63,14 +63,14 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
 }
 
 /// Lets the driver go at each SIGUSR1, for ever; at the next one within the time it is taken up again.
-pub(super) async fn follow_let_go(mut signal: Signal, grip: Grip, span: Duration) {
+pub(super) async fn follow_release_signal(mut signal: Signal, lease: DriverLease, span: Duration) {
     while signal.recv().await.is_some() {
-        if grip.is_let_go() {
+        if lease.is_released() {
             tracing::info!(signal = "SIGUSR1", "the driver may be taken up again");
-            grip.take_up();
+            lease.reacquire();
         } else {
             tracing::info!(signal = "SIGUSR1", ?span, "letting the driver go");
-            grip.let_go(span);
+            lease.release(span);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::metrics::GpuView;
-use crate::snapshot::{Driver, GpuState, Lane, MOST_STUCK, Vitals};
+use crate::snapshot::{Driver, GpuState, Lane, MAX_STUCK_THREADS, Vitals};
 
 /// Why the exporter is not alive; `None` while it is. `uptime` is its own age: lanes have as long as `limit` for their
 /// first beat.
@@ -16,7 +16,7 @@ pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> O
         return Some(format!("no lane has begun within {limit:?} of the start"));
     }
     let stuck = vitals.stuck();
-    if stuck >= MOST_STUCK {
+    if stuck >= MAX_STUCK_THREADS {
         return Some(format!(
             "{stuck} driver calls do not return, which is the limit: no thread replaces another one that hangs"
         ));
@@ -30,7 +30,7 @@ pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> O
 /// What is to be said of an exporter that is alive; `None`: nothing.
 pub(super) fn remark(vitals: &Vitals) -> Option<String> {
     let stuck = Some(vitals.stuck()).filter(|&stuck| stuck > 0)?;
-    Some(format!("ok; driver calls that do not return: {stuck} (limit {MOST_STUCK})"))
+    Some(format!("ok; driver calls that do not return: {stuck} (limit {MAX_STUCK_THREADS})"))
 }
 
 /// Why there is nothing to show yet; `None` once each GPU of an open driver was sampled or found unreadable.
@@ -71,10 +71,10 @@ mod tests {
         let vitals = Vitals::default();
         vitals.beat(Lane::Memory, std::time::Instant::now());
         assert_eq!((unhealthy(&vitals, LIMIT, LIMIT), remark(&vitals)), (None, None));
-        vitals.set_stuck(MOST_STUCK - 1);
+        vitals.set_stuck(MAX_STUCK_THREADS - 1);
         assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
         assert!(remark(&vitals).is_some_and(|r| r.contains("return: 31 (limit 32)")));
-        vitals.set_stuck(MOST_STUCK);
+        vitals.set_stuck(MAX_STUCK_THREADS);
         assert!(unhealthy(&vitals, LIMIT, LIMIT).is_some_and(|r| r.contains("32 driver calls")));
     }
 

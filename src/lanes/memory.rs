@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::bell::Bell;
 use super::fold::{GpuFold, Sampled};
 use super::publish::Publisher;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
+use super::wake::WakeBits;
 use super::watch::{Superseded, Watch};
-use super::worker::Duty;
+use super::worker::LaneTask;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{self, Severity};
 use crate::snapshot::{Gpu, GpuMemory, GpuState, Lane, MemoryPart, Snapshot};
@@ -45,11 +45,11 @@ pub(super) struct Settings {
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Rung by the memory lane: memory of these GPUs moved.
-    pub(super) moved: Bell,
+    pub(super) moved: WakeBits,
     /// Rung by the process lane: there are processes again.
-    pub(super) awake: Bell,
+    pub(super) awake: WakeBits,
     /// Rung at the end of a session, for the watch for Xid events.
-    pub(super) ended: Bell,
+    pub(super) ended: WakeBits,
     /// Processes in sight on all GPUs.
     pub(super) processes: AtomicUsize,
 }
@@ -57,9 +57,9 @@ pub(super) struct Link {
 impl Link {
     /// Wakes every thread, so that it sees at once that its session ends.
     pub(super) fn rouse(&self) {
-        self.moved.ring(u64::MAX);
-        self.awake.ring(u64::MAX);
-        self.ended.ring(u64::MAX);
+        self.moved.notify(u64::MAX);
+        self.awake.notify(u64::MAX);
+        self.ended.notify(u64::MAX);
     }
 }
 
@@ -78,7 +78,7 @@ type Fold = Arc<Mutex<GpuFold>>;
 
 /// What one thread of the lane keeps from tick to tick.
 #[derive(Debug)]
-pub(super) struct Shift {
+pub(super) struct LaneState {
     folds: Vec<Fold>,
     /// When memory moved last.
     calm_since: Instant,
@@ -87,7 +87,7 @@ pub(super) struct Shift {
     empty: bool,
 }
 
-impl Shift {
+impl LaneState {
     /// Whether memory has stood still for long and nobody can be on any GPU.
     fn is_calm(&self) -> bool {
         self.empty && self.calm_since.elapsed() > CALM
@@ -100,7 +100,7 @@ impl MemoryLane {
     }
 }
 
-impl Duty for MemoryLane {
+impl LaneTask for MemoryLane {
     /// Takes up what is known of the GPUs.
     fn resume(&self, session: &Session) {
         for (position, gpu) in session.driver.gpus().enumerate() {
@@ -109,11 +109,11 @@ impl Duty for MemoryLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let mut shift = self.begin(session);
-        let mut ticker = Ticker::starting(self.settings.period, shift.calm_since);
+        let mut state = self.begin(session);
+        let mut ticker = Ticker::starting(self.settings.period, state.calm_since);
         while !session.ending() {
-            let Some(began) = self.wait(session, &mut ticker, shift.is_calm()) else { break };
-            self.tick(session, watch, &mut shift, began)?;
+            let Some(began) = self.wait(session, &mut ticker, state.is_calm()) else { break };
+            self.tick(session, watch, &mut state, began)?;
         }
         Ok(())
     }
@@ -121,9 +121,9 @@ impl Duty for MemoryLane {
 
 impl MemoryLane {
     /// A thread begins its work on a session.
-    pub(super) fn begin(&self, session: &Session) -> Shift {
+    pub(super) fn begin(&self, session: &Session) -> LaneState {
         let folds = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
-        Shift { folds, calm_since: Instant::now(), published: None, empty: false }
+        LaneState { folds, calm_since: Instant::now(), published: None, empty: false }
     }
 
     /// One tick, which began at a time: reads every GPU, wakes who waits for moves, and publishes what is new.
@@ -131,26 +131,26 @@ impl MemoryLane {
         &self,
         session: &Session,
         watch: &Watch,
-        shift: &mut Shift,
+        state: &mut LaneState,
         began: Instant,
     ) -> Result<(), Superseded> {
         let (mut moved, mut changed) = (0, false);
-        for (position, fold) in shift.folds.iter().enumerate() {
+        for (position, fold) in state.folds.iter().enumerate() {
             match self.sample(session, watch, position, fold, began)? {
                 Sampled::Same => {}
                 Sampled::Changed => changed = true,
-                Sampled::Moved => moved |= Bell::bit(position),
+                Sampled::Moved => moved |= WakeBits::bit(position),
             }
         }
         if moved != 0 {
-            shift.calm_since = began;
-            self.link.moved.ring(moved);
+            state.calm_since = began;
+            self.link.moved.notify(moved);
         }
-        if changed || moved != 0 || shift.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
-            shift.published = Some(began);
-            self.publish(&shift.folds);
-            session.set_lost(shift.folds.iter().any(|fold| lock(fold).lost));
-            shift.empty = shift.folds.iter().all(is_empty);
+        if changed || moved != 0 || state.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
+            state.published = Some(began);
+            self.publish(&state.folds);
+            session.set_lost(state.folds.iter().any(|fold| lock(fold).lost));
+            state.empty = state.folds.iter().all(is_empty);
         }
         self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
         Ok(())
@@ -163,12 +163,12 @@ impl MemoryLane {
         ticker.set_period(if idle { self.settings.idle_period } else { self.settings.period }, now);
         loop {
             // Only who was idle is late for a process that came.
-            let rung = self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0;
-            if rung && session.ending() {
+            let notified = self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0;
+            if notified && session.ending() {
                 return None;
             }
             now = Instant::now();
-            if rung && idle {
+            if notified && idle {
                 ticker.hurry(now);
             }
             self.snapshot.vitals.beat(Lane::Memory, now);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::worker::Wake;
-use crate::nvml::{self, Asking, Driver, Library, OpenError};
+use super::worker::UnparkOnDrop;
+use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot::{self, Gpu};
 
 /// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
@@ -16,10 +16,10 @@ use crate::snapshot::{self, Gpu};
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
 /// What came of an opening.
-pub(super) type Opened = Result<Found, OpenError>;
+pub(super) type OpenResult = Result<OpenedDriver, OpenError>;
 
 /// An opened driver.
-pub(super) struct Found {
+pub(super) struct OpenedDriver {
     pub(super) driver: Driver,
     /// What to publish of it.
     pub(super) description: snapshot::Driver,
@@ -29,11 +29,11 @@ pub(super) struct Found {
 
 /// An opening that was begun.
 pub(super) struct Opening {
-    answer: Receiver<Opened>,
+    answer: Receiver<OpenResult>,
     opener: JoinHandle<()>,
     since: Instant,
     told: bool,
-    asking: Arc<Asking>,
+    asking: Arc<Discovery>,
     /// The GPU that was asked when it was looked at, and since when.
     asked: (u32, Instant),
 }
@@ -41,13 +41,13 @@ pub(super) struct Opening {
 /// How far an opening is.
 pub(super) enum Progress {
     /// It goes on.
-    UnderWay(Opening),
+    Pending(Opening),
     /// It goes on, and is slow since now.
     Slow(Opening),
     /// It has ended.
-    Done(Box<Opened>),
+    Done(Box<OpenResult>),
     /// Its thread ended by a panic.
-    Died,
+    Panicked,
 }
 
 impl Opening {
@@ -63,8 +63,8 @@ impl Opening {
         left_out: Vec<u32>,
     ) -> std::io::Result<Self> {
         let (send, answer) = mpsc::channel();
-        let wake = Wake::me();
-        let asking = Arc::new(Asking::all_but(left_out));
+        let wake = UnparkOnDrop::current();
+        let asking = Arc::new(Discovery::all_but(left_out));
         let told = asking.clone();
         let opener = thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _wake = wake;
@@ -72,7 +72,7 @@ impl Opening {
             let _ = send.send(open(&library, &known, &stalled, &told));
         })?;
         let now = Instant::now();
-        Ok(Self { answer, opener, since: now, told: false, asking, asked: (Asking::NONE, now) })
+        Ok(Self { answer, opener, since: now, told: false, asking, asked: (Discovery::NONE, now) })
     }
 
     /// Whether it was found to be slow.
@@ -83,11 +83,11 @@ impl Opening {
     /// The index of the GPU in a call to which it hangs.
     pub(super) fn hangs_at(&self) -> Option<u32> {
         let (index, since) = self.asked;
-        (index != Asking::NONE && since.elapsed() > SLOW).then_some(index)
+        (index != Discovery::NONE && since.elapsed() > SLOW).then_some(index)
     }
 
     /// Leaves it alone: its thread, what lives as long as its thread, and what closes a driver that it opened after all.
-    pub(super) fn leave(self) -> (JoinHandle<()>, Weak<Asking>, Option<Closing>) {
+    pub(super) fn leave(self) -> (JoinHandle<()>, Weak<Discovery>, Option<Closing>) {
         (self.opener, Arc::downgrade(&self.asking), Closing::begin(self.answer))
     }
 
@@ -99,22 +99,22 @@ impl Opening {
         }
         match self.answer.try_recv() {
             Ok(opened) => Progress::Done(Box::new(opened)),
-            Err(TryRecvError::Disconnected) => Progress::Died,
+            Err(TryRecvError::Disconnected) => Progress::Panicked,
             Err(TryRecvError::Empty) if self.since.elapsed() > SLOW && !self.told => {
                 self.told = true;
                 Progress::Slow(self)
             }
-            Err(TryRecvError::Empty) => Progress::UnderWay(self),
+            Err(TryRecvError::Empty) => Progress::Pending(self),
         }
     }
 }
 
-fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>], asking: &Asking) -> Opened {
+fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>], asking: &Discovery) -> OpenResult {
     let mut driver = library.open()?;
     match driver.discover(known, stalled, asking) {
         Ok(failures) => {
             let description = driver.describe();
-            Ok(Found { driver, description, failures })
+            Ok(OpenedDriver { driver, description, failures })
         }
         Err(cause) => Err(OpenError::Init { library: format!("{library:?}"), cause }),
     }

@@ -13,13 +13,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::bell::Bell;
 use super::memory::Link;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
 use super::telemetry::{self, Telemetry, Work};
+use super::wake::WakeBits;
 use super::watch::{Superseded, Watch};
-use super::worker::Duty;
+use super::worker::LaneTask;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
@@ -133,7 +133,7 @@ impl ProcessLane {
     }
 }
 
-impl Duty for ProcessLane {
+impl LaneTask for ProcessLane {
     /// Nothing is known of the GPUs' processes yet.
     fn resume(&self, session: &Session) {
         let mut book = self.book();
@@ -203,7 +203,7 @@ impl ProcessLane {
         bits: u64,
         whole: bool,
     ) -> Result<(), Superseded> {
-        for (position, kept) in gpus.iter_mut().enumerate().filter(|(i, _)| bits & Bell::bit(*i) != 0) {
+        for (position, kept) in gpus.iter_mut().enumerate().filter(|(i, _)| bits & WakeBits::bit(*i) != 0) {
             let device = session.driver.device(position).filter(|_| !session.stalled(position));
             let Some(device) = device else {
                 // Neither its memory nor its processes can be asked for, at no rate.
@@ -249,7 +249,7 @@ impl ProcessLane {
         drop(book);
         let alive = gpus.iter().map(|kept| kept.alive).sum();
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
-            self.link.awake.ring(1);
+            self.link.awake.notify(1);
         }
         Ok(())
     }

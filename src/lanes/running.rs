@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use super::control::{Control, DriverLease};
 use super::memory::{Link, MemoryLane};
-use super::orders::{Grip, Orders};
 use super::process::ProcessLane;
 use super::settings::Settings;
-use super::supervisor::{Duties, Supervisor};
+use super::supervisor::{LaneTasks, Supervisor};
 use super::xids::XidWatch;
 use crate::attribution::Attribution;
 use crate::faults::Faults;
@@ -16,7 +16,7 @@ use crate::snapshot::{Lane, Snapshot};
 /// The running lanes.
 #[derive(Debug)]
 pub struct Lanes {
-    orders: Arc<Orders>,
+    control: Arc<Control>,
     supervisor: JoinHandle<()>,
 }
 
@@ -31,29 +31,29 @@ impl Lanes {
         snapshot: Arc<Snapshot>,
         faults: Arc<Faults>,
     ) -> std::io::Result<Self> {
-        let orders = Arc::new(Orders::default());
+        let control = Arc::new(Control::default());
         let link = Arc::new(Link::default());
         let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
         let process =
             ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
         let telemetry = &settings.process.telemetry;
         let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
-        let duties: Duties =
+        let tasks: LaneTasks =
             [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
-        let supervisor = Supervisor::new(settings, duties, link, snapshot, faults, orders.clone());
+        let supervisor = Supervisor::new(settings, tasks, link, snapshot, faults, control.clone());
         let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
-        orders.listen(supervisor.thread().clone());
-        Ok(Self { orders, supervisor })
+        control.listen(supervisor.thread().clone());
+        Ok(Self { control, supervisor })
     }
 
     /// The hold of the driver.
-    pub fn grip(&self) -> Grip {
-        Grip::new(self.orders.clone())
+    pub fn driver_lease(&self) -> DriverLease {
+        DriverLease::new(self.control.clone())
     }
 
     /// Ends the lanes and closes the driver. Threads that hang in a driver call are left behind.
     pub fn stop(self) {
-        self.orders.stop();
+        self.control.stop();
         if self.supervisor.join().is_err() {
             tracing::error!("the supervisor ended by a panic");
         }

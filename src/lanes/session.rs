@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::stuck::Stalls;
+use super::stalls::Stalls;
 use crate::nvml::Driver;
 use crate::snapshot::Gpu;
 
@@ -20,13 +20,13 @@ pub(super) struct Session {
     lost: AtomicBool,
     why: Mutex<Option<String>>,
     /// Gone when nobody looks after the session any longer.
-    keeper: Weak<()>,
+    alive: Weak<()>,
 }
 
 impl Session {
-    /// A session that lasts as long as its keeper at most: lanes that nobody looks after would hide that they are alone.
+    /// A session that lasts as long as its alive at most: lanes that nobody looks after would hide that they are alone.
     /// What hangs since an earlier session is not asked.
-    pub(super) fn new(driver: Driver, keeper: &Arc<()>, stalls: &mut Stalls) -> Self {
+    pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         let mut stalled: Vec<_> = driver.gpus().map(|gpu| stalls.of_gpu(gpu)).collect();
         stalled.push(stalls.of_driver());
         stalled.extend(driver.gpus().map(|gpu| stalls.of_events(gpu)));
@@ -37,23 +37,23 @@ impl Session {
             ending: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             why: Mutex::new(None),
-            keeper: Arc::downgrade(keeper),
+            alive: Arc::downgrade(alive),
         }
     }
 
     /// The slot of calls that belong to no GPU.
-    pub(super) fn whole(&self) -> usize {
+    pub(super) fn driver_slot(&self) -> usize {
         self.driver.gpus().len()
     }
 
     /// The slot of calls for the events of a GPU. Whether they come back says nothing of the GPU's other calls.
-    pub(super) fn events(&self, position: usize) -> usize {
-        self.whole() + 1 + position
+    pub(super) fn events_slot(&self, position: usize) -> usize {
+        self.driver_slot() + 1 + position
     }
 
     /// The GPU of a slot; `None` for the driver itself.
-    pub(super) fn gpu_of(&self, slot: usize) -> Option<&Arc<Gpu>> {
-        let position = slot.checked_sub(self.events(0)).unwrap_or(slot);
+    pub(super) fn gpu_of_slot(&self, slot: usize) -> Option<&Arc<Gpu>> {
+        let position = slot.checked_sub(self.events_slot(0)).unwrap_or(slot);
         self.driver.gpus().nth(position)
     }
 
@@ -78,17 +78,17 @@ impl Session {
     }
 
     /// Asks for another session beside this one, which goes on until that is open. The last reason stands.
-    pub(super) fn outdate(&self, why: impl Into<String>) {
+    pub(super) fn request_reopen(&self, why: impl Into<String>) {
         *self.outdated.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
     }
 
     /// Why another session is asked for.
-    pub(super) fn outdated(&self) -> Option<String> {
+    pub(super) fn reopen_requested(&self) -> Option<String> {
         self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed) || self.keeper.strong_count() == 0
+        self.ending.load(Ordering::Relaxed) || self.alive.strong_count() == 0
     }
 
     /// Why the session was ended.

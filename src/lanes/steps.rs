@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::memory::{Link, MemoryLane, Shift};
+use super::memory::{LaneState, Link, MemoryLane};
 use super::process::ProcessLane;
 use super::session::Session;
 use super::settings::Settings;
-use super::stuck::Stalls;
+use super::stalls::Stalls;
 use super::watch::Watch;
-use super::worker::Duty;
+use super::worker::LaneTask;
 use super::xids::{self, XidWatch};
 use crate::attribution::Attribution;
 use crate::faults::Faults;
-use crate::nvml::{Asking, Library, OpenError};
+use crate::nvml::{Discovery, Library, OpenError};
 use crate::snapshot::Snapshot;
 
 /// How often it is looked whether the process lane has done enough.
@@ -32,10 +32,10 @@ pub struct Steps {
     process: ProcessLane,
     xids: XidWatch,
     session: Session,
-    shift: Shift,
+    state: LaneState,
     watch: Watch,
     /// Without it the session would be taken for one that nobody looks after.
-    _keeper: Arc<()>,
+    _alive: Arc<()>,
 }
 
 impl Steps {
@@ -75,23 +75,23 @@ impl Steps {
         xids: XidWatch,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
-        let discovered = driver.discover(&[], &[], &Asking::all_but(Vec::new()));
+        let discovered = driver.discover(&[], &[], &Discovery::all_but(Vec::new()));
         discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
         snapshot.driver.store(Arc::new(driver.describe()));
-        let keeper = Arc::new(());
-        let session = Session::new(driver, &keeper, &mut Stalls::default());
-        [&memory as &dyn Duty, &process].iter().for_each(|duty| duty.resume(&session));
-        let shift = memory.begin(&session);
+        let alive = Arc::new(());
+        let session = Session::new(driver, &alive, &mut Stalls::default());
+        [&memory as &dyn LaneTask, &process].iter().for_each(|duty| duty.resume(&session));
+        let state = memory.begin(&session);
         let watch = Watch::new();
-        let round = xids.round(&session, &watch, &mut xids::Shift::default());
+        let round = xids.round(&session, &watch, &mut xids::LaneState::default());
         round.expect("nobody gives up a thread that has no supervisor");
-        Ok(Self { library, snapshot, memory, process, session, shift, watch, xids, _keeper: keeper })
+        Ok(Self { library, snapshot, memory, process, session, state, watch, xids, _alive: alive })
     }
 
     /// One tick of the memory lane, as if it had begun at this time.
     pub fn tick(&mut self, began: Instant) {
-        let Self { memory, session, watch, shift, .. } = self;
-        memory.tick(session, watch, shift, began).expect("nobody gives up a thread that has no supervisor");
+        let Self { memory, session, watch, state, .. } = self;
+        memory.tick(session, watch, state, began).expect("nobody gives up a thread that has no supervisor");
     }
 
     /// Lets the process lane work at its own rhythm on this thread until the snapshot is as wanted. That ends the

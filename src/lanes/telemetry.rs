@@ -191,8 +191,10 @@ impl<'s> Telemetry<'s> {
             Step::MigLayout(position) if session.stalled(position) => {}
             Step::MigLayout(position) => match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => {}
-                Ok(false) if session.driver.knows_mig_layout(position) => session.outdate("the MIG layout changed"),
-                Ok(false) => session.outdate("the MIG layout can be read again"),
+                Ok(false) if session.driver.knows_mig_layout(position) => {
+                    session.request_reopen("the MIG layout changed")
+                }
+                Ok(false) => session.request_reopen("the MIG layout can be read again"),
                 Err(error) => {
                     let gpu = self.gpus[position].shown.gpu.index;
                     self.faults.report(Source::Topology, error.reason(), Some(gpu), &error);
@@ -239,12 +241,12 @@ impl<'s> Telemetry<'s> {
     }
 
     fn topology(&mut self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        if session.stalled(session.whole()) {
+        if session.stalled(session.driver_slot()) {
             return Ok(());
         }
-        match watch.call(session.whole(), || session.driver.count())? {
+        match watch.call(session.driver_slot(), || session.driver.count())? {
             Ok(count) if count as usize != self.gpus.len() => {
-                session.outdate(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
+                session.request_reopen(format!("the number of GPUs changed from {} to {count}", self.gpus.len()));
             }
             Ok(_) => {}
             Err(error) => {
@@ -265,7 +267,7 @@ impl<'s> Telemetry<'s> {
         let gpu = self.gpus[position].shown.gpu.index;
         match watch.call(position, || session.driver.confirm_uuid(position))? {
             Ok(true) => self.gpus[position].lacks_uuid = false,
-            Ok(false) => session.outdate(format!("GPU {gpu} gave its UUID late")),
+            Ok(false) => session.request_reopen(format!("GPU {gpu} gave its UUID late")),
             Err(error) => {
                 if error.severity() == Severity::Driver {
                     session.end(crate::faults::chain(&error));

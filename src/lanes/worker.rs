@@ -9,7 +9,7 @@ use super::watch::{Superseded, Watch};
 use crate::snapshot::Lane;
 
 /// What the threads of a lane do. It outlives threads and sessions.
-pub(super) trait Duty: Send + Sync {
+pub(super) trait LaneTask: Send + Sync {
     /// Before the first thread of a session starts.
     fn resume(&self, session: &Session);
 
@@ -25,28 +25,28 @@ pub(super) struct Worker {
 }
 
 /// What became of a worker.
-pub(super) enum Seen {
+pub(super) enum WorkerStatus {
     /// It works.
     Working(Worker),
     /// Its call for this slot does not return. From now on it is superseded; its thread may come back some day.
-    Hangs(usize, JoinHandle<()>),
+    Hung(usize, JoinHandle<()>),
     /// It ended.
-    Ended,
+    Finished,
     /// It ended by a panic.
-    Died,
+    Panicked,
 }
 
 impl Worker {
-    /// Starts a thread that does the duty. The thread that starts it is woken at its end.
+    /// Starts a thread that does the task. The thread that starts it is woken at its end.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn start(lane: Lane, duty: Arc<dyn Duty>, session: Arc<Session>) -> std::io::Result<Self> {
+    pub(super) fn start(lane: Lane, task: Arc<dyn LaneTask>, session: Arc<Session>) -> std::io::Result<Self> {
         let watch = Arc::new(Watch::new());
-        let (watched, wake) = (watch.clone(), Wake::me());
+        let (watched, wake) = (watch.clone(), UnparkOnDrop::current());
         let thread = thread::Builder::new().name(thread_name(lane).to_owned()).spawn(move || {
             let _wake = wake;
-            if let Err(Superseded { slot }) = duty.run(&session, &watched) {
+            if let Err(Superseded { slot }) = task.run(&session, &watched) {
                 // The call has come back after all: whoever carried on meanwhile takes the GPU up again.
                 session.recover(slot);
                 tracing::info!(thread = thread_name(lane), slot, "a driver call that hung has come back");
@@ -60,17 +60,17 @@ impl Worker {
     }
 
     /// Looks after it. `limit` is how long a driver call may take.
-    pub(super) fn look(self, limit: Duration) -> Seen {
+    pub(super) fn check(self, limit: Duration) -> WorkerStatus {
         // First: a panic inside a driver call leaves the watch as if the call went on.
         if !self.thread.is_finished() {
             return match self.watch.give_up_after(limit) {
-                Some(slot) => Seen::Hangs(slot, self.thread),
-                None => Seen::Working(self),
+                Some(slot) => WorkerStatus::Hung(slot, self.thread),
+                None => WorkerStatus::Working(self),
             };
         }
         match self.thread.join() {
-            Ok(()) => Seen::Ended,
-            Err(_) => Seen::Died,
+            Ok(()) => WorkerStatus::Finished,
+            Err(_) => WorkerStatus::Panicked,
         }
     }
 }
@@ -85,16 +85,16 @@ pub(super) fn thread_name(lane: Lane) -> &'static str {
 }
 
 /// Wakes a thread when it is dropped: at the end of another one, by a panic too.
-pub(super) struct Wake(Thread);
+pub(super) struct UnparkOnDrop(Thread);
 
-impl Wake {
+impl UnparkOnDrop {
     /// Wakes the calling thread.
-    pub(super) fn me() -> Self {
+    pub(super) fn current() -> Self {
         Self(thread::current())
     }
 }
 
-impl Drop for Wake {
+impl Drop for UnparkOnDrop {
     fn drop(&mut self) {
         self.0.unpark();
     }

@@ -13,7 +13,7 @@ use super::schedule::HEARTBEAT;
 use super::session::Session;
 use super::telemetry;
 use super::watch::{Superseded, Watch};
-use super::worker::Duty;
+use super::worker::LaneTask;
 use crate::faults::{Faults, Source};
 use crate::nvml::{Error, Severity};
 use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
@@ -51,7 +51,7 @@ pub(super) struct XidWatch {
 
 /// What one thread keeps from round to round.
 #[derive(Debug, Default)]
-pub(super) struct Shift {
+pub(super) struct LaneState {
     /// Until when each GPU that gives no events is left alone.
     rest_until: Vec<Option<Instant>>,
     /// The ledger's version that was published last.
@@ -77,22 +77,22 @@ impl XidWatch {
     }
 
     /// Asks every GPU once, and publishes what is new.
-    pub(super) fn round(&self, session: &Session, watch: &Watch, shift: &mut Shift) -> Result<(), Superseded> {
-        shift.rest_until.resize(session.driver.gpus().len(), None);
-        for (position, rest_until) in shift.rest_until.iter_mut().enumerate() {
+    pub(super) fn round(&self, session: &Session, watch: &Watch, state: &mut LaneState) -> Result<(), Superseded> {
+        state.rest_until.resize(session.driver.gpus().len(), None);
+        for (position, rest_until) in state.rest_until.iter_mut().enumerate() {
             let rests = rest_until.is_some_and(|until| Instant::now() < until);
-            if !rests && !session.stalled(session.events(position)) {
+            if !rests && !session.stalled(session.events_slot(position)) {
                 *rest_until = self.ask(session, watch, position)?.map(|rest| Instant::now() + rest);
             }
         }
-        self.publish(session, shift);
+        self.publish(session, state);
         Ok(())
     }
 
     /// Registers for a GPU's events where that was not done, and takes those that came. Says for how long the GPU is left
     /// alone.
     fn ask(&self, session: &Session, watch: &Watch, position: usize) -> Result<Option<Duration>, Superseded> {
-        let (driver, slot) = (&session.driver, session.events(position));
+        let (driver, slot) = (&session.driver, session.events_slot(position));
         if !driver.reports_xids(position) {
             match watch.call(slot, || driver.register_xids(position))? {
                 Ok(true) => self.count(session, position, None),
@@ -144,9 +144,9 @@ impl XidWatch {
         }
     }
 
-    fn publish(&self, session: &Session, shift: &mut Shift) {
+    fn publish(&self, session: &Session, state: &mut LaneState) {
         let ledger = self.ledger();
-        if shift.published.replace(ledger.version) != Some(ledger.version) {
+        if state.published.replace(ledger.version) != Some(ledger.version) {
             let xids = |gpu: &Arc<Gpu>| GpuXids { gpu: gpu.clone(), errors: ledger.counts.get(&gpu.key()).cloned() };
             self.snapshot.xids.store(Arc::new(XidPart { gpus: session.driver.gpus().map(xids).collect() }));
         }
@@ -157,15 +157,15 @@ impl XidWatch {
     }
 }
 
-impl Duty for XidWatch {
+impl LaneTask for XidWatch {
     fn resume(&self, _session: &Session) {}
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let mut shift = Shift::default();
+        let mut state = LaneState::default();
         loop {
             // What came before the session ended is still taken.
             let last = session.ending();
-            self.round(session, watch, &mut shift)?;
+            self.round(session, watch, &mut state)?;
             if last {
                 return Ok(());
             }

@@ -25,12 +25,12 @@ pub struct Driver {
 
 /// Which GPU an opening is asking, for who sees it hang, and which GPUs it leaves out, since an earlier one hangs there.
 #[derive(Debug)]
-pub struct Asking {
+pub struct Discovery {
     now: AtomicU32,
     left_out: Vec<u32>,
 }
 
-impl Asking {
+impl Discovery {
     /// No GPU.
     pub const NONE: u32 = u32::MAX;
 
@@ -39,7 +39,7 @@ impl Asking {
         Self { now: AtomicU32::new(Self::NONE), left_out }
     }
 
-    /// The index that is asked now, or [`Asking::NONE`].
+    /// The index that is asked now, or [`Discovery::NONE`].
     pub fn now(&self) -> u32 {
         self.now.load(Ordering::Relaxed)
     }
@@ -86,7 +86,7 @@ impl Driver {
 
     /// Finds the GPUs and their MIG devices. `known` are those of earlier openings: a GPU that does not give its identity now
     /// keeps it from there, its MIG layout included. Those of them that are `stalled` are only looked up and not asked: a call to them hangs.
-    /// `asking` gets the index that is asked and, at the end, [`Asking::NONE`]. Returns, with the index, what a GPU failed to give.
+    /// `asking` gets the index that is asked and, at the end, [`Discovery::NONE`]. Returns, with the index, what a GPU failed to give.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.
@@ -94,7 +94,7 @@ impl Driver {
         &mut self,
         known: &[Arc<Gpu>],
         stalled: &[Arc<Gpu>],
-        asking: &Asking,
+        asking: &Discovery,
     ) -> Result<Vec<(u32, Error)>, Error> {
         let mut failures = Vec::new();
         let open = |index| {
@@ -105,7 +105,7 @@ impl Driver {
             Opened::open(index, &self.nvml, stalled, &mut failures)
         };
         let opened: Vec<_> = (0..self.count()?).map(open).collect();
-        asking.tell(Asking::NONE);
+        asking.tell(Discovery::NONE);
         let answers: Vec<_> = opened.iter().map(|opened| opened.answers.clone()).collect();
         // One that is left out is in the machine; to ask for its place might hang too.
         let present = |place: &str| {
@@ -118,7 +118,7 @@ impl Driver {
             opened.identify(earlier, &self.nvml, &mut failures)
         };
         self.gpus = opened.into_iter().zip(earlier).map(identify).collect();
-        asking.tell(Asking::NONE);
+        asking.tell(Discovery::NONE);
         Ok(failures)
     }
 

@@ -37,7 +37,7 @@ pub const DURATION_BUCKETS: [f64; 14] =
 
 /// How many threads may hang in driver calls at the same time: two for each GPU of a machine with sixteen. At the limit no
 /// thread replaces one that hangs and the driver is not opened; only a closing that was under way may still add one.
-pub const MOST_STUCK: usize = 32;
+pub const MAX_STUCK_THREADS: usize = 32;
 
 /// The vitals of all lanes.
 #[derive(Debug, Default)]

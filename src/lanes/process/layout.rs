@@ -55,7 +55,7 @@ impl ProcessLane {
             match watch.call(position, || session.driver.same_mig_layout(position))? {
                 Ok(true) => known.ask_at = None,
                 Ok(false) => {
-                    session.outdate("the MIG layout changed");
+                    session.request_reopen("the MIG layout changed");
                     known.ask_at = Some(Instant::now() + RETRY);
                     return Ok(false);
                 }

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::*;
 use crate::attribution::{self, Attribution};
 use crate::config::Config;
-use crate::lanes::Grip;
+use crate::lanes::DriverLease;
 use crate::lanes::memory::MemoryLane;
 use crate::lanes::process::ProcessLane;
 use crate::lanes::watch::{Superseded, Watch};
-use crate::lanes::worker::Seen;
+use crate::lanes::worker::WorkerStatus;
 use crate::lanes::xids::XidWatch;
 use crate::nvml::Library;
-use crate::snapshot::MOST_STUCK;
+use crate::snapshot::MAX_STUCK_THREADS;
 
 /// How long anything may take before it is called missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A real memory lane whose first threads give a sign of life and end by a panic in a driver call.
 struct Frail {
-    lane: Arc<dyn Duty>,
+    lane: Arc<dyn LaneTask>,
     deaths: AtomicU32,
     snapshot: Arc<Snapshot>,
 }
 
-impl Duty for Frail {
+impl LaneTask for Frail {
     fn resume(&self, session: &Session) {
         self.lane.resume(session);
     }
@@ -43,7 +43,7 @@ impl Duty for Frail {
 struct Stage {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
-    orders: Arc<Orders>,
+    control: Arc<Control>,
     link: Arc<Link>,
 }
 
@@ -62,11 +62,11 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
     let telemetry = &settings.process.telemetry;
     let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
-    let duties: Duties =
+    let tasks: LaneTasks =
         [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
     let stage =
-        Stage { snapshot: snapshot.clone(), faults: faults.clone(), orders: Arc::default(), link: link.clone() };
-    (Supervisor::new(settings, duties, link, snapshot, faults, stage.orders.clone()), stage)
+        Stage { snapshot: snapshot.clone(), faults: faults.clone(), control: Arc::default(), link: link.clone() };
+    (Supervisor::new(settings, tasks, link, snapshot, faults, stage.control.clone()), stage)
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -86,7 +86,7 @@ fn is_sampled(snapshot: &Snapshot) -> bool {
 fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
     let (supervisor, stage) = supervisor(2);
     let handle = thread::spawn(move || supervisor.run());
-    stage.orders.listen(handle.thread().clone());
+    stage.control.listen(handle.thread().clone());
     let deaths = || stage.faults.count(Source::Memory, Reason::Panicked);
     wait_until("the first death", || deaths() == 1);
     let lists = || stage.snapshot.vitals.durations(Lane::Process).buckets.iter().sum::<u64>();
@@ -96,7 +96,7 @@ fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert_eq!(deaths(), 2);
     assert_eq!(stage.faults.count(Source::Process, Reason::Panicked), 0);
-    stage.orders.stop();
+    stage.control.stop();
     handle.join().unwrap();
 }
 
@@ -104,13 +104,13 @@ fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
 fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
     let (supervisor, stage) = supervisor(u32::MAX);
     let handle = thread::spawn(move || supervisor.run());
-    stage.orders.listen(handle.thread().clone());
+    stage.control.listen(handle.thread().clone());
     wait_until("two deaths", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
     // Nobody beats for the dead, neither the supervisor nor the other lane.
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_secs(2)));
     assert!(stage.snapshot.vitals.since_beat(Lane::Process) < silence());
-    stage.orders.stop();
+    stage.control.stop();
     handle.join().unwrap();
 }
 
@@ -118,13 +118,13 @@ fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
 fn the_memory_lane_is_told_how_many_processes_live() {
     let (supervisor, stage) = supervisor(0);
     let handle = thread::spawn(move || supervisor.run());
-    stage.orders.listen(handle.thread().clone());
+    stage.control.listen(handle.thread().clone());
     let living = || {
         let part = stage.snapshot.processes.load();
         part.gpus.iter().flat_map(|gpu| &gpu.processes).filter(|process| process.alive).count()
     };
     wait_until("processes", || living() > 0 && stage.link.processes.load(Ordering::Relaxed) == living());
-    stage.orders.stop();
+    stage.control.stop();
     handle.join().unwrap();
 }
 
@@ -133,7 +133,7 @@ fn open(supervisor: &mut Supervisor) -> (Arc<Session>, Vec<Worker>) {
     let mut phase = Phase::Closed(Instant::now());
     let begin = Instant::now();
     loop {
-        phase = match supervisor.turn(phase) {
+        phase = match supervisor.step(phase) {
             Phase::Open { session, workers, .. } => return (session, workers),
             other => other,
         };
@@ -150,71 +150,75 @@ fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_
     let mut phase = Phase::Open { session, since, workers };
     let begin = Instant::now();
     while stage.faults.count(Source::Memory, Reason::Panicked) < 3 {
-        phase = supervisor.turn(phase);
+        phase = supervisor.step(phase);
         assert!(begin.elapsed() < PATIENCE, "the lane does not die");
         thread::sleep(Duration::from_millis(5));
     }
-    let pause = |lane: Lane| supervisor.revivals[lane as usize].pause;
-    assert_eq!((pause(Lane::Memory), pause(Lane::Process)), (REVIVAL.0 * 8, REVIVAL.0), "each lane has its own");
+    let pause = |lane: Lane| supervisor.restarts[lane as usize].pause;
+    assert_eq!(
+        (pause(Lane::Memory), pause(Lane::Process)),
+        (RESTART_PAUSE.0 * 8, RESTART_PAUSE.0),
+        "each lane has its own"
+    );
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
     // While the session ends nobody beats for who still works.
-    let ending = Phase::Ending { session: session.clone(), workers, then: Then::Retry(Instant::now()) };
+    let ending = Phase::Ending { session: session.clone(), workers, then: AfterEnding::RetryAt(Instant::now()) };
     assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
     session.end("the test ends");
 }
 
 #[test]
 fn a_lane_that_lived_for_long_is_started_again_soon() {
-    let mut revival = Revival { at: Instant::now(), pause: REVIVAL.1 };
-    revival.postpone();
-    assert_eq!(revival.pause, REVIVAL.1);
-    revival.at = Instant::now().checked_sub(REVIVAL.1 * 2).unwrap();
-    revival.postpone();
-    assert_eq!(revival.pause, REVIVAL.0 * 2);
+    let mut restart = RestartPolicy { at: Instant::now(), pause: RESTART_PAUSE.1 };
+    restart.postpone();
+    assert_eq!(restart.pause, RESTART_PAUSE.1);
+    restart.at = Instant::now().checked_sub(RESTART_PAUSE.1 * 2).unwrap();
+    restart.postpone();
+    assert_eq!(restart.pause, RESTART_PAUSE.0 * 2);
 }
 
 #[test]
 fn a_panic_in_a_driver_call_is_no_call_that_hangs() {
     let (mut supervisor, _stage) = supervisor(u32::MAX);
     let (session, _) = open(&mut supervisor);
-    let worker = supervisor.start(Lane::Memory, &supervisor.duties[0].1, &session).unwrap();
+    let worker = supervisor.start(Lane::Memory, &supervisor.tasks[0].1, &session).unwrap();
     wait_until("the panic", || worker.is_finished());
-    assert!(matches!(worker.look(Duration::ZERO), Seen::Died));
+    assert!(matches!(worker.check(Duration::ZERO), WorkerStatus::Panicked));
     session.end("the test ends");
 }
 
 #[test]
 fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
     let (mut supervisor, stage) = supervisor(0);
-    Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
+    DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
     let (release, wait) = std::sync::mpsc::channel::<()>();
-    supervisor.aside.leave(thread::spawn(move || wait.recv().unwrap()));
+    supervisor.detached.leave(thread::spawn(move || wait.recv().unwrap()));
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
-    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
     release.send(()).unwrap();
     wait_until("the thread ends", || {
-        supervisor.aside.tidy();
-        supervisor.aside.stuck() == 0
+        supervisor.detached.tidy();
+        supervisor.detached.stuck() == 0
     });
-    assert!(matches!(supervisor.turn(phase), Phase::Away { holders: 0 }));
+    assert!(matches!(supervisor.step(phase), Phase::Released { holders: 0 }));
     assert!(!held());
 }
 
 #[test]
 fn an_opening_that_goes_on_holds_a_driver_that_was_let_go_which_is_told() {
     let (mut supervisor, stage) = supervisor(0);
-    Grip::new(stage.orders.clone()).let_go(Duration::from_secs(3600));
-    supervisor.beside = Some(supervisor.begin_opening().unwrap());
+    DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
+    supervisor.reopening = Some(supervisor.begin_opening().unwrap());
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
-    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
     wait_until("the opening ends and is closed", || {
         supervisor.tidy(&phase);
         supervisor.holders() == 0
     });
-    assert!(matches!(supervisor.turn(phase), Phase::Away { holders: 0 }));
+    assert!(matches!(supervisor.step(phase), Phase::Released { holders: 0 }));
     assert!(!held());
 }
 
@@ -246,35 +250,35 @@ fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
     session.end("the test opens it again");
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     supervisor.settings.call_timeout = Duration::from_millis(1);
-    (1..MOST_STUCK).for_each(|_| supervisor.aside.leave(hang()));
+    (1..MAX_STUCK_THREADS).for_each(|_| supervisor.detached.leave(hang()));
     let mut watch_one = || {
         let entered = Arc::new(AtomicBool::new(false));
         let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
         let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
         wait_until("the call", || entered.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(5));
-        let going_on = supervisor.watch_over(&session, vec![worker]).len();
-        (going_on, supervisor.aside.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
+        let going_on = supervisor.check_workers(&session, vec![worker]).len();
+        (going_on, supervisor.detached.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
     };
-    assert_eq!(watch_one(), (0, MOST_STUCK, 1), "the last one that is left alone");
-    assert_eq!(watch_one(), (1, MOST_STUCK, 1), "this one keeps its place, so that no other thread is started");
+    assert_eq!(watch_one(), (0, MAX_STUCK_THREADS, 1), "the last one that is left alone");
+    assert_eq!(watch_one(), (1, MAX_STUCK_THREADS, 1), "this one keeps its place, so that no other thread is started");
     // Nor is the driver opened.
-    let phase = supervisor.turn(Phase::Closed(Instant::now()));
+    let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(matches!(phase, Phase::Closed(_)));
     supervisor.tidy(&phase);
-    assert_eq!(stage.snapshot.vitals.stuck(), MOST_STUCK);
+    assert_eq!(stage.snapshot.vitals.stuck(), MAX_STUCK_THREADS);
     drop(release);
     wait_until("a call comes back", || {
         supervisor.tidy(&phase);
         stage.snapshot.vitals.stuck() == 0
     });
-    assert!(matches!(supervisor.turn(Phase::Closed(Instant::now())), Phase::Opening(_)));
+    assert!(matches!(supervisor.step(Phase::Closed(Instant::now())), Phase::Opening(_)));
 }
 
 /// A lane whose first driver call does not return before the test says so.
 struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>, Arc<AtomicBool>);
 
-impl Duty for Hanging {
+impl LaneTask for Hanging {
     fn resume(&self, _session: &Session) {}
 
     fn run(&self, _session: &Session, watch: &Watch) -> Result<(), Superseded> {

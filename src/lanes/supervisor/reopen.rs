@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use crate::faults::{Reason, Source};
-use crate::lanes::opening::{Closing, Found, Opening, Progress};
+use crate::lanes::opening::{Closing, OpenedDriver, Opening, Progress};
 use crate::lanes::session::Session;
 use crate::snapshot::{Gpu, GpuState};
 
@@ -23,34 +23,34 @@ const SETTLED: Duration = Duration::from_secs(5);
 impl Supervisor {
     /// Opens another session beside the one that is open, where that one is outdated or a GPU is lost, and gives it when it is
     /// there. The open one goes on meanwhile, and stays if no other can be opened.
-    pub(super) fn look_beside(&mut self, session: &Session, since: Instant) -> Option<Box<Found>> {
-        let Some(opening) = self.beside.take() else {
-            let why = self.wants_reopening(session, since)?;
-            self.beside_at = Instant::now() + PAUSE;
+    pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
+        let Some(opening) = self.reopening.take() else {
+            let why = self.reopen_reason(session, since)?;
+            self.reopen_after = Instant::now() + PAUSE;
             tracing::info!(why, "the driver is opened again beside the open session");
             let begun = self.begin_opening();
-            self.beside =
+            self.reopening =
                 begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok();
             return None;
         };
         match opening.progress() {
-            Progress::UnderWay(opening) => self.beside = Some(self.relieve(opening)),
+            Progress::Pending(opening) => self.reopening = Some(self.replace_hung_opening(opening)),
             Progress::Slow(opening) => {
-                self.tell_slow("opening the driver", false);
-                self.beside = Some(opening);
+                self.report_slow("opening the driver", false);
+                self.reopening = Some(opening);
             }
             Progress::Done(opened) => match *opened {
-                Ok(found) => match self.loses(session, &found) {
+                Ok(found) => match self.missing_gpu(session, &found) {
                     None => return Some(Box::new(found)),
                     Some(gpu) => {
-                        self.tell_failures(&found);
+                        self.report_failures(&found);
                         tracing::warn!(gpu, "the open session goes on: in the other one a GPU that answers is missing");
-                        self.aside.close(Closing::begin(found));
+                        self.detached.close(Closing::begin(found));
                     }
                 },
                 Err(error) => self.faults.report(Source::Library, error.reason(), None, &error),
             },
-            Progress::Died => {
+            Progress::Panicked => {
                 let error = std::io::Error::other("the thread that opened the driver ended by a panic");
                 self.faults.report(Source::Library, Reason::Panicked, None, &error);
             }
@@ -60,7 +60,7 @@ impl Supervisor {
 
     /// The index of a GPU that answers in the open session and could not be asked, or not for its MIG devices, in the other one.
     /// A GPU that the other one does not count has left the machine.
-    fn loses(&self, session: &Session, found: &Found) -> Option<u32> {
+    fn missing_gpu(&self, session: &Session, found: &OpenedDriver) -> Option<u32> {
         let memory = self.snapshot.memory.load();
         let answers = |gpu: &Arc<Gpu>| {
             memory.gpus.iter().any(|shown| Arc::ptr_eq(&shown.gpu, gpu) && shown.state == GpuState::Up)
@@ -81,9 +81,9 @@ impl Supervisor {
 
     /// Why another session is worth the gap of milliseconds that the change costs: a GPU has been lost for long, or the open
     /// session is outdated.
-    fn wants_reopening(&mut self, session: &Session, opened: Instant) -> Option<String> {
-        let is_due = Instant::now() >= self.beside_at && self.aside.is_closed() && !self.is_full();
-        if let Some(why) = session.outdated() {
+    fn reopen_reason(&mut self, session: &Session, opened: Instant) -> Option<String> {
+        let is_due = Instant::now() >= self.reopen_after && self.detached.is_closed() && !self.is_full();
+        if let Some(why) = session.reopen_requested() {
             return Some(why).filter(|_| is_due);
         }
         if !session.lost() {
@@ -104,7 +104,7 @@ impl Supervisor {
 
     /// Leaves an opening alone that hangs in a call to one GPU, and begins another one without that GPU in its place, which is
     /// opened again as one that is lost. An opening that hangs elsewhere is waited for.
-    pub(super) fn relieve(&mut self, opening: Opening) -> Opening {
+    pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
         let left_out: Vec<u32> = self.left_out().chain([gpu]).collect();
         let other = match self.begin_opening_without(left_out) {
@@ -117,8 +117,8 @@ impl Supervisor {
         let error = std::io::Error::other("opening the driver hangs at this GPU: it is opened without it");
         self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
         let (thread, lives, closing) = opening.leave();
-        self.aside.leave(thread);
-        self.aside.close(closing);
+        self.detached.leave(thread);
+        self.detached.close(closing);
         self.hung.push((gpu, lives));
         other
     }

@@ -4,77 +4,76 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Phase, SHORT, Supervisor, Then};
+use super::{AfterEnding, Phase, SHORT, Supervisor};
 use crate::lanes::opening::{Closing, Opening, Progress};
 use crate::lanes::session::Session;
 use crate::lanes::worker::Worker;
-use crate::snapshot::MOST_STUCK;
+use crate::snapshot::MAX_STUCK_THREADS;
 
 /// How long the end waits for threads; one that hangs in the driver is left behind. With the second that the web server
 /// gives its clients, the whole end takes less than two.
-const FAREWELL: Duration = Duration::from_millis(800);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(800);
 
 impl Supervisor {
     /// Forgets what has ended, and tells how many calls hang.
     pub(super) fn tidy(&mut self, phase: &Phase) {
-        for _ in 0..self.aside.tidy() {
-            self.tell_slow("closing the driver", false);
+        for _ in 0..self.detached.tidy() {
+            self.report_slow("closing the driver", false);
         }
         self.stalls.tidy();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
             // The session beside which it was begun has ended: `open` goes on with it, unless it ends before.
-            self.beside = match self.beside.take().map(Opening::progress) {
-                Some(Progress::UnderWay(opening)) => Some(opening),
+            self.reopening = match self.reopening.take().map(Opening::progress) {
+                Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {
-                    self.tell_slow("opening the driver", false);
+                    self.report_slow("opening the driver", false);
                     Some(opening)
                 }
                 Some(Progress::Done(opened)) => {
-                    self.aside.close(Closing::begin(opened));
+                    self.detached.close(Closing::begin(opened));
                     None
                 }
-                Some(Progress::Died) | None => None,
+                Some(Progress::Panicked) | None => None,
             };
         }
         let opening = match phase {
             Phase::Opening(opening) => Some(opening),
-            _ => self.beside.as_ref(),
+            _ => self.reopening.as_ref(),
         };
-        let stuck = self.aside.stuck() + usize::from(opening.is_some_and(Opening::is_slow));
-        if stuck >= MOST_STUCK && self.snapshot.vitals.stuck() < MOST_STUCK {
+        let stuck = self.detached.stuck() + usize::from(opening.is_some_and(Opening::is_slow));
+        if stuck >= MAX_STUCK_THREADS && self.snapshot.vitals.stuck() < MAX_STUCK_THREADS {
             tracing::error!(stuck, "as many driver calls hang as may: no thread replaces another one that hangs");
         }
         self.snapshot.vitals.set_stuck(stuck);
     }
 
-    pub(super) fn farewell(&mut self, phase: Phase) {
-        let deadline = Instant::now() + FAREWELL;
+    pub(super) fn shutdown(&mut self, phase: Phase) {
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
         let in_time = |done: &dyn Fn() -> bool| {
             while !done() && Instant::now() < deadline {
                 thread::park_timeout(SHORT);
             }
             done()
         };
-        self.aside.close(self.beside.take().and_then(Closing::begin));
+        self.detached.close(self.reopening.take().and_then(Closing::begin));
         let ended = match phase {
-            Phase::Open { session, workers, .. } | Phase::Ending { session, workers, then: Then::Retry(_) } => {
-                self.end(session, workers, &in_time)
-            }
-            Phase::Ending { session, workers, then: Then::Begin(found) } => {
-                self.aside.close(Closing::begin(found));
+            Phase::Open { session, workers, .. }
+            | Phase::Ending { session, workers, then: AfterEnding::RetryAt(_) } => self.end(session, workers, &in_time),
+            Phase::Ending { session, workers, then: AfterEnding::StartSession(found) } => {
+                self.detached.close(Closing::begin(found));
                 self.end(session, workers, &in_time)
             }
             Phase::Opening(opening) => {
-                self.aside.close(Closing::begin(opening));
+                self.detached.close(Closing::begin(opening));
                 true
             }
             Phase::Closing { closing, .. } => {
-                self.aside.close(Some(closing));
+                self.detached.close(Some(closing));
                 true
             }
-            Phase::Closed(_) | Phase::Away { .. } => true,
+            Phase::Closed(_) | Phase::Released { .. } => true,
         };
-        let closed = ended && in_time(&|| self.aside.is_closed());
+        let closed = ended && in_time(&|| self.detached.is_closed());
         if !closed {
             tracing::warn!("a driver call does not return: its thread is left behind");
         }
@@ -91,7 +90,7 @@ impl Supervisor {
         self.link.rouse();
         let ended = in_time(&|| workers.iter().all(Worker::is_finished));
         if ended {
-            self.aside.close(Closing::begin(session));
+            self.detached.close(Closing::begin(session));
         }
         ended
     }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// The orders that stand.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct Control {
     stop: AtomicBool,
-    away_until: Mutex<Option<Instant>>,
+    released_until: Mutex<Option<Instant>>,
     /// Who is to be woken by an order.
     listener: OnceLock<Thread>,
 }
 
-impl Orders {
+impl Control {
     pub(super) fn listen(&self, listener: Thread) {
         // There is one listener, and it is set once.
         let _ = self.listener.set(listener);
@@ -30,8 +30,8 @@ impl Orders {
     }
 
     /// For how long yet the driver is to be left alone; `None` where it is not.
-    pub(super) fn away(&self, now: Instant) -> Option<Duration> {
-        let mut until = self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn released_for(&self, now: Instant) -> Option<Duration> {
+        let mut until = self.released_until.lock().unwrap_or_else(PoisonError::into_inner);
         let left = (*until)?.saturating_duration_since(now);
         if left.is_zero() {
             *until = None;
@@ -39,8 +39,8 @@ impl Orders {
         until.map(|_| left)
     }
 
-    fn set_away(&self, until: Option<Instant>) {
-        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    fn set_released_until(&self, until: Option<Instant>) {
+        *self.released_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
         self.wake();
     }
 
@@ -54,26 +54,26 @@ impl Orders {
 /// The hold that the lanes have of the driver. While it is let go, the driver's library is closed and unloaded and no device
 /// file is open, so that the driver can be unloaded and replaced.
 #[derive(Debug, Clone)]
-pub struct Grip(Arc<Orders>);
+pub struct DriverLease(Arc<Control>);
 
-impl Grip {
-    pub(super) fn new(orders: Arc<Orders>) -> Self {
-        Self(orders)
+impl DriverLease {
+    pub(super) fn new(control: Arc<Control>) -> Self {
+        Self(control)
     }
 
     /// Lets the driver go for so long, counted from now. It is taken up again by itself.
-    pub fn let_go(&self, span: Duration) {
-        self.0.set_away(Some(Instant::now() + span));
+    pub fn release(&self, span: Duration) {
+        self.0.set_released_until(Some(Instant::now() + span));
     }
 
     /// Takes the driver up again at once.
-    pub fn take_up(&self) {
-        self.0.set_away(None);
+    pub fn reacquire(&self) {
+        self.0.set_released_until(None);
     }
 
     /// Whether the driver is to be left alone now.
-    pub fn is_let_go(&self) -> bool {
-        self.0.away(Instant::now()).is_some()
+    pub fn is_released(&self) -> bool {
+        self.0.released_for(Instant::now()).is_some()
     }
 }
 
@@ -83,17 +83,17 @@ mod tests {
 
     #[test]
     fn an_order_to_let_go_ends_by_itself_or_by_another_order() {
-        let orders = Arc::new(Orders::default());
-        let grip = Grip::new(orders.clone());
+        let control = Arc::new(Control::default());
+        let lease = DriverLease::new(control.clone());
         let now = Instant::now();
-        assert_eq!(orders.away(now), None);
-        grip.let_go(Duration::from_secs(60));
-        assert!(orders.away(now).is_some_and(|left| left >= Duration::from_secs(60)));
-        assert_eq!(orders.away(now + Duration::from_secs(120)), None, "the time is over");
-        assert_eq!(orders.away(now), None, "and what is over does not come back");
-        grip.let_go(Duration::from_secs(60));
-        assert!(grip.is_let_go());
-        grip.take_up();
-        assert!(!grip.is_let_go());
+        assert_eq!(control.released_for(now), None);
+        lease.release(Duration::from_secs(60));
+        assert!(control.released_for(now).is_some_and(|left| left >= Duration::from_secs(60)));
+        assert_eq!(control.released_for(now + Duration::from_secs(120)), None, "the time is over");
+        assert_eq!(control.released_for(now), None, "and what is over does not come back");
+        lease.release(Duration::from_secs(60));
+        assert!(lease.is_released());
+        lease.reacquire();
+        assert!(!lease.is_released());
     }
 }

@@ -1,7 +1,7 @@
 //! Driver calls that do not return: which threads they keep, and which GPUs must not be asked meanwhile.
 //!
 //! Invariant: what hangs belongs to the GPU and not to a session, so that a new session does not lose another thread to the same
-//! call; and from [`MOST_STUCK`] such threads on no thread is added to them by a lane or an opening.
+//! call; and from [`MAX_STUCK_THREADS`] such threads on no thread is added to them by a lane or an opening.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use super::opening::Closing;
-use crate::snapshot::{Gpu, MOST_STUCK};
+use crate::snapshot::{Gpu, MAX_STUCK_THREADS};
 
 /// How many threads hang in a call, by what they ask.
 #[derive(Debug, Default)]
@@ -44,13 +44,13 @@ impl Stalls {
 
 /// The threads that were left alone, and closings that nobody waits for.
 #[derive(Default)]
-pub(super) struct Aside {
+pub(super) struct DetachedThreads {
     /// Their call has not returned within its limit.
     stuck: Vec<JoinHandle<()>>,
     closings: Vec<Closing>,
 }
 
-impl Aside {
+impl DetachedThreads {
     /// A thread whose call has not returned within its limit.
     pub(super) fn leave(&mut self, thread: JoinHandle<()>) {
         self.stuck.push(thread);
@@ -81,7 +81,7 @@ impl Aside {
 
     /// Whether no other thread may be left behind, given how many calls elsewhere are under way and may come to hang.
     pub(super) fn is_full(&self, elsewhere: usize) -> bool {
-        self.stuck.len() + self.closings.len() + elsewhere >= MOST_STUCK
+        self.stuck.len() + self.closings.len() + elsewhere >= MAX_STUCK_THREADS
     }
 
     /// Whether no closing is under way.
