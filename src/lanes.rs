@@ -13,8 +13,9 @@
 //! Invariants: every driver call runs under a [`watch::Watch`]; nothing is locked while the driver is asked; what was
 //! folded (peaks, counters) belongs to the lane and outlives sessions and threads.
 
+mod accumulator;
 mod control;
-mod fold;
+mod manual;
 mod memory;
 mod opening;
 mod peaks;
@@ -25,7 +26,6 @@ mod schedule;
 mod session;
 mod settings;
 mod stalls;
-mod steps;
 mod supervisor;
 mod telemetry;
 mod wake;
@@ -34,7 +34,8 @@ mod worker;
 mod xids;
 
 pub use control::DriverLease;
+pub use control::DriverLease;
+#[doc(hidden)]
+pub use manual::ManualLanes;
 pub use running::Lanes;
 pub use settings::Settings;
-#[doc(hidden)]
-pub use steps::Steps;

@@ -23,7 +23,9 @@ pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Boundary, Home, Job, Owner, PodContainer, Scheduler, Workload, WorkloadKind};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
-pub use telemetry::{ClockDomain, GpuTelemetry, GpuXids, Quick, Slow, THROTTLE_REASONS, TelemetryPart, XidPart};
+pub use telemetry::{
+    ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
+};
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, MAX_STUCK_THREADS, Vitals};
 
 /// The shared snapshot. Reading a part never waits for a lane, and a lane never waits for a reader.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::fold::{GpuFold, Sampled};
+use super::accumulator::{GpuAccumulator, Sampled};
 use super::publish::Publisher;
 use super::schedule::{HEARTBEAT, Ticker};
 use super::session::Session;
@@ -70,16 +70,16 @@ pub(super) struct MemoryLane {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     link: Arc<Link>,
-    folds: Mutex<HashMap<String, Arc<Mutex<GpuFold>>>>,
+    accumulators: Mutex<HashMap<String, Arc<Mutex<GpuAccumulator>>>>,
     publisher: Mutex<Publisher<MemoryPart>>,
 }
 
-type Fold = Arc<Mutex<GpuFold>>;
+type SharedAccumulator = Arc<Mutex<GpuAccumulator>>;
 
 /// What one thread of the lane keeps from tick to tick.
 #[derive(Debug)]
 pub(super) struct LaneState {
-    folds: Vec<Fold>,
+    accumulators: Vec<SharedAccumulator>,
     /// When memory moved last.
     calm_since: Instant,
     published: Option<Instant>,
@@ -96,7 +96,7 @@ impl LaneState {
 
 impl MemoryLane {
     pub(super) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
-        Self { settings, snapshot, faults, link, folds: Mutex::default(), publisher: Mutex::default() }
+        Self { settings, snapshot, faults, link, accumulators: Mutex::default(), publisher: Mutex::default() }
     }
 }
 
@@ -104,7 +104,7 @@ impl LaneTask for MemoryLane {
     /// Takes up what is known of the GPUs.
     fn resume(&self, session: &Session) {
         for (position, gpu) in session.driver.gpus().enumerate() {
-            lock(&self.fold(gpu)).resume(gpu, session.driver.knows_mig_layout(position));
+            lock(&self.accumulator(gpu)).resume(gpu, session.driver.knows_mig_layout(position));
         }
     }
 
@@ -122,8 +122,8 @@ impl LaneTask for MemoryLane {
 impl MemoryLane {
     /// A thread begins its work on a session.
     pub(super) fn begin(&self, session: &Session) -> LaneState {
-        let folds = session.driver.gpus().map(|gpu| self.fold(gpu)).collect();
-        LaneState { folds, calm_since: Instant::now(), published: None, empty: false }
+        let accumulators = session.driver.gpus().map(|gpu| self.accumulator(gpu)).collect();
+        LaneState { accumulators, calm_since: Instant::now(), published: None, empty: false }
     }
 
     /// One tick, which began at a time: reads every GPU, wakes who waits for moves, and publishes what is new.
@@ -135,8 +135,8 @@ impl MemoryLane {
         began: Instant,
     ) -> Result<(), Superseded> {
         let (mut moved, mut changed) = (0, false);
-        for (position, fold) in state.folds.iter().enumerate() {
-            match self.sample(session, watch, position, fold, began)? {
+        for (position, accumulator) in state.accumulators.iter().enumerate() {
+            match self.sample(session, watch, position, accumulator, began)? {
                 Sampled::Same => {}
                 Sampled::Changed => changed = true,
                 Sampled::Moved => moved |= WakeBits::bit(position),
@@ -148,9 +148,9 @@ impl MemoryLane {
         }
         if changed || moved != 0 || state.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
             state.published = Some(began);
-            self.publish(&state.folds);
-            session.set_lost(state.folds.iter().any(|fold| lock(fold).lost));
-            state.empty = state.folds.iter().all(is_empty);
+            self.publish(&state.accumulators);
+            session.set_lost(state.accumulators.iter().any(|accumulator| lock(accumulator).lost));
+            state.empty = state.accumulators.iter().all(is_empty);
         }
         self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
         Ok(())
@@ -187,82 +187,88 @@ impl MemoryLane {
         session: &Session,
         watch: &Watch,
         position: usize,
-        fold: &Fold,
+        accumulator: &SharedAccumulator,
         now: Instant,
     ) -> Result<Sampled, Superseded> {
         if session.stalled(position) {
-            return Ok(lock(fold).lose(GpuState::Stalled));
+            return Ok(lock(accumulator).lose(GpuState::Stalled));
         }
-        if lock(fold).retry_at.is_some_and(|at| now < at) {
+        if lock(accumulator).retry_at.is_some_and(|at| now < at) {
             return Ok(Sampled::Same);
         }
         let Some(device) = session.driver.device(position) else {
-            let mut fold = lock(fold);
-            fold.retry_at = Some(now + RETRY);
-            fold.lost = true;
-            return Ok(fold.lose(GpuState::Unreadable));
+            let mut accumulator = lock(accumulator);
+            accumulator.retry_at = Some(now + RETRY);
+            accumulator.lost = true;
+            return Ok(accumulator.lose(GpuState::Unreadable));
         };
         let reading = watch.call(position, || device.memory())?;
         let mut sampled = match reading {
-            Ok(reading) => lock(fold).sample(reading, Instant::now(), self.settings.stale_after),
-            Err(error) => self.failed(session, fold, &error),
+            Ok(reading) => lock(accumulator).sample(reading, Instant::now(), self.settings.stale_after),
+            Err(error) => self.failed(session, accumulator, &error),
         };
         for (index, slice) in session.driver.mig_devices(position).enumerate() {
-            if !lock(fold).is_mig_due(index, now) {
+            if !lock(accumulator).is_mig_due(index, now) {
                 continue;
             }
             let slice = match watch.call(position, || slice.memory())? {
-                Ok(reading) => lock(fold).sample_mig(index, reading, Instant::now()),
-                Err(error) => self.slice_failed(session, fold, index, &error),
+                Ok(reading) => lock(accumulator).sample_mig(index, reading, Instant::now()),
+                Err(error) => self.slice_failed(session, accumulator, index, &error),
             };
             sampled = sampled.max(slice);
         }
         Ok(sampled)
     }
 
-    fn failed(&self, session: &Session, fold: &Fold, error: &nvml::Error) -> Sampled {
-        let mut fold = lock(fold);
-        let gpu = Some(fold.shown.gpu.index);
+    fn failed(&self, session: &Session, accumulator: &SharedAccumulator, error: &nvml::Error) -> Sampled {
+        let mut accumulator = lock(accumulator);
+        let gpu = Some(accumulator.shown.gpu.index);
         let sampled = match error.severity() {
             // A part that shares the system's memory answers, and has no figures; a GPU that is sliced may keep its own
             // from us and give those of its MIG devices. Said and counted once.
-            Severity::Absent if error.reason() != Reason::NoPermission || !fold.shown.gpu.mig.is_empty() => {
-                if !fold.answered_without_figures(Instant::now()) {
+            Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
+                if !accumulator.answered_without_figures(Instant::now()) {
                     return Sampled::Same;
                 }
                 Sampled::Changed
             }
             // Nothing is known from this sample; the last good one stands until it is stale.
-            Severity::Passing if fold.shown.at.is_some_and(|at| at.elapsed() <= self.settings.stale_after) => {
+            Severity::Passing if accumulator.shown.at.is_some_and(|at| at.elapsed() <= self.settings.stale_after) => {
                 Sampled::Same
             }
             Severity::Absent | Severity::Gpu | Severity::Passing => {
-                fold.lost = error.severity() == Severity::Gpu;
-                fold.retry_at = Some(Instant::now() + RETRY);
-                fold.lose(GpuState::Unreadable)
+                accumulator.lost = error.severity() == Severity::Gpu;
+                accumulator.retry_at = Some(Instant::now() + RETRY);
+                accumulator.lose(GpuState::Unreadable)
             }
             Severity::Driver => {
                 session.end(crate::faults::chain(error));
                 Sampled::Same
             }
         };
-        drop(fold);
+        drop(accumulator);
         self.faults.report(Source::Memory, error.reason(), gpu, error);
         sampled
     }
 
     /// A MIG device that cannot be read loses its figures; its GPU keeps its own.
-    fn slice_failed(&self, session: &Session, fold: &Fold, index: usize, error: &nvml::Error) -> Sampled {
+    fn slice_failed(
+        &self,
+        session: &Session,
+        accumulator: &SharedAccumulator,
+        index: usize,
+        error: &nvml::Error,
+    ) -> Sampled {
         if error.severity() == Severity::Driver {
             session.end(crate::faults::chain(error));
         }
-        let mut fold = lock(fold);
-        let gpu = Some(fold.shown.gpu.index);
+        let mut accumulator = lock(accumulator);
+        let gpu = Some(accumulator.shown.gpu.index);
         // As with a GPU: the last good sample stands until it is stale, and meanwhile every tick asks.
         let passes = error.severity() == Severity::Passing
-            && fold.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.settings.stale_after);
-        let lost = !passes && fold.lose_mig(index, Instant::now() + RETRY);
-        drop(fold);
+            && accumulator.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.settings.stale_after);
+        let lost = !passes && accumulator.lose_mig(index, Instant::now() + RETRY);
+        drop(accumulator);
         // What the device will never give is told when it is first refused.
         if error.severity() != Severity::Absent || lost {
             self.faults.report(Source::Memory, error.reason(), gpu, error);
@@ -270,43 +276,43 @@ impl MemoryLane {
         if lost { Sampled::Changed } else { Sampled::Same }
     }
 
-    fn publish(&self, folds: &[Fold]) {
+    fn publish(&self, accumulators: &[SharedAccumulator]) {
         let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
         publisher.publish(&self.snapshot.memory, |part| {
-            part.gpus.truncate(folds.len());
-            for (position, fold) in folds.iter().enumerate() {
-                let mut fold = lock(fold);
-                fold.settle();
+            part.gpus.truncate(accumulators.len());
+            for (position, accumulator) in accumulators.iter().enumerate() {
+                let mut accumulator = lock(accumulator);
+                accumulator.flush_run();
                 match part.gpus.get_mut(position) {
-                    Some(shown) => copy(&fold.shown, shown),
-                    None => part.gpus.push(fold.shown.clone()),
+                    Some(shown) => copy(&accumulator.shown, shown),
+                    None => part.gpus.push(accumulator.shown.clone()),
                 }
             }
         });
     }
 
-    fn fold(&self, gpu: &Arc<Gpu>) -> Fold {
-        let mut folds = self.folds.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Mutex::new(GpuFold::new(gpu.clone(), self.settings.peak_window)));
-        folds.entry(gpu.key()).or_insert_with(new).clone()
+    fn accumulator(&self, gpu: &Arc<Gpu>) -> SharedAccumulator {
+        let mut accumulators = self.accumulators.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Mutex::new(GpuAccumulator::new(gpu.clone(), self.settings.peak_window)));
+        accumulators.entry(gpu.key()).or_insert_with(new).clone()
     }
 }
 
 /// Whether nobody can be on the GPU. Where reserved memory is not told apart, `used` says nothing of that.
-fn is_empty(fold: &Fold) -> bool {
-    lock(fold).shown.figures.is_none_or(|figures| figures.reserved.is_none() || figures.used < NOBODY)
+fn is_empty(accumulator: &SharedAccumulator) -> bool {
+    lock(accumulator).shown.figures.is_none_or(|figures| figures.reserved.is_none() || figures.used < NOBODY)
 }
 
 /// Copies without allocating, where the MIG layout is the same.
 fn copy(from: &GpuMemory, to: &mut GpuMemory) {
     let mut mig = std::mem::take(&mut to.mig);
     mig.clone_from(&from.mig);
-    let GpuMemory { ref gpu, state, at, figures, pressure_seconds, grown, shrunk, mig: _ } = *from;
-    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, pressure_seconds, grown, shrunk, mig };
+    let GpuMemory { ref gpu, state, at, figures, pressure_seconds, increase, decrease, mig: _ } = *from;
+    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, pressure_seconds, increase, decrease, mig };
 }
 
-fn lock(fold: &Fold) -> std::sync::MutexGuard<'_, GpuFold> {
-    fold.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(accumulator: &SharedAccumulator) -> std::sync::MutexGuard<'_, GpuAccumulator> {
+    accumulator.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -324,16 +330,21 @@ mod tests {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let lane = MemoryLane::new(settings, snapshot.clone(), faults, Arc::default());
         let gpu = Arc::new(Gpu { index: 3, ..Gpu::default() });
-        let fold = lane.fold(&gpu);
+        let accumulator = lane.accumulator(&gpu);
         let died = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let _held = (lane.folds.lock(), lane.publisher.lock(), fold.lock());
+                let _held = (lane.accumulators.lock(), lane.publisher.lock(), accumulator.lock());
                 panic!("as a test wants it");
             });
             thread.join()
         });
-        assert!(died.is_err() && lane.folds.is_poisoned() && fold.is_poisoned() && lane.publisher.is_poisoned());
-        lane.publish(&[lane.fold(&gpu)]);
+        assert!(
+            died.is_err()
+                && lane.accumulators.is_poisoned()
+                && accumulator.is_poisoned()
+                && lane.publisher.is_poisoned()
+        );
+        lane.publish(&[lane.accumulator(&gpu)]);
         assert_eq!(snapshot.memory.load().gpus[0].gpu.index, 3);
     }
 }

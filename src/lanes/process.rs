@@ -3,9 +3,9 @@
 
 mod accounting;
 mod layout;
-mod listing;
+mod list_cache;
 mod reported;
-mod roster;
+mod table;
 mod workloads;
 
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ use crate::faults::{Faults, Reason, Source};
 use crate::nvml::{Error, ProcessBuffer, Severity};
 use crate::snapshot::{Gpu, GpuProcesses, Lane, ProcessPart, Snapshot};
 use accounting::Accounting;
-use layout::Layout;
-use listing::{Listing, Lists, Refusal, Slice};
-use roster::{Known, Member, Roster};
+use layout::LayoutCheck;
+use list_cache::{ListCache, ProcessList, Refusal, Slice};
+use table::{ListContext, ProcessTable, WorkloadMember};
 use workloads::Workloads;
 
 /// After a pass the lane rests for so many times as long as the pass took, so that memory that moves at every tick cannot
@@ -53,35 +53,35 @@ pub(super) struct ProcessLane {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     link: Arc<Link>,
-    book: Mutex<Book>,
+    book: Mutex<ProcessLaneState>,
 }
 
 /// What is remembered of processes. Never locked while the driver is asked.
 #[derive(Debug)]
-struct Book {
+struct ProcessLaneState {
     attribution: Attribution,
-    gpus: HashMap<String, GpuBook>,
+    gpus: HashMap<String, GpuProcessState>,
     part: Vec<Arc<GpuProcesses>>,
 }
 
 /// What is remembered of one GPU, under its key.
 #[derive(Debug)]
-struct GpuBook {
-    roster: Roster,
+struct GpuProcessState {
+    table: ProcessTable,
     workloads: Workloads,
     /// How many processes were invisible, so that it is said once when they are more.
     invisible: u64,
 }
 
-impl GpuBook {
+impl GpuProcessState {
     fn new(settings: &Settings) -> Self {
-        Self { roster: Roster::new(settings), workloads: Workloads::new(settings), invisible: 0 }
+        Self { table: ProcessTable::new(settings), workloads: Workloads::new(settings), invisible: 0 }
     }
 
     fn show(&mut self, shown: &mut GpuProcesses, now: Instant) {
-        (shown.processes, shown.other) = self.roster.show(now);
+        (shown.processes, shown.other) = self.table.show(now);
         (shown.workloads, shown.other_workloads) = self.workloads.show(now);
-        shown.invisible = self.roster.invisible(now);
+        shown.invisible = self.table.invisible(now);
     }
 }
 
@@ -113,9 +113,9 @@ fn why(own_namespace: bool) -> &'static str {
 /// What one thread of the lane keeps for a GPU between passes.
 #[derive(Debug, Default)]
 struct GpuLists {
-    lists: Lists,
+    lists: ListCache,
     accounting: Accounting,
-    layout: Layout,
+    layout: LayoutCheck,
     /// How many processes were on it at its last list. Where the list is refused there may be one.
     alive: usize,
 }
@@ -128,7 +128,7 @@ impl ProcessLane {
         faults: Arc<Faults>,
         link: Arc<Link>,
     ) -> Self {
-        let book = Mutex::new(Book { attribution, gpus: HashMap::new(), part: Vec::new() });
+        let book = Mutex::new(ProcessLaneState { attribution, gpus: HashMap::new(), part: Vec::new() });
         Self { settings, snapshot, faults, link, book }
     }
 }
@@ -193,7 +193,7 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// Lists the processes of the GPUs whose bits are set and publishes. A whole pass covers all GPUs and all lists.
+    /// ListCache the processes of the GPUs whose bits are set and publishes. A whole pass covers all GPUs and all lists.
     fn pass(
         &self,
         session: &Session,
@@ -225,7 +225,7 @@ impl ProcessLane {
                 match self.take(session, position, listing, layout_stands) {
                     Taken::Folded(alive) => break Ok(alive),
                     // Whose memory it was that the list told, nobody knows: it is read again with the new holder known.
-                    Taken::PidReused => kept.layout = Layout::default(),
+                    Taken::PidReused => kept.layout = LayoutCheck::default(),
                 }
             };
             match listing {
@@ -254,44 +254,44 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// Folds a list into the GPU's roster and shows it, unless a pid passed to another process meanwhile.
-    fn take(&self, session: &Session, position: usize, mut listing: Listing, layout_stands: bool) -> Taken {
+    /// Folds a list into the GPU's table and shows it, unless a pid passed to another process meanwhile.
+    fn take(&self, session: &Session, position: usize, mut listing: ProcessList, layout_stands: bool) -> Taken {
         let Some(gpu) = session.driver.gpus().nth(position) else { return Taken::Folded(0) };
         if let Some(pid) = listing.implausible {
             self.implausible(gpu, pid);
         }
         let mut book = self.book();
-        let Book { attribution, gpus, part } = &mut *book;
-        let known = gpus.entry(gpu.key()).or_insert_with(|| GpuBook::new(&self.settings));
-        let GpuBook { roster, workloads, .. } = known;
+        let ProcessLaneState { attribution, gpus, part } = &mut *book;
+        let known = gpus.entry(gpu.key()).or_insert_with(|| GpuProcessState::new(&self.settings));
+        let GpuProcessState { table, workloads, .. } = known;
         let pids: Vec<u32> = listing.entries.iter().map(|entry| entry.pid).collect();
         let identities = attribution.identify_all(&pids);
-        if roster.end_former(&listing.entries, &identities, listing.at) {
+        if table.end_former(&listing.entries, &identities, listing.at) {
             return Taken::PidReused;
         }
-        let gone = roster.gone_since(&listing.entries, &listing.earlier);
+        let gone = table.gone_since(&listing.entries, &listing.earlier);
         let gone: Vec<_> = gone.into_iter().collect();
         let now_there = attribution.identify_all(&gone.iter().map(|entry| entry.pid).collect::<Vec<_>>());
         let passed_on: Vec<u32> = std::iter::zip(gone, &now_there)
-            .filter(|(entry, identity)| roster.passed_on(entry, identity))
+            .filter(|(entry, identity)| table.passed_on(entry, identity))
             .map(|(entry, _)| entry.pid)
             .collect();
         if !passed_on.is_empty() {
             listing.earlier.iter_mut().for_each(|list| list.retain(|entry| !passed_on.contains(&entry.pid)));
         }
         let layout = layout_stands.then_some(&gpu.mig[..]);
-        let beside = Known { layout, unread: &listing.unread };
-        roster.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
-        let alive = roster.alive();
-        let members: Vec<Member<'_>> = roster.members().collect();
+        let beside = ListContext { layout, unread: &listing.unread };
+        table.fold((&listing.entries, &listing.earlier), &identities, beside, listing.at);
+        let alive = table.alive();
+        let members: Vec<WorkloadMember<'_>> = table.members().collect();
         workloads.fold(&members, &listing.earlier, listing.at);
         // Made anew, since what was published may still be read; the other GPUs' stay as they are.
         let mut shown = unread(part[position].gpu.clone());
-        shown.unattributed = listing.used.and_then(|used| Some(used.saturating_sub(roster.used()?)));
+        shown.unattributed = listing.used.and_then(|used| Some(used.saturating_sub(table.used()?)));
         for (device, used) in layout.unwrap_or_default().iter().zip(listing.slices) {
             // The compute instances of a GPU instance share its memory, which is told once.
             let told = shown.mig_unattributed.iter().any(|(first, _)| first.gpu_instance == device.gpu_instance);
-            if let (false, Some(used), Some(held)) = (told, used, roster.used_in(device.gpu_instance)) {
+            if let (false, Some(used), Some(held)) = (told, used, table.used_in(device.gpu_instance)) {
                 shown.mig_unattributed.push((device.clone(), used.saturating_sub(held)));
             }
         }
@@ -304,11 +304,11 @@ impl ProcessLane {
     /// Folds what a GPU's processes did and shows it.
     fn fold_work(&self, work: &Work) {
         let mut book = self.book();
-        let Book { attribution, gpus, part } = &mut *book;
+        let ProcessLaneState { attribution, gpus, part } = &mut *book;
         let Some(known) = gpus.get_mut(&work.gpu.key()) else { return };
         match &work.samples {
-            Some(samples) => known.roster.worked(samples, work.asked_at),
-            None => known.roster.work_unknown(),
+            Some(samples) => known.table.worked(samples, work.asked_at),
+            None => known.table.work_unknown(),
         }
         if let Some(shown) = part.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
             let GpuProcesses { at, unattributed, .. } = **shown;
@@ -321,7 +321,7 @@ impl ProcessLane {
     }
 
     /// Shows what is remembered of a GPU. Processes that come invisible are counted before they are shown.
-    fn show(&self, known: &mut GpuBook, attribution: &Attribution, shown: &mut GpuProcesses, now: Instant) {
+    fn show(&self, known: &mut GpuProcessState, attribution: &Attribution, shown: &mut GpuProcesses, now: Instant) {
         known.show(shown, now);
         if shown.invisible > std::mem::replace(&mut known.invisible, shown.invisible) {
             let error = Invisible {
@@ -358,11 +358,11 @@ impl ProcessLane {
         self.faults.report(source, error.reason(), gpu, error);
     }
 
-    fn publish(&self, book: &Book) {
+    fn publish(&self, book: &ProcessLaneState) {
         self.snapshot.processes.store(Arc::new(ProcessPart { gpus: book.part.clone() }));
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, ProcessLaneState> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Telemetry<'s> {
     faults: &'s Faults,
     gpus: Vec<GpuReadings>,
     queue: VecDeque<Step>,
-    quick: Ticker,
+    fast: Ticker,
     slow: Ticker,
     round: u32,
     slow_round: u32,
@@ -74,7 +74,7 @@ enum Step {
     Work(usize),
     /// Nothing ran on the GPU, so the driver is not asked what its processes did.
     Rest(usize),
-    QuickDone(usize),
+    FastDone(usize),
     SlowDone(usize),
     Topology,
     Uuid(usize),
@@ -93,7 +93,7 @@ impl<'s> Telemetry<'s> {
             faults,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
             queue: VecDeque::new(),
-            quick: Ticker::starting(settings.interval, now),
+            fast: Ticker::starting(settings.interval, now),
             slow: Ticker::starting(settings.slow_interval, now),
             round: 0,
             slow_round: 0,
@@ -103,7 +103,7 @@ impl<'s> Telemetry<'s> {
 
     /// When there is something to do: now, while the queue is not empty.
     pub(super) fn next(&self) -> Instant {
-        if self.queue.is_empty() { self.quick.next().min(self.slow.next()) } else { Instant::now() }
+        if self.queue.is_empty() { self.fast.next().min(self.slow.next()) } else { Instant::now() }
     }
 
     /// Takes one reading, if one is due, and publishes after the last of a round. Gives back what processes did, when
@@ -114,7 +114,7 @@ impl<'s> Telemetry<'s> {
         let Some(step) = self.queue.pop_front() else { return Ok(None) };
         let work = self.perform(step, session, watch)?;
         self.spent += began.elapsed();
-        if self.queue.is_empty() || matches!(step, Step::QuickDone(_) | Step::SlowDone(_)) {
+        if self.queue.is_empty() || matches!(step, Step::FastDone(_) | Step::SlowDone(_)) {
             let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
             self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
         }
@@ -128,11 +128,11 @@ impl<'s> Telemetry<'s> {
     /// one is missed.
     fn fill(&mut self, session: &Session, now: Instant) {
         let busy = !self.queue.is_empty();
-        if let Some(missed) = self.quick.take(now) {
+        if let Some(missed) = self.fast.take(now) {
             self.snapshot.vitals.add_missed(Lane::Telemetry, missed + u64::from(busy));
             if !busy {
                 self.round = self.round.wrapping_add(1);
-                self.queue_quick(session);
+                self.queue_fast(session);
             }
         }
         if !busy && self.slow.take(now).is_some() {
@@ -140,16 +140,16 @@ impl<'s> Telemetry<'s> {
         }
     }
 
-    fn queue_quick(&mut self, session: &Session) {
+    fn queue_fast(&mut self, session: &Session) {
         for (position, gpu) in self.gpus.iter().enumerate() {
             self.queue.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
-            let wanted = Reading::QUICK.iter().filter(|reading| !gpu.absent.contains(reading));
+            let wanted = Reading::FAST.iter().filter(|reading| !gpu.absent.contains(reading));
             self.queue.extend(wanted.map(|&reading| Step::Read(position, reading)));
-            let idle = gpu.shown.quick.utilization == Some(0.0) && self.round % IDLE_STRIDE != 1;
+            let idle = gpu.shown.fast.utilization == Some(0.0) && self.round % IDLE_STRIDE != 1;
             if !gpu.absent.contains(&Reading::Work) {
                 self.queue.push_back(if idle { Step::Rest(position) } else { Step::Work(position) });
             }
-            self.queue.push_back(Step::QuickDone(position));
+            self.queue.push_back(Step::FastDone(position));
         }
         // A layout that could not be read at the opening is asked for soon, and ever more seldom where it stays refused.
         if self.round.is_power_of_two() {
@@ -178,9 +178,9 @@ impl<'s> Telemetry<'s> {
             Step::Read(position, reading) => self.read(position, reading, session, watch)?,
             Step::Work(position) => return self.work(position, session, watch),
             Step::Rest(position) => return Ok(Some(self.gpus[position].work(Some(Vec::new())))),
-            Step::QuickDone(position) => {
+            Step::FastDone(position) => {
                 let gpu = &mut self.gpus[position];
-                gpu.shown.quick_at = gpu.done().or(gpu.shown.quick_at);
+                gpu.shown.fast_at = gpu.done().or(gpu.shown.fast_at);
             }
             Step::SlowDone(position) => {
                 let gpu = &mut self.gpus[position];

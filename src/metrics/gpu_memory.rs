@@ -3,7 +3,7 @@
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::view::GpuView;
-use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, Slow};
+use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
 
 const GPU: &[&str] = &["gpu", "uuid"];
 
@@ -122,8 +122,8 @@ static FIGURES: [Reading<MemoryFigures>; 6] = [
     (&WINDOW_PEAK, |m| Some(m.window_peak)),
     (&PEAK, |m| Some(m.peak)),
 ];
-static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.grown)), (&SHRUNK, |m| Some(m.shrunk))];
-static BAR1: [Reading<Slow>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
+static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.increase)), (&SHRUNK, |m| Some(m.decrease))];
+static BAR1: [Reading<SlowTelemetry>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     // A part that shares the system's memory has no figures, and then nothing that was folded from them either.

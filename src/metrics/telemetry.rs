@@ -4,7 +4,7 @@ use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::view::GpuView;
-use crate::snapshot::{ClockDomain, Quick, Slow, THROTTLE_REASONS};
+use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS};
 
 const GPU: &[&str] = &["gpu", "uuid"];
 
@@ -151,7 +151,7 @@ type Reading<T> = (&'static Family, fn(&T) -> Option<f64>);
 /// A family, the name of its own label, and where the value for each of the label's values stands.
 type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
 
-static QUICK: [Reading<Quick>; 10] = [
+static QUICK: [Reading<FastTelemetry>; 10] = [
     (&UTILIZATION, |q| q.utilization),
     (&BANDWIDTH, |q| q.memory_bandwidth_utilization),
     (&ENCODER, |q| q.encoder_utilization),
@@ -163,8 +163,9 @@ static QUICK: [Reading<Quick>; 10] = [
     (&REMAP_PENDING, |q| q.remap_pending.map(f64::from)),
     (&REMAP_FAILED, |q| q.remap_failed.map(f64::from)),
 ];
-static SLOW: [Reading<Slow>; 2] = [(&PCIE_REPLAYS, |s| s.pcie_replays.map(|n| n as f64)), (&ENERGY, |s| s.energy)];
-static QUICK_SPLIT: [Split<Quick>; 2] = [
+static SLOW: [Reading<SlowTelemetry>; 2] =
+    [(&PCIE_REPLAYS, |s| s.pcie_replays.map(|n| n as f64)), (&ENERGY, |s| s.energy)];
+static QUICK_SPLIT: [Split<FastTelemetry>; 2] = [
     (&ECC, "type", [("corrected", |q| q.ecc_corrected), ("uncorrected", |q| q.ecc_uncorrected)]),
     (
         &REMAPPED,
@@ -172,7 +173,7 @@ static QUICK_SPLIT: [Split<Quick>; 2] = [
         [("correctable", |q| q.remapped_correctable), ("uncorrectable", |q| q.remapped_uncorrectable)],
     ),
 ];
-static SLOW_SPLIT: [Split<Slow>; 1] = [(
+static SLOW_SPLIT: [Split<SlowTelemetry>; 1] = [(
     &RETIRED,
     "cause",
     [("multiple_single_bit", |s| s.retired_single_bit), ("double_bit", |s| s.retired_double_bit)],

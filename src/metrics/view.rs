@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::Settings;
 use super::label::Labels;
 use crate::snapshot::{
-    Allocations, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods, ProcessPart, Quick,
-    Slow, Snapshot, TelemetryPart, XidPart,
+    Allocations, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods,
+    ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,
 };
 
 /// The parts of the snapshot as they were at one moment.
@@ -51,9 +51,9 @@ pub struct GpuView<'a> {
     /// Its processes. `None` where the GPU is not up or the list is too old.
     pub processes: Option<&'a GpuProcesses>,
     /// Quick telemetry. `None` where the GPU is not up or the readings are too old.
-    pub quick: Option<&'a Quick>,
+    pub quick: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` where the GPU is not up or the readings are too old.
-    pub slow: Option<&'a Slow>,
+    pub slow: Option<&'a SlowTelemetry>,
     /// Xid errors, also of a GPU that is not up. `None` where it does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
     /// How old each lane's last good reading is, in the order of [`Lane::ALL`]; `None` where there was none.
@@ -117,14 +117,14 @@ impl Parts {
             state,
             memory: memory.filter(|_| up),
             processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
-            quick: telemetry_up.filter(|t| fresh(t.quick_at, settings.telemetry_interval)).map(|t| &t.quick),
+            quick: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             // Events, not samples: the last Xid of a GPU that is lost is the one that matters.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),
                 age(processes.and_then(|p| p.at)),
-                age(telemetry.and_then(|t| t.quick_at)),
+                age(telemetry.and_then(|t| t.fast_at)),
             ],
             labels: Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid),
             stale_after: settings.stale_after,

@@ -43,9 +43,9 @@ pub struct GpuMemory {
     /// Seconds at or above each of [`PRESSURE_RATIOS`].
     pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
     /// Bytes: the sum of all rises of `used` between samples.
-    pub grown: u64,
+    pub increase: u64,
     /// Bytes: the sum of all falls of `used` between samples.
-    pub shrunk: u64,
+    pub decrease: u64,
     /// The GPU's MIG devices, in the order of [`Gpu::mig`].
     pub mig: Vec<MigMemory>,
 }
@@ -60,8 +60,8 @@ impl GpuMemory {
             at: None,
             figures: None,
             pressure_seconds: [0.0; PRESSURE_RATIOS.len()],
-            grown: 0,
-            shrunk: 0,
+            increase: 0,
+            decrease: 0,
             mig,
         }
     }

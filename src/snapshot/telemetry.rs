@@ -19,19 +19,19 @@ pub struct GpuTelemetry {
     /// Which GPU.
     pub gpu: Arc<Gpu>,
     /// When the quick readings were last taken.
-    pub quick_at: Option<Instant>,
+    pub fast_at: Option<Instant>,
     /// Cheap readings, once a second.
-    pub quick: Quick,
+    pub fast: FastTelemetry,
     /// When the slow readings were last taken.
     pub slow_at: Option<Instant>,
     /// Dear readings, every 15 s.
-    pub slow: Slow,
+    pub slow: SlowTelemetry,
 }
 
 impl GpuTelemetry {
     /// A GPU of which nothing was read yet.
     pub fn unread(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, quick_at: None, quick: Quick::default(), slow_at: None, slow: Slow::default() }
+        Self { gpu, fast_at: None, fast: FastTelemetry::default(), slow_at: None, slow: SlowTelemetry::default() }
     }
 }
 
@@ -94,7 +94,7 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
 
 /// Readings that cost next to nothing. `None`: this GPU does not give it, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Quick {
+pub struct FastTelemetry {
     /// Share of time in which a kernel ran, 0 to 1.
     pub utilization: Option<f64>,
     /// Share of time in which memory was read or written, 0 to 1.
@@ -131,7 +131,7 @@ pub struct Quick {
 
 /// Readings that hold the driver's lock for long.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Slow {
+pub struct SlowTelemetry {
     /// Bytes.
     pub bar1_total: Option<u64>,
     /// Bytes.

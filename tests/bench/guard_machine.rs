@@ -15,7 +15,7 @@ use vram_exporter::attribution::{self, Attribution};
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
-use vram_exporter::lanes::{self, Steps};
+use vram_exporter::lanes::{self, ManualLanes};
 use vram_exporter::metrics::{self, Metrics};
 use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
@@ -31,7 +31,7 @@ const GOLDEN: &str = "busy-h200";
 /// A machine and the exporter on it.
 pub(crate) struct Workplace {
     snapshot: Arc<Snapshot>,
-    steps: Steps,
+    lanes: ManualLanes,
     metrics: Metrics,
     next: Instant,
     _machine: SimulatedMachine,
@@ -86,11 +86,11 @@ impl Workplace {
             let has_work = |gpu: &GpuProcesses| gpu.processes.iter().all(|process| process.sm_utilization.is_some());
             let is_listed =
                 |gpu: &GpuProcesses| !gpu.processes.is_empty() && !gpu.workloads.is_empty() && has_work(gpu);
-            let is_read = |gpu: &GpuTelemetry| gpu.quick_at.is_some() && gpu.slow_at.is_some();
+            let is_read = |gpu: &GpuTelemetry| gpu.fast_at.is_some() && gpu.slow_at.is_some();
             let (listed, read) = (processes.gpus.iter().all(|gpu| is_listed(gpu)), telemetry.gpus.iter().all(is_read));
             !processes.gpus.is_empty() && !telemetry.gpus.is_empty() && listed && read
         };
-        place.steps.follow(|snapshot| is_full(snapshot) || begin.elapsed() > PATIENCE);
+        place.lanes.follow(|snapshot| is_full(snapshot) || begin.elapsed() > PATIENCE);
         assert!(is_full(&place.snapshot), "not within {PATIENCE:?}: all readings of {GOLDEN}");
         place
     }
@@ -119,16 +119,16 @@ impl Workplace {
             hold: 512,
         };
         let attribution = Attribution::new(settings, snapshot.clone(), faults.clone());
-        let lanes = lanes::Settings::new(&config, machine.library());
+        let settings = lanes::Settings::new(&config, machine.library());
         let metrics =
             Metrics::new(snapshot.clone(), faults.clone(), metrics::Settings::new(&config, Some(true))).unwrap();
-        let steps = Steps::open(lanes, attribution, snapshot.clone(), faults).unwrap();
-        Self { snapshot, steps, metrics, next: Instant::now(), _machine: machine }
+        let lanes = ManualLanes::open(settings, attribution, snapshot.clone(), faults).unwrap();
+        Self { snapshot, lanes, metrics, next: Instant::now(), _machine: machine }
     }
 
     /// One tick of the memory lane.
     pub(crate) fn tick(&mut self) {
-        self.steps.tick(self.next);
+        self.lanes.tick(self.next);
         self.next += Duration::from_millis(10);
     }
 
@@ -139,7 +139,7 @@ impl Workplace {
 
     /// The driver closed and opened anew.
     pub(crate) fn reopened(self) -> Self {
-        let mut place = Self { steps: self.steps.reopen().unwrap(), ..self };
+        let mut place = Self { lanes: self.lanes.reopen().unwrap(), ..self };
         place.tick();
         place
     }
@@ -152,7 +152,7 @@ impl Workplace {
     /// Lets the process lane make at least so many passes more. To be called once for each opening of the driver.
     pub(crate) fn pass(&mut self, passes_more: u64) {
         let (begin, wanted) = (Instant::now(), self.passes() + passes_more);
-        self.steps.follow(|snapshot| passes(snapshot) >= wanted || begin.elapsed() > PATIENCE);
+        self.lanes.follow(|snapshot| passes(snapshot) >= wanted || begin.elapsed() > PATIENCE);
         assert!(self.passes() >= wanted, "not within {PATIENCE:?}: {passes_more} process passes");
     }
 

@@ -66,7 +66,7 @@ fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
 }
 
 fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
-    let quick = Quick {
+    let fast = FastTelemetry {
         utilization: Some(0.5),
         memory_bandwidth_utilization: Some(0.25),
         encoder_utilization: Some(0.0),
@@ -84,7 +84,7 @@ fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         remap_pending: Some(true),
         remap_failed: Some(false),
     };
-    let slow = Slow {
+    let slow = SlowTelemetry {
         bar1_total: Some(256 * GIB),
         bar1_used: Some(4 << 20),
         pcie_replays: Some(9),
@@ -92,7 +92,7 @@ fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         retired_single_bit: Some(4),
         retired_double_bit: Some(5),
     };
-    GpuTelemetry { gpu: gpu.clone(), quick_at: ago(0.0), quick, slow_at: ago(0.0), slow }
+    GpuTelemetry { gpu: gpu.clone(), fast_at: ago(0.0), fast, slow_at: ago(0.0), slow }
 }
 
 fn xids(gpu: &Arc<Gpu>) -> GpuXids {
@@ -465,8 +465,8 @@ fn what_the_driver_does_not_give_has_no_series() {
         ..process(7, "")
     };
     machine.processes[0].processes = vec![unknown];
-    machine.telemetry[0].quick = Quick { utilization: Some(f64::NAN), ..Quick::default() };
-    machine.telemetry[0].slow = Slow::default();
+    machine.telemetry[0].fast = FastTelemetry { utilization: Some(f64::NAN), ..FastTelemetry::default() };
+    machine.telemetry[0].slow = SlowTelemetry::default();
     machine.xids[0].errors = None;
     let scrape = machine.scrape();
     let expected = [
@@ -542,7 +542,7 @@ fn a_gpu_within_its_limit_is_up_and_its_ages_are_told() {
     let mut machine = Machine::one();
     machine.memory[0].at = ago(1.5);
     machine.processes[0].at = ago(2.5);
-    machine.telemetry[0].quick_at = None;
+    machine.telemetry[0].fast_at = None;
     let scrape = machine.scrape();
     assert_eq!(scrape.value("gpu_up", &[]), "1");
     let age = |lane: &str| scrape.value("vram_exporter_sample_age_seconds", &[("lane", lane)]).parse::<f64>().unwrap();
@@ -574,9 +574,9 @@ fn each_part_grows_old_by_its_own_limit() {
     assert_eq!((old.starting("gpu_process_"), old.count("gpu_memory_unattributed_bytes")), (vec![], 0));
     assert_eq!(old.count("gpu_memory_used_bytes"), 1);
 
-    let telemetry = |quick, slow| {
+    let telemetry = |fast, slow| {
         let mut machine = Machine::one();
-        machine.telemetry[0].quick_at = ago(quick);
+        machine.telemetry[0].fast_at = ago(fast);
         machine.telemetry[0].slow_at = ago(slow);
         let scrape = machine.scrape();
         (scrape.count("gpu_power_watts"), scrape.count("gpu_bar1_memory_used_bytes"))
@@ -900,7 +900,7 @@ fn bytes_are_exact_and_print_as_integers() {
         window_peak: 2,
         peak: 150_754_820_096,
     });
-    machine.memory[0].grown = 1 << 53;
+    machine.memory[0].increase = 1 << 53;
     machine.memory[0].pressure_seconds = [9.5, 8.0, 7.0, 6.0, 5.0, 4.0, 0.125];
     let scrape = machine.scrape();
     assert_eq!(scrape.value("gpu_memory_total_bytes", &[("gpu", "0"), ("uuid", "GPU-0")]), "9007199254740991");

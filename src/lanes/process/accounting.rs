@@ -1,7 +1,7 @@
 //! The driver's own maxima, where an administrator has turned its accounting on.
 
 use super::ProcessLane;
-use super::reported::Reported;
+use super::reported::ReportedReason;
 use crate::faults::Source;
 use crate::lanes::session::Session;
 use crate::lanes::watch::{Superseded, Watch};
@@ -11,7 +11,7 @@ use crate::nvml::Severity;
 #[derive(Debug, Default)]
 pub(super) struct Accounting {
     on: Option<bool>,
-    reported: Reported,
+    reported: ReportedReason,
 }
 
 impl ProcessLane {
@@ -33,7 +33,7 @@ impl ProcessLane {
             }
         }
         let Some(gpu) = session.driver.gpus().nth(position).filter(|_| known.on == Some(true)) else { return Ok(()) };
-        let pids = self.book().gpus.get(&gpu.key()).map(|book| book.roster.pids()).unwrap_or_default();
+        let pids = self.book().gpus.get(&gpu.key()).map(|book| book.table.pids()).unwrap_or_default();
         let total = self.total(session, position);
         for pid in pids {
             let answer = watch.call(position, || device.accounted_peak(pid))?;
@@ -51,8 +51,8 @@ impl ProcessLane {
             if total.is_some_and(|total| peak > total) {
                 self.implausible(gpu, pid);
             } else if let Some(book) = self.book().gpus.get_mut(&gpu.key()) {
-                book.roster.raise(pid, peak);
-                for member in book.roster.members().filter(|member| member.pid == pid) {
+                book.table.raise(pid, peak);
+                for member in book.table.members().filter(|member| member.pid == pid) {
                     book.workloads.raise(&member, peak);
                 }
             }

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use super::ProcessLane;
-use super::listing::{Listed, Listing};
+use super::list_cache::{ListEntry, ProcessList};
 use crate::faults::Source;
 use crate::lanes::memory::RETRY;
 use crate::lanes::session::Session;
@@ -15,23 +15,23 @@ use crate::lanes::watch::{Superseded, Watch};
 
 /// What is known of a GPU's MIG layout.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct LayoutCheck {
     /// The processes on MIG devices, in order, of the last list that was of this layout.
     placed: Vec<(u32, Option<(u32, u32)>)>,
     /// Before then a layout that could not be read is not asked for.
     ask_at: Option<Instant>,
 }
 
-impl Layout {
+impl LayoutCheck {
     /// Takes a list that is of this layout.
-    fn take(&mut self, listing: &Listing) {
+    fn take(&mut self, listing: &ProcessList) {
         self.placed.clear();
         self.placed.extend(on_mig_devices(listing));
     }
 }
 
-fn on_mig_devices(listing: &Listing) -> impl Iterator<Item = (u32, Option<(u32, u32)>)> {
-    listing.entries.iter().map(Listed::place).filter(|(_, instance)| instance.is_some())
+fn on_mig_devices(listing: &ProcessList) -> impl Iterator<Item = (u32, Option<(u32, u32)>)> {
+    listing.entries.iter().map(ListEntry::slot).filter(|(_, instance)| instance.is_some())
 }
 
 impl ProcessLane {
@@ -42,8 +42,8 @@ impl ProcessLane {
         session: &Session,
         watch: &Watch,
         position: usize,
-        known: &mut Layout,
-        listing: &Listing,
+        known: &mut LayoutCheck,
+        listing: &ProcessList,
     ) -> Result<bool, Superseded> {
         if !session.driver.knows_mig_layout(position) {
             return Ok(false);

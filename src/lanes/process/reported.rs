@@ -5,9 +5,9 @@ use crate::faults::Reason;
 /// The reason for which a call on one GPU is refused, as it was last reported. It is kept while the driver is open and
 /// forgotten when the call is answered.
 #[derive(Debug, Default)]
-pub(super) struct Reported(Option<Reason>);
+pub(super) struct ReportedReason(Option<Reason>);
 
-impl Reported {
+impl ReportedReason {
     /// The call was refused. Says whether that is to be reported as new.
     pub(super) fn is_new(&mut self, reason: Reason) -> bool {
         self.0.replace(reason) != Some(reason)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Settings;
-use super::listing::Listed;
-use super::roster::Member;
+use super::list_cache::ListEntry;
+use super::table::WorkloadMember;
 use crate::lanes::peaks::Record;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
@@ -20,7 +20,7 @@ type Instance = Option<(u32, u32)>;
 /// The workloads of a GPU, living ones and those that linger.
 #[derive(Debug)]
 pub(crate) struct Workloads {
-    accounts: Vec<Account>,
+    entries: Vec<WorkloadEntry>,
     peak_window: Duration,
     stay: Duration,
     limit: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Workloads {
 
 /// One workload on the GPU (or on one of its MIG devices).
 #[derive(Debug)]
-struct Account {
+struct WorkloadEntry {
     workload: Arc<Workload>,
     instance: Instance,
     mig: Option<Arc<MigDevice>>,
@@ -57,7 +57,7 @@ impl Sum {
 impl Workloads {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            accounts: Vec::new(),
+            entries: Vec::new(),
             peak_window: settings.peak_window,
             stay: settings.peak_window + settings.linger,
             limit: settings.series_limit,
@@ -66,9 +66,9 @@ impl Workloads {
 
     /// Folds the processes as they were listed at `now`, and what earlier lists of the same pass said of them and of
     /// those that have ended since.
-    pub(super) fn fold(&mut self, members: &[Member<'_>], earlier: &[Vec<Listed>], now: Instant) {
+    pub(super) fn fold(&mut self, members: &[WorkloadMember<'_>], earlier: &[Vec<ListEntry>], now: Instant) {
         self.rename(members);
-        let mut sums: HashMap<(Arc<Workload>, Instance), (Sum, &Member<'_>)> = HashMap::new();
+        let mut sums: HashMap<(Arc<Workload>, Instance), (Sum, &WorkloadMember<'_>)> = HashMap::new();
         for member in members.iter().filter(|member| member.alive) {
             let entry = sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
             entry.0.add(member.used);
@@ -78,57 +78,57 @@ impl Workloads {
             }
         }
         sums.values().for_each(|(_, member)| self.place(member));
-        for account in &mut self.accounts {
-            let key = (account.workload.clone(), account.instance);
-            let own = sums.get(&key).is_some_and(|(_, member)| account.goes_on_with(member));
+        for entry in &mut self.entries {
+            let key = (entry.workload.clone(), entry.instance);
+            let own = sums.get(&key).is_some_and(|(_, member)| entry.goes_on_with(member));
             match own.then(|| sums.remove(&key)).flatten() {
-                Some((sum, member)) => account.see(sum, member, now),
-                None => account.end(now),
+                Some((sum, member)) => entry.see(sum, member, now),
+                None => entry.end(now),
             }
         }
         let mut came: Vec<_> = sums.into_values().collect();
         came.sort_unstable_by_key(|(_, member)| (member.pid, member.instance));
         for (sum, member) in came {
-            let mut account = Account::new(member, self.peak_window);
-            account.see(sum, member, now);
-            self.accounts.push(account);
+            let mut entry = WorkloadEntry::new(member, self.peak_window);
+            entry.see(sum, member, now);
+            self.entries.push(entry);
         }
         earlier.iter().for_each(|list| self.recall(members, list, now));
         let stay = self.stay;
-        self.accounts.retain(|account| account.ended.is_none_or(|at| now.saturating_duration_since(at) <= stay));
+        self.entries.retain(|entry| entry.ended.is_none_or(|at| now.saturating_duration_since(at) <= stay));
         self.make_room();
     }
 
     /// The sums of an earlier list of the same pass: they are over, but they were.
-    fn recall(&mut self, members: &[Member<'_>], list: &[Listed], now: Instant) {
+    fn recall(&mut self, members: &[WorkloadMember<'_>], list: &[ListEntry], now: Instant) {
         let whose: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
-        let mut sums: HashMap<(&Workload, Instance), (Sum, &Member<'_>)> = HashMap::new();
+        let mut sums: HashMap<(&Workload, Instance), (Sum, &WorkloadMember<'_>)> = HashMap::new();
         for entry in list {
-            if let Some(&member) = whose.get(&entry.place()) {
+            if let Some(&member) = whose.get(&entry.slot()) {
                 let key = (&**member.workload, member.instance);
                 sums.entry(key).or_insert((Sum::default(), member)).0.add(entry.used);
             }
         }
         for (sum, member) in sums.into_values() {
             let position = self.position(member);
-            let account = match position {
-                Some(position) => &mut self.accounts[position],
+            let entry = match position {
+                Some(position) => &mut self.entries[position],
                 // It came and went within one pass.
                 None => {
-                    self.accounts.push(Account::new(member, self.peak_window));
-                    self.accounts.last_mut().expect("just pushed")
+                    self.entries.push(WorkloadEntry::new(member, self.peak_window));
+                    self.entries.last_mut().expect("just pushed")
                 }
             };
-            account.record.see(sum.used, now);
-            if account.sum.processes == 0 {
-                account.end(now);
+            entry.record.see(sum.used, now);
+            if entry.sum.processes == 0 {
+                entry.end(now);
             }
         }
     }
 
     /// Where the processes of a workload bear another name than at the list before (the pod's name came, or the
     /// user's), the workload is the same and goes on under the new name.
-    fn rename(&mut self, members: &[Member<'_>]) {
+    fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);
         let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();
         for member in alive {
@@ -136,14 +136,14 @@ impl Workloads {
             if living.contains(&(&**before, member.instance)) {
                 continue;
             }
-            let Some(old) = self.position(&Member { workload: before, ..*member }) else { continue };
+            let Some(old) = self.position(&WorkloadMember { workload: before, ..*member }) else { continue };
             match self.position(member) {
-                None => self.accounts[old].workload = member.workload.clone(),
+                None => self.entries[old].workload = member.workload.clone(),
                 Some(new) => {
                     // The sum was at least as high as a part of it.
-                    let gone = self.accounts[old].record.clone();
-                    self.accounts[new].record.absorb(&gone);
-                    self.accounts.swap_remove(old);
+                    let gone = self.entries[old].record.clone();
+                    self.entries[new].record.absorb(&gone);
+                    self.entries.swap_remove(old);
                 }
             }
         }
@@ -151,35 +151,35 @@ impl Workloads {
 
     /// Where a workload came to a device while the layout was unknown, and the device proves to be one that it was on before,
     /// both are one.
-    fn place(&mut self, member: &Member<'_>) {
+    fn place(&mut self, member: &WorkloadMember<'_>) {
         let Some(device) = member.mig else { return };
-        let of_member = |account: &Account| account.workload == *member.workload && account.instance == member.instance;
-        let mut accounts = self.accounts.iter();
-        let unplaced = accounts.position(|a| of_member(a) && a.mig.is_none() && a.ended.is_none());
-        let placed = |a: &Account| of_member(a) && a.mig.as_ref().is_some_and(|own| own.uuid == device.uuid);
-        if let Some((unplaced, placed)) = unplaced.zip(self.accounts.iter().position(placed)) {
-            let gone = self.accounts[unplaced].record.clone();
-            self.accounts[placed].record.absorb(&gone);
-            self.accounts.swap_remove(unplaced);
+        let of_member = |entry: &WorkloadEntry| entry.workload == *member.workload && entry.instance == member.instance;
+        let mut entries = self.entries.iter();
+        let unplaced = entries.position(|a| of_member(a) && a.mig.is_none() && a.ended.is_none());
+        let placed = |a: &WorkloadEntry| of_member(a) && a.mig.as_ref().is_some_and(|own| own.uuid == device.uuid);
+        if let Some((unplaced, placed)) = unplaced.zip(self.entries.iter().position(placed)) {
+            let gone = self.entries[unplaced].record.clone();
+            self.entries[placed].record.absorb(&gone);
+            self.entries.swap_remove(unplaced);
         }
     }
 
-    fn position(&self, member: &Member<'_>) -> Option<usize> {
-        self.accounts.iter().position(|account| {
-            account.workload == *member.workload && account.instance == member.instance && account.goes_on_with(member)
+    fn position(&self, member: &WorkloadMember<'_>) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            entry.workload == *member.workload && entry.instance == member.instance && entry.goes_on_with(member)
         })
     }
 
     /// Forgets the earliest ended beyond the cap, so that workloads that come and go stay bounded.
     fn make_room(&mut self) {
-        let ended = self.accounts.iter().filter(|account| account.ended.is_some()).count();
+        let ended = self.entries.iter().filter(|entry| entry.ended.is_some()).count();
         if ended > self.limit {
-            let mut times: Vec<Instant> = self.accounts.iter().filter_map(|account| account.ended).collect();
+            let mut times: Vec<Instant> = self.entries.iter().filter_map(|entry| entry.ended).collect();
             times.sort_unstable();
             let mut surplus = ended - self.limit;
             let latest = times[surplus - 1];
-            self.accounts.retain(|account| {
-                let goes = surplus > 0 && account.ended.is_some_and(|at| at <= latest);
+            self.entries.retain(|entry| {
+                let goes = surplus > 0 && entry.ended.is_some_and(|at| at <= latest);
                 surplus -= usize::from(goes);
                 !goes
             });
@@ -187,31 +187,31 @@ impl Workloads {
     }
 
     /// The driver's own maximum of one process: its workload held at least as much.
-    pub(super) fn raise(&mut self, member: &Member<'_>, peak: u64) {
+    pub(super) fn raise(&mut self, member: &WorkloadMember<'_>, peak: u64) {
         if let Some(position) = self.position(member) {
-            self.accounts[position].record.raise(peak);
+            self.entries[position].record.raise(peak);
         }
     }
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<WorkloadUse>, Option<Other>) {
-        self.accounts.sort_by_key(|account| {
-            let size = account.sum.used.unwrap_or_else(|| account.record.peak().unwrap_or(0));
-            Reverse((account.ended.is_none(), size, account.ended))
+        self.entries.sort_by_key(|entry| {
+            let size = entry.sum.used.unwrap_or_else(|| entry.record.peak().unwrap_or(0));
+            Reverse((entry.ended.is_none(), size, entry.ended))
         });
-        let shown = self.accounts.len().min(self.limit);
-        let others = &self.accounts[shown..];
+        let shown = self.entries.len().min(self.limit);
+        let others = &self.entries[shown..];
         let other = (!others.is_empty()).then(|| Other {
             entries: others.len() as u64,
-            processes: others.iter().map(|account| account.sum.processes).sum(),
-            used: others.iter().filter_map(|account| account.sum.used).reduce(u64::saturating_add),
+            processes: others.iter().map(|entry| entry.sum.processes).sum(),
+            used: others.iter().filter_map(|entry| entry.sum.used).reduce(u64::saturating_add),
         });
-        (self.accounts[..shown].iter_mut().map(|account| account.show(now)).collect(), other)
+        (self.entries[..shown].iter_mut().map(|entry| entry.show(now)).collect(), other)
     }
 }
 
-impl Account {
-    fn new(member: &Member<'_>, peak_window: Duration) -> Self {
+impl WorkloadEntry {
+    fn new(member: &WorkloadMember<'_>, peak_window: Duration) -> Self {
         Self {
             workload: member.workload.clone(),
             instance: member.instance,
@@ -224,7 +224,7 @@ impl Account {
 
     /// Whether it is about the member's MIG device. The ids of a GPU instance are given again when a GPU is cut once more: a
     /// device that is not known is not taken for the one that had its ids.
-    fn goes_on_with(&self, member: &Member<'_>) -> bool {
+    fn goes_on_with(&self, member: &WorkloadMember<'_>) -> bool {
         match (&self.mig, member.mig) {
             (Some(own), Some(other)) => own.uuid == other.uuid,
             (Some(_), None) => false,
@@ -233,7 +233,7 @@ impl Account {
         }
     }
 
-    fn see(&mut self, sum: Sum, member: &Member<'_>, now: Instant) {
+    fn see(&mut self, sum: Sum, member: &WorkloadMember<'_>, now: Instant) {
         self.workload.clone_from(member.workload);
         // The layout may be read after the process came.
         self.mig = member.mig.cloned().or(self.mig.take());
@@ -272,19 +272,27 @@ mod tests {
     const LINGER: Duration = Duration::from_secs(300);
 
     fn workloads(limit: usize) -> Workloads {
-        Workloads { accounts: Vec::new(), peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+        Workloads { entries: Vec::new(), peak_window: WINDOW, stay: WINDOW + LINGER, limit }
     }
 
     fn unit(name: &str) -> Arc<Workload> {
         Arc::new(Workload { name: format!("unit:{name}"), kind: WorkloadKind::Systemd, pod: None })
     }
 
-    fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> Member<'_> {
-        Member { pid, instance: None, mig: None, workload, before: Some(workload), alive: true, used: used.into() }
+    fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> WorkloadMember<'_> {
+        WorkloadMember {
+            pid,
+            instance: None,
+            mig: None,
+            workload,
+            before: Some(workload),
+            alive: true,
+            used: used.into(),
+        }
     }
 
-    fn listed(pid: u32, used: u64) -> Listed {
-        Listed { pid, kind: ProcessKind::Compute, used: Some(used), instance: None }
+    fn listed(pid: u32, used: u64) -> ListEntry {
+        ListEntry { pid, kind: ProcessKind::Compute, used: Some(used), instance: None }
     }
 
     fn only(workloads: &mut Workloads, now: Instant) -> WorkloadUse {
@@ -345,13 +353,13 @@ mod tests {
         let named =
             Arc::new(Workload { name: "team-b/nb/main".into(), kind: WorkloadKind::Kubernetes, pod: Some(pod.into()) });
         workloads.fold(&[of(&container, 1, 900 * MIB)], &[], start);
-        let late = |pid, used| Member { before: Some(&container), ..of(&named, pid, Some(used)) };
+        let late = |pid, used| WorkloadMember { before: Some(&container), ..of(&named, pid, Some(used)) };
         workloads.fold(&[late(1, 5 * MIB)], &[], start);
         let shown = only(&mut workloads, start);
         assert_eq!((shown.workload.name.as_str(), shown.peak), ("team-b/nb/main", Some(900 * MIB)));
         // A new container of the same pod, seen before the cluster told its name.
         workloads.fold(&[of(&container, 2, 950 * MIB)], &[], start);
-        assert_eq!(workloads.accounts.len(), 2);
+        assert_eq!(workloads.entries.len(), 2);
         workloads.fold(&[late(2, 5 * MIB)], &[], start);
         let shown = only(&mut workloads, start);
         assert_eq!((shown.processes, shown.peak, shown.window_peak), (1, Some(950 * MIB), Some(950 * MIB)));
@@ -361,7 +369,7 @@ mod tests {
     fn a_process_that_changes_its_place_alone_takes_no_peak_along() {
         let (start, old, new, mut workloads) = (Instant::now(), unit("old"), unit("new"), workloads(9));
         workloads.fold(&[of(&old, 1, 900 * MIB), of(&old, 2, MIB)], &[], start);
-        let moved = Member { before: Some(&old), ..of(&new, 2, MIB) };
+        let moved = WorkloadMember { before: Some(&old), ..of(&new, 2, MIB) };
         workloads.fold(&[of(&old, 1, 900 * MIB), moved], &[], start);
         let (shown, _) = workloads.show(start);
         let peak = |name: &str| shown.iter().find(|shown| shown.workload.name == name).unwrap().peak;
@@ -372,12 +380,12 @@ mod tests {
     fn a_spike_that_killed_its_process_within_one_pass_is_the_workloads_too() {
         let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
         workloads.fold(&[of(&job, 1, 100 * MIB), of(&job, 2, 5 * MIB)], &[], start);
-        let died = Member { alive: false, used: None, ..of(&job, 1, 0) };
+        let died = WorkloadMember { alive: false, used: None, ..of(&job, 1, 0) };
         let earlier = [vec![listed(1, 900 * MIB), listed(2, 5 * MIB)]];
         workloads.fold(&[died, of(&job, 2, 5 * MIB)], &earlier, start);
         let shown = only(&mut workloads, start);
         assert_eq!((shown.processes, shown.used, shown.peak), (1, Some(5 * MIB), Some(905 * MIB)));
-        let died = Member { alive: false, used: None, ..of(&job, 2, 0) };
+        let died = WorkloadMember { alive: false, used: None, ..of(&job, 2, 0) };
         workloads.fold(&[died], &[vec![listed(2, 950 * MIB)]], start);
         let shown = only(&mut workloads, start);
         assert_eq!((shown.processes, shown.used, shown.peak), (0, None, Some(950 * MIB)));
@@ -392,7 +400,7 @@ mod tests {
         for second in 1..59 {
             workloads.fold(&[of(&named, 1, 5 * MIB), of(&container, 2, 5 * MIB)], &[], at(second));
         }
-        let late = Member { before: Some(&container), ..of(&named, 2, 5 * MIB) };
+        let late = WorkloadMember { before: Some(&container), ..of(&named, 2, 5 * MIB) };
         workloads.fold(&[of(&named, 1, 5 * MIB), late], &[], at(59));
         assert_eq!(only(&mut workloads, at(59)).window_peak, Some(950 * MIB));
         for second in 60..116 {
@@ -406,7 +414,8 @@ mod tests {
         let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
         let device = |uuid: &str| Arc::new(MigDevice { uuid: uuid.into(), gpu_instance: 1, ..MigDevice::default() });
         let (a, b) = (device("MIG-a"), device("MIG-b"));
-        let on = |mig, pid, mib| Member { instance: Some((1, 0)), mig: Some(mig), ..of(&job, pid, Some(mib * MIB)) };
+        let on =
+            |mig, pid, mib| WorkloadMember { instance: Some((1, 0)), mig: Some(mig), ..of(&job, pid, Some(mib * MIB)) };
         workloads.fold(&[on(&a, 1, 60_000)], &[], start);
         for _ in 0..2 {
             workloads.fold(&[on(&b, 2, 5)], &[], start);
@@ -424,8 +433,8 @@ mod tests {
         let (a, b) = (device("MIG-a"), device("MIG-b"));
         for (found, peaks) in [(&a, &[(Some("MIG-a"), 38)][..]), (&b, &[(Some("MIG-a"), 30), (Some("MIG-b"), 38)])] {
             let mut workloads = workloads(9);
-            let on = |mig, pid, mib| Member { instance: Some((1, 0)), mig, ..of(&job, pid, Some(mib * MIB)) };
-            let mut after = |member: &[Member<'_>]| {
+            let on = |mig, pid, mib| WorkloadMember { instance: Some((1, 0)), mig, ..of(&job, pid, Some(mib * MIB)) };
+            let mut after = |member: &[WorkloadMember<'_>]| {
                 workloads.fold(member, &[], start);
                 let (shown, _) = workloads.show(start);
                 let entry = |w: WorkloadUse| (w.mig.map(|mig| mig.uuid.clone()), w.peak.unwrap() / MIB, w.used);
@@ -447,7 +456,7 @@ mod tests {
     #[test]
     fn one_workload_on_two_mig_devices_is_two_entries() {
         let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
-        let on = |gpu_instance, pid| Member { instance: Some((gpu_instance, 0)), ..of(&job, pid, Some(MIB)) };
+        let on = |gpu_instance, pid| WorkloadMember { instance: Some((gpu_instance, 0)), ..of(&job, pid, Some(MIB)) };
         workloads.fold(&[on(1, 1), on(2, 2)], &[], start);
         assert_eq!(workloads.show(start).0.len(), 2);
     }
@@ -470,7 +479,7 @@ mod tests {
             let job = unit(&round.to_string());
             workloads.fold(&[of(&job, round, MIB)], &[], start + Duration::from_millis(360) * round);
         }
-        assert!(workloads.accounts.len() <= 257, "{}", workloads.accounts.len());
+        assert!(workloads.entries.len() <= 257, "{}", workloads.entries.len());
         assert!(workloads.show(start).0.iter().any(|shown| shown.workload.name == "unit:9998"), "the latest stay");
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum Reading {
 
 impl Reading {
     /// Calls that cost next to nothing: the driver answers them from a cache.
-    pub(super) const QUICK: [Self; 15] = [
+    pub(super) const FAST: [Self; 15] = [
         Self::Utilization,
         Self::Encoder,
         Self::Decoder,
@@ -53,34 +53,34 @@ impl Reading {
 
     /// Asks the driver and fills the reading's fields.
     pub(super) fn take(self, device: Device<'_>, shown: &mut GpuTelemetry) -> Result<(), Error> {
-        let (quick, slow) = (&mut shown.quick, &mut shown.slow);
+        let (fast, slow) = (&mut shown.fast, &mut shown.slow);
         match self {
             Self::Utilization => {
                 let (busy, bandwidth) = device.utilization()?;
-                (quick.utilization, quick.memory_bandwidth_utilization) = (Some(busy), Some(bandwidth));
+                (fast.utilization, fast.memory_bandwidth_utilization) = (Some(busy), Some(bandwidth));
             }
-            Self::Encoder => quick.encoder_utilization = Some(device.encoder_utilization()?),
-            Self::Decoder => quick.decoder_utilization = Some(device.decoder_utilization()?),
-            Self::Temperature => quick.temperature = Some(device.temperature()?),
-            Self::Power => quick.power = Some(device.power()?),
-            Self::PowerLimit => quick.power_limit = Some(device.power_limit()?),
-            Self::Clock(domain) => quick.clocks[domain as usize] = Some(device.clock(domain)?),
-            Self::Throttle => quick.throttle = Some(device.throttle_reasons()?),
-            Self::EccCorrected => quick.ecc_corrected = Some(device.ecc_errors(false)?),
-            Self::EccUncorrected => quick.ecc_uncorrected = Some(device.ecc_errors(true)?),
+            Self::Encoder => fast.encoder_utilization = Some(device.encoder_utilization()?),
+            Self::Decoder => fast.decoder_utilization = Some(device.decoder_utilization()?),
+            Self::Temperature => fast.temperature = Some(device.temperature()?),
+            Self::Power => fast.power = Some(device.power()?),
+            Self::PowerLimit => fast.power_limit = Some(device.power_limit()?),
+            Self::Clock(domain) => fast.clocks[domain as usize] = Some(device.clock(domain)?),
+            Self::Throttle => fast.throttle = Some(device.throttle_reasons()?),
+            Self::EccCorrected => fast.ecc_corrected = Some(device.ecc_errors(false)?),
+            Self::EccUncorrected => fast.ecc_uncorrected = Some(device.ecc_errors(true)?),
             Self::RemappedRows => {
                 let rows = device.remapped_rows()?;
-                quick.remapped_correctable = Some(rows.correctable);
-                quick.remapped_uncorrectable = Some(rows.uncorrectable);
-                quick.remap_pending = Some(rows.pending);
-                quick.remap_failed = Some(rows.failed);
+                fast.remapped_correctable = Some(rows.correctable);
+                fast.remapped_uncorrectable = Some(rows.uncorrectable);
+                fast.remap_pending = Some(rows.pending);
+                fast.remap_failed = Some(rows.failed);
             }
             Self::Work => {}
             Self::Bar1 => {
                 let bar1 = device.bar1()?;
                 (slow.bar1_total, slow.bar1_used) = (Some(bar1.total), Some(bar1.used));
             }
-            Self::MemoryTemperature => quick.memory_temperature = Some(device.memory_temperature()?),
+            Self::MemoryTemperature => fast.memory_temperature = Some(device.memory_temperature()?),
             Self::PcieReplays => slow.pcie_replays = Some(device.pcie_replays()?),
             Self::Energy => slow.energy = Some(device.energy()?),
             Self::RetiredSingleBit => slow.retired_single_bit = Some(device.retired_pages(false)?),
@@ -91,25 +91,25 @@ impl Reading {
 
     /// What the reading filled is not known any longer.
     pub(super) fn clear(self, shown: &mut GpuTelemetry) {
-        let (quick, slow) = (&mut shown.quick, &mut shown.slow);
+        let (fast, slow) = (&mut shown.fast, &mut shown.slow);
         match self {
-            Self::Utilization => (quick.utilization, quick.memory_bandwidth_utilization) = (None, None),
-            Self::Encoder => quick.encoder_utilization = None,
-            Self::Decoder => quick.decoder_utilization = None,
-            Self::Temperature => quick.temperature = None,
-            Self::Power => quick.power = None,
-            Self::PowerLimit => quick.power_limit = None,
-            Self::Clock(domain) => quick.clocks[domain as usize] = None,
-            Self::Throttle => quick.throttle = None,
-            Self::EccCorrected => quick.ecc_corrected = None,
-            Self::EccUncorrected => quick.ecc_uncorrected = None,
+            Self::Utilization => (fast.utilization, fast.memory_bandwidth_utilization) = (None, None),
+            Self::Encoder => fast.encoder_utilization = None,
+            Self::Decoder => fast.decoder_utilization = None,
+            Self::Temperature => fast.temperature = None,
+            Self::Power => fast.power = None,
+            Self::PowerLimit => fast.power_limit = None,
+            Self::Clock(domain) => fast.clocks[domain as usize] = None,
+            Self::Throttle => fast.throttle = None,
+            Self::EccCorrected => fast.ecc_corrected = None,
+            Self::EccUncorrected => fast.ecc_uncorrected = None,
             Self::RemappedRows => {
-                (quick.remapped_correctable, quick.remapped_uncorrectable) = (None, None);
-                (quick.remap_pending, quick.remap_failed) = (None, None);
+                (fast.remapped_correctable, fast.remapped_uncorrectable) = (None, None);
+                (fast.remap_pending, fast.remap_failed) = (None, None);
             }
             Self::Work => {}
             Self::Bar1 => (slow.bar1_total, slow.bar1_used) = (None, None),
-            Self::MemoryTemperature => quick.memory_temperature = None,
+            Self::MemoryTemperature => fast.memory_temperature = None,
             Self::PcieReplays => slow.pcie_replays = None,
             Self::Energy => slow.energy = None,
             Self::RetiredSingleBit => slow.retired_single_bit = None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::reported::Reported;
+use super::reported::ReportedReason;
 use crate::faults::Reason;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severity};
@@ -17,7 +17,7 @@ pub(super) type Slice<'d> = (Device<'d>, (u32, u32));
 
 /// A process as the driver lists it, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Listed {
+pub(super) struct ListEntry {
     pub(super) pid: u32,
     pub(super) kind: ProcessKind,
     /// Bytes; `None` where the driver does not tell.
@@ -26,19 +26,19 @@ pub(super) struct Listed {
     pub(super) instance: Option<(u32, u32)>,
 }
 
-impl Listed {
+impl ListEntry {
     /// Pid, and the MIG device that it runs on.
-    pub(super) fn place(&self) -> (u32, Option<(u32, u32)>) {
+    pub(super) fn slot(&self) -> (u32, Option<(u32, u32)>) {
         (self.pid, self.instance)
     }
 }
 
 /// All of a GPU's processes.
 #[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) entries: Vec<Listed>,
+pub(super) struct ProcessList {
+    pub(super) entries: Vec<ListEntry>,
     /// The lists of earlier attempts: memory moved while they were read. Each is of one moment, as far as a list is.
-    pub(super) earlier: Vec<Vec<Listed>>,
+    pub(super) earlier: Vec<Vec<ListEntry>>,
     /// Bytes in use on the GPU when the lists were read, reserved memory left out; `None` when memory moved meanwhile,
     /// or where the driver does not tell reserved memory apart.
     pub(super) used: Option<u64>,
@@ -66,7 +66,7 @@ const STANDS: Duration = Duration::from_secs(5);
 
 /// One of the driver's lists, as it was last read.
 #[derive(Debug, Default)]
-struct List {
+struct CachedList {
     entries: Vec<ListedProcess>,
     /// Whether it was ever read while the driver was open.
     given: bool,
@@ -74,10 +74,10 @@ struct List {
     answered: bool,
     /// Since when it is not known.
     unread_since: Option<Instant>,
-    reported: Reported,
+    reported: ReportedReason,
 }
 
-impl List {
+impl CachedList {
     fn read(&mut self) {
         (self.given, self.answered) = (true, true);
         self.unread_since = None;
@@ -107,14 +107,14 @@ impl List {
 /// processes: 0.5 ms for both on an H200 with 16). So an empty one is read again only at a whole pass, and there only
 /// when memory moved since it was read (no process comes without memory), or after [`STANDS`].
 #[derive(Debug, Default)]
-pub(super) struct Lists {
+pub(super) struct ListCache {
     /// In the order of [`ListKind`].
-    lists: [List; ListKind::ALL.len()],
+    lists: [CachedList; ListKind::ALL.len()],
     /// When all lists were read, and the bytes in use then.
     all_read: Option<(Instant, u64)>,
 }
 
-impl Lists {
+impl ListCache {
     /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices. `whole`: also lists that
     /// were empty; `total`: all memory of the GPU, where it is known. Without the compute list there is no listing.
     pub(super) fn read(
@@ -125,11 +125,11 @@ impl Lists {
         slot: usize,
         buffer: &mut ProcessBuffer,
         (whole, total): (bool, Option<u64>),
-    ) -> Result<Result<Listing, Refusal>, Superseded> {
+    ) -> Result<Result<ProcessList, Refusal>, Superseded> {
         let mut before = in_use(device, slices, watch, slot)?;
         let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < STANDS;
         let all = whole && !self.all_read.is_some_and(stand);
-        let mut earlier: Vec<Vec<Listed>> = Vec::new();
+        let mut earlier: Vec<Vec<ListEntry>> = Vec::new();
         let mut refusals = Vec::new();
         for attempt in 1.. {
             for kind in ListKind::ALL {
@@ -175,7 +175,7 @@ impl Lists {
             }
         }
         let unread = self.unread();
-        Ok(Ok(Listing { entries, earlier, used, slices, implausible, unread, refusals, at: Instant::now() }))
+        Ok(Ok(ProcessList { entries, earlier, used, slices, implausible, unread, refusals, at: Instant::now() }))
     }
 
     /// The lists that are refused since a short time only.
@@ -238,28 +238,26 @@ impl Lists {
         Ok(Ok(()))
     }
 
-    fn list(&mut self, kind: ListKind) -> &mut List {
+    fn list(&mut self, kind: ListKind) -> &mut CachedList {
         &mut self.lists[kind as usize]
     }
 
     /// Each list, and what its processes are: a process of several lists is what it is in the first of these.
-    fn kinds(&self) -> impl Iterator<Item = (&List, ProcessKind)> {
+    fn kinds(&self) -> impl Iterator<Item = (&CachedList, ProcessKind)> {
         let [compute, graphics, mps] = &self.lists;
         [(mps, ProcessKind::Mps), (compute, ProcessKind::Compute), (graphics, ProcessKind::Graphics)].into_iter()
     }
 
     /// A process that stands in several lists is one process: the driver gives its whole memory in each.
-    fn merge(&self) -> Vec<Listed> {
-        let mut merged = BTreeMap::<(u32, Option<(u32, u32)>), Listed>::new();
+    fn merge(&self) -> Vec<ListEntry> {
+        let mut merged = BTreeMap::<(u32, Option<(u32, u32)>), ListEntry>::new();
         for (list, kind) in self.kinds() {
             for entry in &list.entries {
                 let ListedProcess { pid, used, instance } = *entry;
-                merged.entry((pid, instance)).and_modify(|known| known.used = known.used.max(used)).or_insert(Listed {
-                    pid,
-                    kind,
-                    used,
-                    instance,
-                });
+                merged
+                    .entry((pid, instance))
+                    .and_modify(|known| known.used = known.used.max(used))
+                    .or_insert(ListEntry { pid, kind, used, instance });
             }
         }
         merged.into_values().collect()
@@ -289,8 +287,11 @@ mod tests {
     }
 
     /// Compute, graphics, MPS.
-    fn lists(entries: [Vec<ListedProcess>; 3]) -> Lists {
-        Lists { lists: entries.map(|entries| List { entries, ..List::default() }), ..Lists::default() }
+    fn lists(entries: [Vec<ListedProcess>; 3]) -> ListCache {
+        ListCache {
+            lists: entries.map(|entries| CachedList { entries, ..CachedList::default() }),
+            ..ListCache::default()
+        }
     }
 
     #[test]

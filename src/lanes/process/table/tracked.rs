@@ -5,19 +5,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Record;
-use crate::lanes::process::listing::Listed;
-use crate::lanes::process::roster::Known;
+use crate::lanes::process::list_cache::ListEntry;
+use crate::lanes::process::table::ListContext;
 use crate::snapshot::{Ended, MigDevice, Owner, Process, ProcessKind, Workload};
 
 /// The start of a process is known by the second of the machine's boot.
 const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// What tells apart the processes that live on one GPU: pid, and GPU instance and compute instance under MIG.
-pub(super) type Place = (u32, Option<(u32, u32)>);
+pub(super) type ProcessSlot = (u32, Option<(u32, u32)>);
 
 /// One process on the GPU (or on one of its MIG devices).
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct TrackedProcess {
     pub(super) pid: u32,
     pub(super) start: StartTime,
     pub(super) instance: Option<(u32, u32)>,
@@ -38,9 +38,9 @@ pub(super) struct Track {
     pub(super) last_active: Option<Instant>,
 }
 
-impl Track {
+impl TrackedProcess {
     pub(super) fn new(
-        entry: &Listed,
+        entry: &ListEntry,
         start: StartTime,
         owner: Arc<Owner>,
         peak_window: Duration,
@@ -65,7 +65,7 @@ impl Track {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn slot(&self) -> ProcessSlot {
         (self.pid, self.instance)
     }
 
@@ -90,7 +90,7 @@ impl Track {
         self.owner = owner;
     }
 
-    pub(super) fn see(&mut self, entry: &Listed, known: Known<'_>, now: Instant) {
+    pub(super) fn see(&mut self, entry: &ListEntry, known: ListContext<'_>, now: Instant) {
         if !known.unread.contains(&self.kind) {
             self.kind = entry.kind;
         }

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The lanes on an open driver, without threads and without a supervisor: a call that hangs hangs the caller.
 #[derive(Debug)]
-pub struct Steps {
+pub struct ManualLanes {
     library: Library,
     snapshot: Arc<Snapshot>,
     memory: MemoryLane,
@@ -38,7 +38,7 @@ pub struct Steps {
     _alive: Arc<()>,
 }
 
-impl Steps {
+impl ManualLanes {
     /// Opens the driver. Nothing is read yet.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Steps {
     }
 
     /// Lets the process lane work at its own rhythm on this thread until the snapshot is as wanted. That ends the
-    /// session: the next time needs [`Steps::reopen`] before it.
+    /// session: the next time needs [`ManualLanes::reopen`] before it.
     pub fn follow(&mut self, wanted: impl Fn(&Snapshot) -> bool + Sync) {
         let Self { process, session, watch, snapshot, .. } = &*self;
         thread::scope(|scope| {

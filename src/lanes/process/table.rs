@@ -1,6 +1,6 @@
 //! The processes of one GPU over time: a process is (pid, start time), and it is remembered for a while after its end.
 
-mod track;
+mod tracked;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Settings;
-use super::listing::Listed;
+use super::list_cache::ListEntry;
 use crate::attribution::{Identity, StartTime};
 use crate::nvml::UtilizationSample;
 use crate::snapshot::{MigDevice, Other, Process, ProcessKind, Workload};
-use track::{Place, Track};
+use tracked::{ProcessSlot, TrackedProcess};
 
 /// A driver forgets a process within a moment of its end; one that is listed for longer without being seen is hidden.
 const OUT_OF_SIGHT_AFTER: Duration = Duration::from_secs(3);
 
 /// The processes of a GPU, living ones and those that linger.
 #[derive(Debug)]
-pub(crate) struct Roster {
-    tracks: Vec<Track>,
+pub(crate) struct ProcessTable {
+    processes: Vec<TrackedProcess>,
     /// When it was last folded.
     folded: Option<Instant>,
     peak_window: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct Roster {
 
 /// What is known at the moment of a list, beside the list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'k> {
+pub(super) struct ListContext<'k> {
     /// The MIG devices; `None` where the layout is not known: then a process stays where it was.
     pub(super) layout: Option<&'k [Arc<MigDevice>]>,
     /// The lists that were refused: their processes may still be on the GPU, with memory that nobody tells.
@@ -39,7 +39,7 @@ pub(super) struct Known<'k> {
 
 /// What a workload has to know of a process that is on the GPU, or was until the last list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member<'r> {
+pub(super) struct WorkloadMember<'r> {
     pub(super) pid: u32,
     pub(super) instance: Option<(u32, u32)>,
     pub(super) mig: Option<&'r Arc<MigDevice>>,
@@ -51,10 +51,10 @@ pub(super) struct Member<'r> {
     pub(super) used: Option<u64>,
 }
 
-impl Roster {
+impl ProcessTable {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            tracks: Vec::new(),
+            processes: Vec::new(),
             folded: None,
             peak_window: settings.peak_window,
             stay: settings.peak_window + settings.linger,
@@ -63,18 +63,18 @@ impl Roster {
     }
 
     /// Where the living stand, by pid and MIG instance.
-    fn living(&self) -> HashMap<Place, usize> {
-        let living = self.tracks.iter().enumerate().filter(|(_, track)| track.ended.is_none());
-        living.map(|(index, track)| (track.place(), index)).collect()
+    fn living(&self) -> HashMap<ProcessSlot, usize> {
+        let living = self.processes.iter().enumerate().filter(|(_, track)| track.ended.is_none());
+        living.map(|(index, track)| (track.slot(), index)).collect()
     }
 
     /// Ends the processes that had the pids of a list before, where those were other ones, and says whether there was
     /// one: then the list may still tell a former holder's memory.
-    pub(super) fn end_former(&mut self, entries: &[Listed], identities: &[Identity], now: Instant) -> bool {
+    pub(super) fn end_former(&mut self, entries: &[ListEntry], identities: &[Identity], now: Instant) -> bool {
         let living = self.living();
         let mut reused = false;
         for (entry, identity) in entries.iter().zip(identities) {
-            let former = living.get(&entry.place()).map(|&index| &mut self.tracks[index]);
+            let former = living.get(&entry.slot()).map(|&index| &mut self.processes[index]);
             if let Some(former) = former.filter(|track| track.is_former_of(identity)) {
                 former.end(now);
                 reused = true;
@@ -84,49 +84,53 @@ impl Roster {
     }
 
     /// The pids in earlier lists of a pass that its last list does not hold, but that were on the GPU until then.
-    pub(super) fn gone_since<'l>(&self, entries: &[Listed], earlier: &'l [Vec<Listed>]) -> HashSet<&'l Listed> {
+    pub(super) fn gone_since<'l>(
+        &self,
+        entries: &[ListEntry],
+        earlier: &'l [Vec<ListEntry>],
+    ) -> HashSet<&'l ListEntry> {
         // Nearly every pass has one list only.
         if earlier.is_empty() {
             return HashSet::new();
         }
-        let last: HashSet<Place> = entries.iter().map(Listed::place).collect();
-        earlier.iter().flatten().filter(|entry| !last.contains(&entry.place())).collect()
+        let last: HashSet<ProcessSlot> = entries.iter().map(ListEntry::slot).collect();
+        earlier.iter().flatten().filter(|entry| !last.contains(&entry.slot())).collect()
     }
 
     /// Whether somebody else has the pid of a living process by now.
-    pub(super) fn passed_on(&self, entry: &Listed, identity: &Identity) -> bool {
-        let here = |track: &&Track| track.ended.is_none() && track.place() == entry.place();
-        self.tracks.iter().find(here).is_some_and(|track| track.is_former_of(identity))
+    pub(super) fn passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
+        let here = |track: &&TrackedProcess| track.ended.is_none() && track.slot() == entry.slot();
+        self.processes.iter().find(here).is_some_and(|track| track.is_former_of(identity))
     }
 
     /// Folds lists that were read at `now`: the last one is what is on the GPU, with who has each pid; the earlier ones
     /// are known to peaks only.
     pub(super) fn fold(
         &mut self,
-        (entries, earlier): (&[Listed], &[Vec<Listed>]),
+        (entries, earlier): (&[ListEntry], &[Vec<ListEntry>]),
         identities: &[Identity],
-        known: Known<'_>,
+        known: ListContext<'_>,
         now: Instant,
     ) {
         let mut living = self.living();
         let mut seen = HashSet::with_capacity(entries.len());
-        let before = self.tracks.len();
+        let before = self.processes.len();
         let mut ended = false;
-        for track in &mut self.tracks {
+        for track in &mut self.processes {
             track.before.clone_from(&track.owner.workload);
         }
         for (entry, identity) in entries.iter().zip(identities.iter().cloned()) {
-            let index = self.track(entry, identity, living.get(&entry.place()).copied(), now);
-            living.insert(entry.place(), index);
+            let index = self.track(entry, identity, living.get(&entry.slot()).copied(), now);
+            living.insert(entry.slot(), index);
             seen.insert(index);
-            self.tracks[index].see(entry, known, now);
+            self.processes[index].see(entry, known, now);
         }
         for entry in earlier.iter().flatten() {
-            if let Some(&index) = living.get(&entry.place()) {
-                self.tracks[index].record.see(entry.used, now);
+            if let Some(&index) = living.get(&entry.slot()) {
+                self.processes[index].record.see(entry.used, now);
             }
         }
-        for (index, track) in self.tracks.iter_mut().enumerate() {
+        for (index, track) in self.processes.iter_mut().enumerate() {
             if track.ended.is_some() || seen.contains(&index) {
                 continue;
             }
@@ -137,18 +141,18 @@ impl Roster {
             track.end(now);
             ended = true;
         }
-        if ended || self.tracks.len() > before {
+        if ended || self.processes.len() > before {
             self.make_room();
         }
         let stay = self.stay;
-        self.tracks.retain(|track| track.ended.is_none_or(|ended| now.saturating_duration_since(ended) <= stay));
+        self.processes.retain(|track| track.ended.is_none_or(|ended| now.saturating_duration_since(ended) <= stay));
         self.folded = Some(now);
     }
 
-    /// Where the entry's process stands in the roster, newly entered if it must be. `living`: who stands in its place.
-    fn track(&mut self, entry: &Listed, identity: Identity, living: Option<usize>, now: Instant) -> usize {
+    /// Where the entry's process stands in the table, newly entered if it must be. `living`: who stands in its place.
+    fn track(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
-            let track = &mut self.tracks[index];
+            let track = &mut self.processes[index];
             // The driver lists a process for a moment after /proc has forgotten it; nobody else has the pid then.
             if identity.start == StartTime::Unknown {
                 return index;
@@ -162,26 +166,27 @@ impl Roster {
         }
         let Identity { start, owner } = identity;
         // A process that left the GPU and came back is the same process while it lives.
-        let back =
-            |track: &Track| track.start == start && start != StartTime::Unknown && track.place() == entry.place();
-        if let Some(index) = self.tracks.iter().position(back) {
-            self.tracks[index].ended = None;
-            self.tracks[index].take_owner(owner);
+        let back = |track: &TrackedProcess| {
+            track.start == start && start != StartTime::Unknown && track.slot() == entry.slot()
+        };
+        if let Some(index) = self.processes.iter().position(back) {
+            self.processes[index].ended = None;
+            self.processes[index].take_owner(owner);
             return index;
         }
-        self.tracks.push(Track::new(entry, start, owner, self.peak_window, now));
-        self.tracks.len() - 1
+        self.processes.push(TrackedProcess::new(entry, start, owner, self.peak_window, now));
+        self.processes.len() - 1
     }
 
     /// Forgets the ended ones whose labels are taken by another and, so that a burst of short processes stays bounded,
     /// the earliest ended beyond the cap.
     fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
-        self.tracks.sort_by_key(|track| (track.ended.is_some(), Reverse(track.ended.unwrap_or(track.first_seen))));
-        let mut taken = HashSet::with_capacity(self.tracks.len());
+        self.processes.sort_by_key(|track| (track.ended.is_some(), Reverse(track.ended.unwrap_or(track.first_seen))));
+        let mut taken = HashSet::with_capacity(self.processes.len());
         let mut ended = 0;
         let kept: Vec<bool> = self
-            .tracks
+            .processes
             .iter()
             .map(|track| {
                 ended += usize::from(track.ended.is_some());
@@ -191,12 +196,12 @@ impl Roster {
             })
             .collect();
         let mut kept = kept.into_iter();
-        self.tracks.retain(|_| kept.next().unwrap_or(true));
+        self.processes.retain(|_| kept.next().unwrap_or(true));
     }
 
     /// The driver cannot tell what the processes do.
     pub(super) fn work_unknown(&mut self) {
-        for track in &mut self.tracks {
+        for track in &mut self.processes {
             (track.sm_utilization, track.last_active) = (None, None);
         }
     }
@@ -205,7 +210,7 @@ impl Roster {
     pub(super) fn worked(&mut self, samples: &[UtilizationSample], asked_at: (Instant, SystemTime)) {
         let mut samples: Vec<_> = samples.iter().collect();
         samples.sort_by_key(|sample| sample.pid);
-        for track in self.tracks.iter_mut().filter(|track| track.ended.is_none()) {
+        for track in self.processes.iter_mut().filter(|track| track.ended.is_none()) {
             let from = samples.partition_point(|sample| sample.pid < track.pid);
             let of_pid = samples[from..].iter().copied().take_while(|sample| sample.pid == track.pid);
             // What was measured before the first sight may be a former holder's of the pid.
@@ -222,23 +227,23 @@ impl Roster {
 
     /// The driver's own maximum for a living process.
     pub(super) fn raise(&mut self, pid: u32, peak: u64) {
-        for track in self.tracks.iter_mut().filter(|track| track.ended.is_none() && track.pid == pid) {
+        for track in self.processes.iter_mut().filter(|track| track.ended.is_none() && track.pid == pid) {
             track.record.raise(peak);
         }
     }
 
     /// How many processes are on the GPU.
     pub(super) fn alive(&self) -> usize {
-        self.tracks.iter().filter(|track| track.ended.is_none()).count()
+        self.processes.iter().filter(|track| track.ended.is_none()).count()
     }
 
     /// The processes of known workloads that live, or ended at the last list.
-    pub(super) fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        let there = |track: &&Track| track.ended.is_none() || track.ended == self.folded;
-        self.tracks.iter().filter(there).filter_map(|track| {
-            let Track { pid, instance, used, .. } = *track;
+    pub(super) fn members(&self) -> impl Iterator<Item = WorkloadMember<'_>> {
+        let there = |track: &&TrackedProcess| track.ended.is_none() || track.ended == self.folded;
+        self.processes.iter().filter(there).filter_map(|track| {
+            let TrackedProcess { pid, instance, used, .. } = *track;
             let (workload, before) = (track.owner.workload.as_ref()?, track.before.as_ref());
-            Some(Member {
+            Some(WorkloadMember {
                 pid,
                 instance,
                 mig: track.mig.as_ref(),
@@ -253,36 +258,37 @@ impl Roster {
     /// How many living processes `/proc` never showed, though they are listed for longer than the driver lists one
     /// that ended.
     pub(super) fn invisible(&self, now: Instant) -> u64 {
-        let unseen = |track: &&Track| {
+        let unseen = |track: &&TrackedProcess| {
             let lasting = now.saturating_duration_since(track.first_seen) > OUT_OF_SIGHT_AFTER;
             track.ended.is_none() && track.start == StartTime::Unknown && lasting
         };
-        self.tracks.iter().filter(unseen).count() as u64
+        self.processes.iter().filter(unseen).count() as u64
     }
 
     /// The pids of the living.
     pub(super) fn pids(&self) -> Vec<u32> {
-        self.tracks.iter().filter(|track| track.ended.is_none()).map(|track| track.pid).collect()
+        self.processes.iter().filter(|track| track.ended.is_none()).map(|track| track.pid).collect()
     }
 
     /// Bytes that the living processes hold together; `None` while one of them is unknown.
     pub(super) fn used(&self) -> Option<u64> {
-        total(self.tracks.iter().filter(|track| track.ended.is_none()))
+        total(self.processes.iter().filter(|track| track.ended.is_none()))
     }
 
     /// The same for the processes of one GPU instance.
     pub(super) fn used_in(&self, gpu_instance: u32) -> Option<u64> {
-        let inside = |track: &&Track| track.ended.is_none() && track.instance.is_some_and(|ids| ids.0 == gpu_instance);
-        total(self.tracks.iter().filter(inside))
+        let inside =
+            |track: &&TrackedProcess| track.ended.is_none() && track.instance.is_some_and(|ids| ids.0 == gpu_instance);
+        total(self.processes.iter().filter(inside))
     }
 
     /// What is published: the largest, at most as many as the cap says, and what the others hold together.
     pub(super) fn show(&mut self, now: Instant) -> (Vec<Process>, Option<Other>) {
-        self.tracks.sort_by_key(|track| {
+        self.processes.sort_by_key(|track| {
             Reverse((track.ended.is_none(), track.used.unwrap_or_else(|| track.record.peak().unwrap_or(0))))
         });
-        let shown = self.tracks.len().min(self.limit);
-        let others = &self.tracks[shown..];
+        let shown = self.processes.len().min(self.limit);
+        let others = &self.processes[shown..];
         let alive = || others.iter().filter(|track| track.ended.is_none());
         let processes = alive().count() as u64;
         let other = (!others.is_empty()).then(|| Other {
@@ -290,13 +296,13 @@ impl Roster {
             processes,
             used: (processes > 0).then(|| total(alive())).flatten(),
         });
-        (self.tracks[..shown].iter_mut().map(|track| track.show(now)).collect(), other)
+        (self.processes[..shown].iter_mut().map(|track| track.show(now)).collect(), other)
     }
 }
 
 /// Bytes together; `None` while one is unknown.
-fn total<'t>(mut tracks: impl Iterator<Item = &'t Track>) -> Option<u64> {
-    tracks.try_fold(0, |sum: u64, track| Some(sum.saturating_add(track.used?)))
+fn total<'t>(mut processes: impl Iterator<Item = &'t TrackedProcess>) -> Option<u64> {
+    processes.try_fold(0, |sum: u64, track| Some(sum.saturating_add(track.used?)))
 }
 
 /// A moment of the wall clock as one of the monotonic clock. A timestamp of the future (the clock was set back) is now.

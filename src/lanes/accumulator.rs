@@ -7,9 +7,9 @@ use super::peaks::Peaks;
 use crate::nvml::MemoryReading;
 use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS};
 
-/// The fold of one GPU. It belongs to the lane: a new session or a new thread goes on with it.
+/// The accumulator of one GPU. It belongs to the lane: a new session or a new thread goes on with it.
 #[derive(Debug)]
-pub(super) struct GpuFold {
+pub(super) struct GpuAccumulator {
     peaks: Peaks,
     mig: Vec<(String, Peaks)>,
     run: Option<Run>,
@@ -47,7 +47,7 @@ struct Run {
     latest: Instant,
 }
 
-impl GpuFold {
+impl GpuAccumulator {
     pub(super) fn new(gpu: Arc<Gpu>, window: Duration) -> Self {
         Self {
             peaks: Peaks::with_room(window),
@@ -64,11 +64,11 @@ impl GpuFold {
     /// A new session: the identity and the MIG layout may have changed, the figures are to be read again. Of MIG devices
     /// that are gone the peaks are forgotten, but not where the layout could not be read (`layout_known`).
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
-        self.settle();
+        self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
         self.shown.pressure_seconds = before.pressure_seconds;
-        self.shown.grown = before.grown;
-        self.shown.shrunk = before.shrunk;
+        self.shown.increase = before.increase;
+        self.shown.decrease = before.decrease;
         self.mig.retain(|(uuid, _)| !layout_known || gpu.mig.iter().any(|device| device.uuid == *uuid));
         self.run = None;
         self.retry_at = None;
@@ -79,7 +79,7 @@ impl GpuFold {
     /// Takes a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
     /// not counted over a longer one.
     ///
-    /// Most samples are equal to the one before: then only its time is kept, and [`GpuFold::settle`] folds the whole run.
+    /// Most samples are equal to the one before: then only its time is kept, and [`GpuAccumulator::flush_run`] folds the whole run.
     pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
         let since = self.run.map(|run| at.saturating_duration_since(run.latest));
         let unbroken = since.is_some_and(|since| since <= gap);
@@ -88,19 +88,19 @@ impl GpuFold {
             run.latest = at;
             return Sampled::Same;
         }
-        self.settle();
+        self.flush_run();
         let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
         let ratio = reading.used as f64 / usable as f64;
         let before = self.run.replace(Run { reading, ratio, folded: None, latest: at });
         if let Some(before) = before {
-            self.shown.grown += reading.used.saturating_sub(before.reading.used);
-            self.shown.shrunk += before.reading.used.saturating_sub(reading.used);
+            self.shown.increase += reading.used.saturating_sub(before.reading.used);
+            self.shown.decrease += before.reading.used.saturating_sub(reading.used);
             if unbroken {
-                self.press(before.ratio, at.saturating_duration_since(before.latest));
+                self.add_pressure(before.ratio, at.saturating_duration_since(before.latest));
             }
         }
         self.answered(at);
-        self.settle();
+        self.flush_run();
         match before.is_none_or(|before| before.reading.used != reading.used) {
             true => Sampled::Moved,
             false if back => Sampled::Changed,
@@ -109,7 +109,7 @@ impl GpuFold {
     }
 
     /// Folds the present run of equal samples up to its latest one. To be called before anything is published.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn flush_run(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| run.folded != Some(run.latest)) else { return };
         let Run { reading, ratio, folded, latest } = *run;
         run.folded = Some(latest);
@@ -120,12 +120,12 @@ impl GpuFold {
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
         self.shown.at = Some(latest);
         if let Some(folded) = folded {
-            self.press(ratio, latest.saturating_duration_since(folded));
+            self.add_pressure(ratio, latest.saturating_duration_since(folded));
         }
     }
 
     /// Counts a time during which memory was at a ratio.
-    fn press(&mut self, ratio: f64, time: Duration) {
+    fn add_pressure(&mut self, ratio: f64, time: Duration) {
         let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
         seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
     }
@@ -140,7 +140,7 @@ impl GpuFold {
     /// The GPU answered that it has no memory of its own, or none for us. Says whether that is new.
     pub(super) fn answered_without_figures(&mut self, at: Instant) -> bool {
         let new = self.shown.at.is_none() || self.shown.figures.is_some() || self.shown.state != GpuState::Up;
-        self.settle();
+        self.flush_run();
         self.run = None;
         self.shown.figures = None;
         self.answered(at);
@@ -194,7 +194,7 @@ impl GpuFold {
 
     /// The GPU is out of reach: what was read of it is not true any longer.
     pub(super) fn lose(&mut self, state: GpuState) -> Sampled {
-        self.settle();
+        self.flush_run();
         let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
         self.shown.state = state;
         self.shown.figures = None;
@@ -215,22 +215,23 @@ mod tests {
         MemoryReading { total: 101 * GIB, reserved: Some(GIB), used, free: 100 * GIB - used }
     }
 
-    fn fold() -> GpuFold {
-        GpuFold::new(Arc::new(Gpu::default()), Duration::from_secs(60))
+    fn accumulator() -> GpuAccumulator {
+        GpuAccumulator::new(Arc::new(Gpu::default()), Duration::from_secs(60))
     }
 
     #[test]
     fn pressure_is_real_time_at_any_rate() {
         let start = Instant::now();
         for step in [1u64, 10, 250] {
-            let mut fold = fold();
+            let mut accumulator = accumulator();
             for millis in (0..=4000).step_by(step as usize) {
                 // 85 % of what can be allocated between 1 s and 3 s.
                 let used = if (1000..3000).contains(&millis) { 85 * GIB } else { 10 * GIB };
-                fold.sample(reading(used), start + Duration::from_millis(millis), GAP);
+                accumulator.sample(reading(used), start + Duration::from_millis(millis), GAP);
             }
-            let seconds =
-                |ratio: f64| fold.shown.pressure_seconds[PRESSURE_RATIOS.iter().position(|&r| r == ratio).unwrap()];
+            let seconds = |ratio: f64| {
+                accumulator.shown.pressure_seconds[PRESSURE_RATIOS.iter().position(|&r| r == ratio).unwrap()]
+            };
             assert!((seconds(0.85) - 2.0).abs() < 1e-6, "{step} ms: {}", seconds(0.85));
             assert!((seconds(0.5) - 2.0).abs() < 1e-6);
             assert!(seconds(0.9).abs() < 1e-9);
@@ -240,23 +241,23 @@ mod tests {
     #[test]
     fn nothing_is_said_of_a_gap() {
         let start = Instant::now();
-        let mut fold = fold();
-        fold.sample(reading(99 * GIB), start, GAP);
-        fold.sample(reading(99 * GIB), start + Duration::from_secs(3600), GAP);
-        fold.settle();
-        assert!(fold.shown.pressure_seconds.iter().all(|&s| s == 0.0));
+        let mut accumulator = accumulator();
+        accumulator.sample(reading(99 * GIB), start, GAP);
+        accumulator.sample(reading(99 * GIB), start + Duration::from_secs(3600), GAP);
+        accumulator.flush_run();
+        assert!(accumulator.shown.pressure_seconds.iter().all(|&s| s == 0.0));
     }
 
     #[test]
     fn churn_adds_rises_and_falls_apart() {
         let start = Instant::now();
-        let mut fold = fold();
+        let mut accumulator = accumulator();
         for (tick, used) in [4, 9, 2, 2, 3].into_iter().enumerate() {
-            let moved = fold.sample(reading(used * GIB), start + Duration::from_millis(10 * tick as u64), GAP);
+            let moved = accumulator.sample(reading(used * GIB), start + Duration::from_millis(10 * tick as u64), GAP);
             assert_eq!(moved == Sampled::Moved, tick != 3);
         }
-        assert_eq!((fold.shown.grown, fold.shown.shrunk), (6 * GIB, 7 * GIB));
-        assert_eq!(fold.shown.figures.unwrap().peak, 9 * GIB);
+        assert_eq!((accumulator.shown.increase, accumulator.shown.decrease), (6 * GIB, 7 * GIB));
+        assert_eq!(accumulator.shown.figures.unwrap().peak, 9 * GIB);
     }
 
     #[test]
@@ -264,35 +265,35 @@ mod tests {
         let start = Instant::now();
         let device = |uuid: &str| Arc::new(crate::snapshot::MigDevice { uuid: uuid.into(), ..Default::default() });
         let cut = |uuids: &[&str]| Arc::new(Gpu { mig: uuids.iter().copied().map(device).collect(), ..Gpu::default() });
-        let mut fold = GpuFold::new(cut(&["a", "b"]), Duration::from_secs(60));
+        let mut accumulator = GpuAccumulator::new(cut(&["a", "b"]), Duration::from_secs(60));
         for slot in 0..2 {
-            fold.sample_mig(slot, reading(32 * GIB), start);
+            accumulator.sample_mig(slot, reading(32 * GIB), start);
         }
-        let peak_of_a = |fold: &mut GpuFold| {
-            fold.sample_mig(0, reading(GIB), start);
-            fold.shown.mig[0].figures.unwrap().peak
+        let peak_of_a = |accumulator: &mut GpuAccumulator| {
+            accumulator.sample_mig(0, reading(GIB), start);
+            accumulator.shown.mig[0].figures.unwrap().peak
         };
-        fold.resume(&cut(&[]), false);
-        fold.resume(&cut(&["a"]), true);
-        assert_eq!(peak_of_a(&mut fold), 32 * GIB);
-        assert_eq!(fold.mig.len(), 1, "the other one is known to be gone");
-        fold.resume(&cut(&[]), true);
-        fold.resume(&cut(&["a"]), true);
-        assert_eq!(peak_of_a(&mut fold), GIB);
+        accumulator.resume(&cut(&[]), false);
+        accumulator.resume(&cut(&["a"]), true);
+        assert_eq!(peak_of_a(&mut accumulator), 32 * GIB);
+        assert_eq!(accumulator.mig.len(), 1, "the other one is known to be gone");
+        accumulator.resume(&cut(&[]), true);
+        accumulator.resume(&cut(&["a"]), true);
+        assert_eq!(peak_of_a(&mut accumulator), GIB);
     }
 
     #[test]
     fn a_lost_gpu_keeps_its_counters_and_shows_no_figure() {
         let start = Instant::now();
-        let mut fold = fold();
-        fold.sample(reading(4 * GIB), start, GAP);
-        fold.sample(reading(8 * GIB), start + Duration::from_millis(10), GAP);
-        fold.lose(GpuState::Unreadable);
-        assert_eq!(fold.shown.figures, None);
-        assert_eq!(fold.shown.grown, 4 * GIB);
+        let mut accumulator = accumulator();
+        accumulator.sample(reading(4 * GIB), start, GAP);
+        accumulator.sample(reading(8 * GIB), start + Duration::from_millis(10), GAP);
+        accumulator.lose(GpuState::Unreadable);
+        assert_eq!(accumulator.shown.figures, None);
+        assert_eq!(accumulator.shown.increase, 4 * GIB);
         // Back again: what happened meanwhile is unknown and is not churn, the peak since the start stands.
-        fold.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
-        assert_eq!(fold.shown.shrunk, 0);
-        assert_eq!(fold.shown.figures.unwrap().peak, 8 * GIB);
+        accumulator.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
+        assert_eq!(accumulator.shown.decrease, 0);
+        assert_eq!(accumulator.shown.figures.unwrap().peak, 8 * GIB);
     }
 }
