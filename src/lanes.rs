@@ -1,20 +1,21 @@
-//! The lanes: the OS threads that ask the driver, fold what it answers and publish it.
+//! The lanes: the OS threads that call the driver, accumulate the readings and publish them.
 //!
 //! ```text
 //!  supervisor ── opens ──> session (driver + its GPUs)
-//!      │ watches                │ asked by
-//!      ├──> memory lane ── changed? ──> bell ──> process lane ──> attribution
-//!      │         │                                   │  └─ telemetry, between two process passes
-//!      │         └────────────> snapshot <───────────┘
+//!      │ watches                │ called by
+//!      ├──> memory lane ── moved? ──> wake bits ──> process lane ──> attribution
+//!      │         │                                      │  └─ telemetry, between two process passes
+//!      │         └─────────────> snapshot <─────────────┘
 //!      ├──> watch for Xid events ──^
-//!      └── a call does not return: a fresh thread carries on without that GPU
+//!      └── a call does not return: a new thread continues without that GPU
 //! ```
 //!
-//! Invariants: every driver call runs under a [`watch::Watch`]; nothing is locked while the driver is asked; what was
-//! folded (peaks, counters) belongs to the lane and outlives sessions and threads.
+//! Invariants: every driver call of a lane runs under a [`watch::Watch`]; no lock is held during a driver call; accumulated
+//! values (peaks, counters) belong to the lane and outlive sessions and threads.
 
 mod accumulator;
 mod control;
+mod detached;
 mod manual;
 mod memory;
 mod opening;

@@ -1,21 +1,27 @@
-//! The boundary to NVIDIA's driver: driver calls in, plain readings or [`Error`]s out.
+//! The boundary to NVIDIA's driver: each call returns a plain reading or an [`Error`].
 //!
-//! Invariant: no nvml-wrapper type leaves this room, and what the driver cannot know is an error of severity
-//! [`Severity::Absent`] or `None`, never a number. Together with the simulator this is the only place with unsafe
-//! code: [`raw`] holds the calls that nvml-wrapper lacks.
+//! Invariant: no nvml-wrapper type leaves this room. A value that the driver cannot know is `None` or an error of severity
+//! [`Severity::Absent`], never a number. Besides the simulator and one setting of the C library, this is the only place with
+//! unsafe code: [`raw`] holds the calls that nvml-wrapper lacks.
 
 mod device;
+mod discovery;
 mod driver;
 mod error;
 mod events;
 mod identity;
 mod library;
+mod mig;
 mod processes;
 mod raw;
+mod readings;
 
-pub use device::{Device, MemoryReading, RemappedRows, Slice, UtilizationSample};
-pub use driver::{Discovery, Driver};
+pub use device::Device;
+pub use discovery::Discovery;
+pub use driver::Driver;
 pub use error::{Error, Severity};
 pub use identity::remember;
-pub use library::{Library, OpenError, SEARCH_PATHS};
-pub use processes::{ListKind, ListedProcess, ProcessBuffer};
+pub use library::{Library, OpenError};
+pub use processes::{ListedProcess, ProcessBuffer};
+pub use raw::ListKind;
+pub use readings::{Bar1, MemoryReading, RemappedRows, UtilizationSample};

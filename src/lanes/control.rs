@@ -1,23 +1,25 @@
-//! What the lanes are told from outside: to end, to let the driver go for a while, to take it up again.
+//! Control of the lanes from outside: stop them, release the driver for a while, reacquire it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The orders that stand.
+use parking_lot::Mutex;
+
+/// The requests in force.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     stop: AtomicBool,
     released_until: Mutex<Option<Instant>>,
-    /// Who is to be woken by an order.
-    listener: OnceLock<Thread>,
+    /// The thread to wake at each request.
+    supervisor: OnceLock<Thread>,
 }
 
 impl Control {
-    pub(super) fn listen(&self, listener: Thread) {
-        // There is one listener, and it is set once.
-        let _ = self.listener.set(listener);
+    /// Names the thread that each request wakes. The first one stays.
+    pub(super) fn wakes(&self, supervisor: Thread) {
+        let _ = self.supervisor.set(supervisor);
     }
 
     pub(super) fn stop(&self) {
@@ -29,9 +31,9 @@ impl Control {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// For how long yet the driver is to be left alone; `None` where it is not.
+    /// How much longer the driver must stay released; `None` if it is not released.
     pub(super) fn released_for(&self, now: Instant) -> Option<Duration> {
-        let mut until = self.released_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.released_until.lock();
         let left = (*until)?.saturating_duration_since(now);
         if left.is_zero() {
             *until = None;
@@ -40,18 +42,18 @@ impl Control {
     }
 
     fn set_released_until(&self, until: Option<Instant>) {
-        *self.released_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.released_until.lock() = until;
         self.wake();
     }
 
     fn wake(&self) {
-        if let Some(listener) = self.listener.get() {
-            listener.unpark();
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.unpark();
         }
     }
 }
 
-/// The hold that the lanes have of the driver. While it is let go, the driver's library is closed and unloaded and no device
+/// Releases and reacquires the driver for the lanes. While it is released, its library is closed and unloaded and no device
 /// file is open, so that the driver can be unloaded and replaced.
 #[derive(Debug, Clone)]
 pub struct DriverLease(Arc<Control>);
@@ -61,17 +63,17 @@ impl DriverLease {
         Self(control)
     }
 
-    /// Lets the driver go for so long, counted from now. It is taken up again by itself.
-    pub fn release(&self, span: Duration) {
-        self.0.set_released_until(Some(Instant::now() + span));
+    /// Releases the driver for this long from now. It is reacquired automatically.
+    pub fn release(&self, duration: Duration) {
+        self.0.set_released_until(Some(Instant::now() + duration));
     }
 
-    /// Takes the driver up again at once.
+    /// Reacquires the driver at once.
     pub fn reacquire(&self) {
         self.0.set_released_until(None);
     }
 
-    /// Whether the driver is to be left alone now.
+    /// Whether the driver must stay released now.
     pub fn is_released(&self) -> bool {
         self.0.released_for(Instant::now()).is_some()
     }
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_to_let_go_ends_by_itself_or_by_another_order() {
+    fn a_release_ends_by_itself_or_on_request() {
         let control = Arc::new(Control::default());
         let lease = DriverLease::new(control.clone());
         let now = Instant::now();
@@ -90,7 +92,7 @@ mod tests {
         lease.release(Duration::from_secs(60));
         assert!(control.released_for(now).is_some_and(|left| left >= Duration::from_secs(60)));
         assert_eq!(control.released_for(now + Duration::from_secs(120)), None, "the time is over");
-        assert_eq!(control.released_for(now), None, "and what is over does not come back");
+        assert_eq!(control.released_for(now), None, "and stays over");
         lease.release(Duration::from_secs(60));
         assert!(lease.is_released());
         lease.reacquire();

@@ -75,7 +75,7 @@ impl ManualLanes {
         xids: XidWatch,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
-        let discovered = driver.discover(&[], &[], &Discovery::all_but(Vec::new()));
+        let discovered = driver.discover(&Discovery::default());
         discovered.map_err(|cause| OpenError::Init { library: format!("{library:?}"), cause })?;
         snapshot.driver.store(Arc::new(driver.describe()));
         let alive = Arc::new(());

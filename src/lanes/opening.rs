@@ -1,107 +1,101 @@
-//! Opening and closing the driver, each on a thread of its own: both are driver calls that can hang.
+//! Opening and closing the driver, each on its own thread because both make driver calls that can hang.
 //!
-//! Invariant: nobody waits here; whoever began asks now and then whether it is done.
+//! Invariant: nothing here waits; the supervisor polls for the result.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::worker::UnparkOnDrop;
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
-use crate::snapshot::{self, Gpu};
+use crate::snapshot;
 
-/// How long either may take before it is told; it is waited for all the same, since nothing else can be done with the
-/// driver meanwhile.
+/// How long an opening or closing may take before it is reported. A slow opening is still waited for, because nothing else can
+/// be done with the driver until it ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
-/// What came of an opening.
+/// The result of an opening.
 pub(super) type OpenResult = Result<OpenedDriver, OpenError>;
 
 /// An opened driver.
 pub(super) struct OpenedDriver {
     pub(super) driver: Driver,
-    /// What to publish of it.
+    /// The description to publish.
     pub(super) description: snapshot::Driver,
-    /// What GPUs failed to give, by index.
+    /// The calls on GPUs that failed, by index.
     pub(super) failures: Vec<(u32, nvml::Error)>,
 }
 
-/// An opening that was begun.
+/// An opening in progress.
 pub(super) struct Opening {
-    answer: Receiver<OpenResult>,
-    opener: JoinHandle<()>,
+    result: Receiver<OpenResult>,
+    thread: JoinHandle<()>,
     since: Instant,
-    told: bool,
-    asking: Arc<Discovery>,
-    /// The GPU that was asked when it was looked at, and since when.
-    asked: (u32, Instant),
+    is_slow: bool,
+    discovery: Arc<Discovery>,
+    /// The GPU that was being queried at the last poll, and since when.
+    queried: (Option<u32>, Instant),
 }
 
-/// How far an opening is.
+/// The progress of an opening.
 pub(super) enum Progress {
-    /// It goes on.
+    /// It continues.
     Pending(Opening),
-    /// It goes on, and is slow since now.
+    /// It continues and has just become slow.
     Slow(Opening),
     /// It has ended.
     Done(Box<OpenResult>),
-    /// Its thread ended by a panic.
+    /// Its thread panicked.
     Panicked,
 }
 
 impl Opening {
-    /// Begins. `known` are the GPUs of earlier openings, `stalled` those of them to which a call hangs, and `left_out` the indices at
-    /// which earlier openings hang. The thread that begins is woken at the end.
+    /// Starts a thread that opens the driver and unparks the calling thread at its end.
     ///
     /// # Errors
-    /// When the system gives no thread.
-    pub(super) fn begin(
-        library: Library,
-        known: Vec<Arc<Gpu>>,
-        stalled: Vec<Arc<Gpu>>,
-        left_out: Vec<u32>,
-    ) -> std::io::Result<Self> {
-        let (send, answer) = mpsc::channel();
-        let wake = UnparkOnDrop::current();
-        let asking = Arc::new(Discovery::all_but(left_out));
-        let told = asking.clone();
-        let opener = thread::Builder::new().name("driver-open".into()).spawn(move || {
-            let _wake = wake;
-            // The receiver is gone when the exporter ends, or the opening was left alone.
-            let _ = send.send(open(&library, &known, &stalled, &told));
+    /// When the system provides no thread.
+    pub(super) fn begin(library: Library, discovery: Discovery) -> std::io::Result<Self> {
+        let (send, result) = mpsc::channel();
+        let unpark = UnparkOnDrop::current();
+        let discovery = Arc::new(discovery);
+        let shared = discovery.clone();
+        let thread = thread::Builder::new().name("driver-open".into()).spawn(move || {
+            let _unpark = unpark;
+            // The receiver is gone when the exporter shuts down or the opening was abandoned.
+            let _ = send.send(open(&library, &shared));
         })?;
         let now = Instant::now();
-        Ok(Self { answer, opener, since: now, told: false, asking, asked: (Discovery::NONE, now) })
+        Ok(Self { result, thread, since: now, is_slow: false, discovery, queried: (None, now) })
     }
 
-    /// Whether it was found to be slow.
+    /// Whether it has been reported as slow.
     pub(super) fn is_slow(&self) -> bool {
-        self.told
+        self.is_slow
     }
 
-    /// The index of the GPU in a call to which it hangs.
+    /// The index of the GPU at which it hangs.
     pub(super) fn hangs_at(&self) -> Option<u32> {
-        let (index, since) = self.asked;
-        (index != Discovery::NONE && since.elapsed() > SLOW).then_some(index)
+        let (gpu, since) = self.queried;
+        gpu.filter(|_| since.elapsed() > SLOW)
     }
 
-    /// Leaves it alone: its thread, what lives as long as its thread, and what closes a driver that it opened after all.
-    pub(super) fn leave(self) -> (JoinHandle<()>, Weak<Discovery>, Option<Closing>) {
-        (self.opener, Arc::downgrade(&self.asking), Closing::begin(self.answer))
+    /// Abandons the opening. Returns its thread, and the closing of a driver that it may have opened already.
+    pub(super) fn abandon(self) -> (JoinHandle<()>, Option<Closing>) {
+        (self.thread, Closing::begin(self.result))
     }
 
-    /// How far it is.
+    /// Polls the opening.
     pub(super) fn progress(mut self) -> Progress {
-        let asked = self.asking.now();
-        if asked != self.asked.0 {
-            self.asked = (asked, Instant::now());
+        let gpu = self.discovery.current_gpu();
+        if gpu != self.queried.0 {
+            self.queried = (gpu, Instant::now());
         }
-        match self.answer.try_recv() {
-            Ok(opened) => Progress::Done(Box::new(opened)),
+        match self.result.try_recv() {
+            Ok(result) => Progress::Done(Box::new(result)),
             Err(TryRecvError::Disconnected) => Progress::Panicked,
-            Err(TryRecvError::Empty) if self.since.elapsed() > SLOW && !self.told => {
-                self.told = true;
+            Err(TryRecvError::Empty) if self.since.elapsed() > SLOW && !self.is_slow => {
+                self.is_slow = true;
                 Progress::Slow(self)
             }
             Err(TryRecvError::Empty) => Progress::Pending(self),
@@ -109,9 +103,9 @@ impl Opening {
     }
 }
 
-fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>], asking: &Discovery) -> OpenResult {
+fn open(library: &Library, discovery: &Discovery) -> OpenResult {
     let mut driver = library.open()?;
-    match driver.discover(known, stalled, asking) {
+    match driver.discover(discovery) {
         Ok(failures) => {
             let description = driver.describe();
             Ok(OpenedDriver { driver, description, failures })
@@ -120,27 +114,27 @@ fn open(library: &Library, known: &[Arc<Gpu>], stalled: &[Arc<Gpu>], asking: &Di
     }
 }
 
-/// A closing that was begun.
+/// A closing in progress.
 pub(super) struct Closing {
-    closer: JoinHandle<()>,
+    thread: JoinHandle<()>,
     since: Instant,
 }
 
 impl Closing {
-    /// Drops what holds a driver, which is closed when nothing else holds it. `None` where the system gives no thread;
-    /// then it was dropped here.
-    pub(super) fn begin(holder: impl Send + 'static) -> Option<Self> {
-        let closer = thread::Builder::new().name("driver-close".into()).spawn(move || drop(holder)).ok()?;
-        Some(Self { closer, since: Instant::now() })
+    /// Drops an owner of a driver on a new thread; the last owner closes the driver. `None` if the system provides no thread:
+    /// then the owner was dropped here.
+    pub(super) fn begin(owner: impl Send + 'static) -> Option<Self> {
+        let thread = thread::Builder::new().name("driver-close".into()).spawn(move || drop(owner)).ok()?;
+        Some(Self { thread, since: Instant::now() })
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.closer.is_finished()
+        self.thread.is_finished()
     }
 
-    /// The thread that closes, to be left alone.
+    /// The thread, to be abandoned.
     pub(super) fn into_thread(self) -> JoinHandle<()> {
-        self.closer
+        self.thread
     }
 
     pub(super) fn is_slow(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The lanes as the exporter holds them: started, released, ended.
+//! The lanes as the exporter holds them: started, controlled, stopped.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -21,10 +21,10 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Starts the supervisor, which starts everything else; returns at once, with or without a driver.
+    /// Starts the supervisor, which starts everything else. Returns at once, with or without a driver.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system provides no thread.
     pub fn start(
         settings: Settings,
         attribution: Attribution,
@@ -42,20 +42,20 @@ impl Lanes {
             [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
         let supervisor = Supervisor::new(settings, tasks, link, snapshot, faults, control.clone());
         let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
-        control.listen(supervisor.thread().clone());
+        control.wakes(supervisor.thread().clone());
         Ok(Self { control, supervisor })
     }
 
-    /// The hold of the driver.
+    /// The means to release the driver and to reacquire it.
     pub fn driver_lease(&self) -> DriverLease {
         DriverLease::new(self.control.clone())
     }
 
-    /// Ends the lanes and closes the driver. Threads that hang in a driver call are left behind.
+    /// Stops the lanes and closes the driver. Threads that hang in a driver call are abandoned.
     pub fn stop(self) {
         self.control.stop();
         if self.supervisor.join().is_err() {
-            tracing::error!("the supervisor ended by a panic");
+            tracing::error!("the supervisor panicked");
         }
     }
 }

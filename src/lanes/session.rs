@@ -1,31 +1,33 @@
-//! One opening of the driver, shared by the lanes while it lasts.
+//! A session: one opening of the driver, shared by the lanes while it lasts.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
 
 use super::stalls::Stalls;
 use crate::nvml::Driver;
 use crate::snapshot::Gpu;
 
-/// The open driver and what the lanes know of it together.
+/// The open driver and what the lanes share about it.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The driver. It is closed when the last lane lets go of the session.
+    /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    /// How many threads hang in a call: to each GPU, to the driver itself, for the events of each GPU.
+    /// By slot, the number of threads that hang in a call: to each GPU, to the driver itself, for the events of each GPU.
     stalled: Vec<Arc<AtomicU32>>,
-    ending: AtomicBool,
-    /// Why another session should take the place of this one, which goes on.
-    outdated: Mutex<Option<String>>,
+    /// Why the session ends; unset while it is to continue.
+    end_reason: OnceLock<String>,
+    /// Why another session should replace this one, which continues until then.
+    reopen_request: Mutex<Option<String>>,
     lost: AtomicBool,
-    why: Mutex<Option<String>>,
-    /// Gone when nobody looks after the session any longer.
+    /// Expires with the supervisor.
     alive: Weak<()>,
 }
 
 impl Session {
-    /// A session that lasts as long as its alive at most: lanes that nobody looks after would hide that they are alone.
-    /// What hangs since an earlier session is not asked.
+    /// A session that ends with `alive` at the latest: lanes without a supervisor would hide that it is gone. A slot whose call
+    /// has been hanging since an earlier session starts as stalled.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         let mut stalled: Vec<_> = driver.gpus().map(|gpu| stalls.of_gpu(gpu)).collect();
         stalled.push(stalls.of_driver());
@@ -33,10 +35,9 @@ impl Session {
         Self {
             driver,
             stalled,
-            outdated: Mutex::new(None),
-            ending: AtomicBool::new(false),
+            end_reason: OnceLock::new(),
+            reopen_request: Mutex::new(None),
             lost: AtomicBool::new(false),
-            why: Mutex::new(None),
             alive: Arc::downgrade(alive),
         }
     }
@@ -46,7 +47,7 @@ impl Session {
         self.driver.gpus().len()
     }
 
-    /// The slot of calls for the events of a GPU. Whether they come back says nothing of the GPU's other calls.
+    /// The slot of calls for a GPU's events, which are independent of the GPU's other calls.
     pub(super) fn events_slot(&self, position: usize) -> usize {
         self.driver_slot() + 1 + position
     }
@@ -57,46 +58,47 @@ impl Session {
         self.driver.gpus().nth(position)
     }
 
-    /// Whether a thread hangs in a call to the slot: then nobody else may ask it.
+    /// Whether a thread hangs in a call for the slot. Then no other thread may make a call for it.
     pub(super) fn stalled(&self, slot: usize) -> bool {
         self.stalled[slot].load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn stall(&self, slot: usize) {
+    /// A call for the slot hangs.
+    pub(super) fn mark_stalled(&self, slot: usize) {
         self.stalled[slot].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The call has come back.
-    pub(super) fn recover(&self, slot: usize) {
+    /// A call that hung has returned.
+    pub(super) fn mark_recovered(&self, slot: usize) {
         self.stalled[slot].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks every lane to let go. The first reason stands.
-    pub(super) fn end(&self, why: impl Into<String>) {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.into());
-        self.ending.store(true, Ordering::Relaxed);
+    /// Asks every lane to drop the session. The first reason is kept.
+    pub(super) fn end(&self, reason: impl Into<String>) {
+        let _ = self.end_reason.set(reason.into());
     }
 
-    /// Asks for another session beside this one, which goes on until that is open. The last reason stands.
-    pub(super) fn request_reopen(&self, why: impl Into<String>) {
-        *self.outdated.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
-    }
-
-    /// Why another session is asked for.
-    pub(super) fn reopen_requested(&self) -> Option<String> {
-        self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
+    /// Whether the lanes must drop the session.
     pub(super) fn ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed) || self.alive.strong_count() == 0
+        self.end_reason.get().is_some() || self.alive.strong_count() == 0
     }
 
-    /// Why the session was ended.
-    pub(super) fn why(&self) -> Option<String> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The reason given to [`Session::end`].
+    pub(super) fn end_reason(&self) -> Option<&str> {
+        self.end_reason.get().map(String::as_str)
     }
 
-    /// A GPU is out of reach, which only another opening of the driver can mend.
+    /// Asks for another session. This one continues until the other is open. The last reason is kept.
+    pub(super) fn request_reopen(&self, reason: impl Into<String>) {
+        *self.reopen_request.lock() = Some(reason.into());
+    }
+
+    /// The reason given to [`Session::request_reopen`].
+    pub(super) fn reopen_requested(&self) -> Option<String> {
+        self.reopen_request.lock().clone()
+    }
+
+    /// Whether a GPU is out of reach until the driver is reopened.
     pub(super) fn set_lost(&self, lost: bool) {
         self.lost.store(lost, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the lanes are told, worked out once from the configuration.
+//! The settings of the lanes, derived once from the configuration.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{memory, process, telemetry};
 use crate::config::Config;
 use crate::nvml::Library;
 
-/// What the lanes are told, worked out once from the configuration.
+/// The settings of the lanes, derived once from the configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(super) library: Library,
@@ -16,7 +16,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The part of the configuration that concerns the lanes, and which library to open.
+    /// The lanes' part of the configuration, and the library to open.
     pub fn new(config: &Config, library: Library) -> Self {
         Self {
             library,

@@ -1,9 +1,10 @@
-//! How one lane wakes another: a set of bits that are pending, and taken all at once by the one who waits.
+//! How one lane wakes another: bits that any thread may set, and that one thread waits for and takes.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Rung by any thread, heard by one.
+use parking_lot::{Condvar, Mutex};
+
+/// Bits set by any thread and taken by one.
 #[derive(Debug, Default)]
 pub(super) struct WakeBits {
     pending: Mutex<u64>,
@@ -11,27 +12,21 @@ pub(super) struct WakeBits {
 }
 
 impl WakeBits {
-    /// The bit that stands for a GPU. From 65 GPUs on, several share one: then one is asked for nothing, none is missed.
+    /// The bit of a GPU. From 65 GPUs on, several share one: then a GPU may be queried needlessly, but none is missed.
     pub(super) fn bit(position: usize) -> u64 {
         1 << (position % 64)
     }
 
-    /// Adds bits and wakes whoever waits.
+    /// Sets bits and wakes the waiting thread.
     pub(super) fn notify(&self, bits: u64) {
-        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) |= bits;
+        *self.pending.lock() |= bits;
         self.changed.notify_one();
     }
 
-    /// Waits for a ring, at the longest until the deadline, and takes the bits (0 at the deadline).
+    /// Waits for a bit until the deadline at the latest. Takes and returns all bits; 0 at the deadline.
     pub(super) fn wait_until(&self, deadline: Instant) -> u64 {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        while *pending == 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            pending = self.changed.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let mut pending = self.pending.lock();
+        self.changed.wait_while_until(&mut pending, |bits| *bits == 0, deadline);
         std::mem::take(&mut pending)
     }
 }
@@ -44,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_before_the_wait_is_not_lost_and_is_heard_once() {
+    fn bits_set_before_the_wait_are_taken_once() {
         let wake = WakeBits::default();
         wake.notify(0b10);
         wake.notify(0b01);
@@ -53,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_wakes_the_one_who_waits() {
+    fn setting_a_bit_wakes_the_waiting_thread() {
         let wake = Arc::new(WakeBits::default());
-        let ringer = {
+        let notifier = {
             let wake = wake.clone();
             std::thread::spawn(move || wake.notify(4))
         };
         assert_eq!(wake.wait_until(Instant::now() + Duration::from_secs(60)), 4);
-        ringer.join().unwrap();
+        notifier.join().unwrap();
     }
 }

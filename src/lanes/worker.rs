@@ -1,4 +1,4 @@
-//! One thread of a lane, as its supervisor sees it: it works, it hangs in a driver call, it has ended, or it died.
+//! One thread of a lane, as its supervisor sees it: working, hung in a driver call, finished or panicked.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, Thread};
@@ -8,9 +8,9 @@ use super::session::Session;
 use super::watch::{Superseded, Watch};
 use crate::snapshot::Lane;
 
-/// What the threads of a lane do. It outlives threads and sessions.
+/// The work of a lane. It outlives the lane's threads and sessions.
 pub(super) trait LaneTask: Send + Sync {
-    /// Before the first thread of a session starts.
+    /// Called before the first thread of a session starts.
     fn resume(&self, session: &Session);
 
     /// Works until the session ends or the thread is superseded.
@@ -24,32 +24,32 @@ pub(super) struct Worker {
     thread: JoinHandle<()>,
 }
 
-/// What became of a worker.
+/// The status of a worker.
 pub(super) enum WorkerStatus {
     /// It works.
     Working(Worker),
-    /// Its call for this slot does not return. From now on it is superseded; its thread may come back some day.
+    /// Its call for this slot does not return. It is superseded from now on; the call may still return later.
     Hung(usize, JoinHandle<()>),
-    /// It ended.
+    /// It has ended.
     Finished,
-    /// It ended by a panic.
+    /// It has panicked.
     Panicked,
 }
 
 impl Worker {
-    /// Starts a thread that does the task. The thread that starts it is woken at its end.
+    /// Starts a thread that runs the task and unparks the calling thread at its end.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system provides no thread.
     pub(super) fn start(lane: Lane, task: Arc<dyn LaneTask>, session: Arc<Session>) -> std::io::Result<Self> {
         let watch = Arc::new(Watch::new());
-        let (watched, wake) = (watch.clone(), UnparkOnDrop::current());
+        let (watched, unpark) = (watch.clone(), UnparkOnDrop::current());
         let thread = thread::Builder::new().name(thread_name(lane).to_owned()).spawn(move || {
-            let _wake = wake;
+            let _unpark = unpark;
             if let Err(Superseded { slot }) = task.run(&session, &watched) {
-                // The call has come back after all: whoever carried on meanwhile takes the GPU up again.
-                session.recover(slot);
-                tracing::info!(thread = thread_name(lane), slot, "a driver call that hung has come back");
+                // The hung call has returned after all: the thread that took over may make calls for the slot again.
+                session.mark_recovered(slot);
+                tracing::info!(thread = thread_name(lane), slot, "driver call returned after its limit");
             }
         })?;
         Ok(Self { lane, watch, thread })
@@ -59,9 +59,9 @@ impl Worker {
         self.thread.is_finished()
     }
 
-    /// Looks after it. `limit` is how long a driver call may take.
+    /// Checks the thread. `limit` is the time that a driver call may take.
     pub(super) fn check(self, limit: Duration) -> WorkerStatus {
-        // First: a panic inside a driver call leaves the watch as if the call went on.
+        // First: after a panic inside a driver call the watch still shows the call as in progress.
         if !self.thread.is_finished() {
             return match self.watch.give_up_after(limit) {
                 Some(slot) => WorkerStatus::Hung(slot, self.thread),
@@ -75,7 +75,7 @@ impl Worker {
     }
 }
 
-/// The name of a lane's thread. The readings of the telemetry are on the process lane's.
+/// The name of a lane's thread. The telemetry is read on the process lane's thread; the telemetry thread watches Xid events.
 pub(super) fn thread_name(lane: Lane) -> &'static str {
     match lane {
         Lane::Memory => "memory-lane",
@@ -84,11 +84,11 @@ pub(super) fn thread_name(lane: Lane) -> &'static str {
     }
 }
 
-/// Wakes a thread when it is dropped: at the end of another one, by a panic too.
+/// Unparks a thread when dropped: at the end of another thread, also after a panic.
 pub(super) struct UnparkOnDrop(Thread);
 
 impl UnparkOnDrop {
-    /// Wakes the calling thread.
+    /// Unparks the calling thread.
     pub(super) fn current() -> Self {
         Self(thread::current())
     }

@@ -1,10 +1,10 @@
-//! An NVML call that failed: which one, with which code, and what that means for the exporter.
+//! A failed NVML call: its name, its error code, and what the failure means for the exporter.
 
 use nvml_wrapper::error::NvmlError;
 
 use crate::faults::Reason;
 
-/// NVML's newer return codes come out of nvml-wrapper as [`NvmlError::UnexpectedVariant`].
+/// nvml-wrapper returns NVML's newer codes as [`NvmlError::UnexpectedVariant`].
 const ARGUMENT_VERSION_MISMATCH: u32 = 25;
 
 /// A failed driver call.
@@ -28,13 +28,13 @@ enum Cause {
 /// What a failed call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// This GPU or this driver does not give the value: nothing is wrong, and asking again is no use.
+    /// This GPU or driver does not provide the value. Nothing is wrong, and a retry is pointless.
     Absent,
-    /// The call failed this time.
+    /// The call failed this time; the next one may succeed.
     Passing,
     /// The GPU is out of reach.
     Gpu,
-    /// The driver is out of reach: the library has to be opened again.
+    /// The driver is out of reach: the library must be reopened.
     Driver,
 }
 
@@ -47,7 +47,7 @@ impl Error {
         Self { call, cause: Cause::Implausible(what) }
     }
 
-    /// NVML's reason, as it is counted.
+    /// The reason under which the failure is counted.
     pub fn reason(&self) -> Reason {
         let Cause::Nvml(error) = &self.cause else { return Reason::Implausible };
         match error {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_codes_that_end_a_session_are_told_from_those_that_end_a_gpu() {
+    fn codes_that_end_a_session_differ_from_those_of_a_gpu() {
         let severity = |cause| Error::new("call", cause).severity();
         assert_eq!(severity(NvmlError::LibRmVersionMismatch), Severity::Driver);
         assert_eq!(severity(NvmlError::GpuLost), Severity::Gpu);

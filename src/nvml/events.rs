@@ -1,7 +1,7 @@
 //! Xid events: the driver's own reports of critical errors.
 //!
-//! Each GPU has an event set of its own, which the open driver keeps: a call for one GPU that hangs or fails costs no event
-//! of another GPU, and a thread that hangs takes no set with it.
+//! Each GPU has its own event set, owned by the open driver. A call that hangs or fails for one GPU therefore loses no event of
+//! another GPU, and a thread that hangs does not hold a set.
 
 use std::mem::ManuallyDrop;
 
@@ -9,24 +9,25 @@ use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
+use super::driver::Driver;
+use super::error::{Error, Severity};
 use super::raw::EventSet;
-use super::{Driver, Error, Severity};
 
-/// What NVML gives for an Xid that it does not know.
+/// The Xid that is counted when NVML reports an unknown one.
 const UNKNOWN_XID: u64 = 999;
 
 impl Driver {
-    /// Whether the GPU's critical errors were registered for.
+    /// Whether the GPU's critical errors are registered.
     pub fn reports_xids(&self, position: usize) -> bool {
         self.event_set(position).is_some()
     }
 
-    /// Registers for the critical errors of a GPU, unless that was done. `false`: the GPU does not report them.
+    /// Registers for the critical errors of a GPU, once. `false`: the GPU does not report them.
     ///
     /// # Errors
-    /// Whatever NVML answers; the registration can be tried again.
+    /// Any error of NVML; the registration can be tried again.
     pub fn register_xids(&self, position: usize) -> Result<bool, Error> {
-        let Some(device) = self.reporting(position) else { return Ok(false) };
+        let Some(device) = self.event_source(position) else { return Ok(false) };
         if self.reports_xids(position) {
             return Ok(true);
         }
@@ -41,21 +42,21 @@ impl Driver {
         // nvml-wrapper frees the set when a registration fails.
         match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
             Ok(set) => {
-                self.keep_event_set(position, EventSet::keep(set));
+                self.store_event_set(position, EventSet::keep(set));
                 Ok(true)
             }
             Err(refusal) => not_given(Error::new("nvmlDeviceRegisterEvents", refusal.error)),
         }
     }
 
-    /// The next Xid of a GPU, if one has come; never waits. NVML tells the most recent one where several came between two
-    /// questions. Not to be asked by two threads at once for the same GPU.
+    /// The next Xid of a GPU, if there is one; never waits. If several occurred since the last call, NVML reports the most
+    /// recent one. Two threads must not call it for the same GPU at once.
     ///
     /// # Errors
-    /// Whatever NVML answers except that nothing has come.
+    /// Any error of NVML except the one for no event.
     pub fn next_xid(&self, position: usize) -> Result<Option<u64>, Error> {
         let Some(set) = self.event_set(position) else { return Ok(None) };
-        // Not freed here: the driver keeps the set.
+        // The driver owns the set, so it must not be freed here.
         let set = ManuallyDrop::new(set.of(self.nvml()));
         match set.wait(0) {
             Ok(event) => Ok(event.event_data.map(|xid| match xid {
@@ -68,7 +69,7 @@ impl Driver {
     }
 }
 
-/// A GPU that does not give its events at all does not report them, and nothing is wrong.
+/// A GPU that does not support the call reports no events; that is no error.
 fn not_given(error: Error) -> Result<bool, Error> {
     if error.severity() == Severity::Absent { Ok(false) } else { Err(error) }
 }

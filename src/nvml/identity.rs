@@ -1,12 +1,12 @@
-//! The identity of GPUs that do not give it at an opening of the driver.
+//! The identity of GPUs that do not return it at an opening of the driver.
 //!
-//! Invariant: a GPU inherits an identity of an earlier opening only where no other GPU can have it.
+//! Invariant: a GPU inherits an identity of an earlier opening only if no other GPU can have it.
 
 use std::sync::Arc;
 
 use crate::snapshot::Gpu;
 
-/// What the driver answers for an index. Both are `None` for a GPU that cannot be opened.
+/// What the driver returns for an index. Both are `None` for a GPU that cannot be opened.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Answers {
     pub(super) uuid: Option<String>,
@@ -15,9 +15,10 @@ pub(super) struct Answers {
 
 /// The GPU of an earlier opening at each index; `None` for a GPU that is new or that cannot be determined.
 ///
-/// The UUID decides, else the PCI bus id. A GPU that gives neither is one that no other index claims, that is `present` in
-/// the machine, and whose PCI bus id lies between those of its neighbours, since NVML enumerates GPUs in the order of their PCI
-/// bus ids. If the number of such GPUs differs from the number of indices between the neighbours, nothing is inherited there.
+/// The UUID decides, otherwise the PCI bus id. A GPU that returns neither must be one that no other index claims, that is
+/// `present` in the machine, and whose PCI bus id is between those of its neighbours, since NVML enumerates GPUs in the order
+/// of their PCI bus ids. If the number of such GPUs differs from the number of indices between the neighbours, nothing is
+/// inherited there.
 pub(super) fn inherit(
     answers: &[Answers],
     known: &[Arc<Gpu>],
@@ -57,7 +58,7 @@ pub(super) fn inherit(
     found
 }
 
-/// The earlier GPU that an answer names.
+/// The earlier GPU that an answer identifies.
 fn by_answer(answer: &Answers, all: &[Answers], known: &[Arc<Gpu>]) -> Option<Arc<Gpu>> {
     let is_answered = |uuid: &String| all.iter().any(|other| other.uuid.as_ref() == Some(uuid));
     let found = known.iter().find(|gpu| match (&answer.uuid, &answer.pci_bus_id) {
@@ -68,8 +69,8 @@ fn by_answer(answer: &Answers, all: &[Answers], known: &[Arc<Gpu>]) -> Option<Ar
     found.cloned()
 }
 
-/// Adds the GPUs of an opening to those that are known. A GPU replaces an earlier one with its UUID or in its place, so that there
-/// are no more than places in the machine.
+/// Adds the GPUs of an opening to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so that there
+/// are never more than the machine has slots.
 pub fn remember(known: &mut Vec<Arc<Gpu>>, gpus: &[Arc<Gpu>]) {
     for gpu in gpus.iter().filter(|gpu| !gpu.uuid.is_empty()) {
         let is_replaced =
@@ -93,7 +94,7 @@ mod tests {
         Answers { uuid: Some(gpu.uuid.clone()), pci_bus_id: gpu.pci_bus_id.clone() }
     }
 
-    /// The names of the GPUs that are inherited.
+    /// The names of the GPUs whose identity is inherited.
     fn inherited(answers: &[Answers], known: &[&str], missing: &str) -> Vec<String> {
         let known: Vec<_> = known.iter().map(|name| gpu(name, 7)).collect();
         let found = inherit(answers, &known, |place| !place.contains(&format!(":{missing}:")));
@@ -102,34 +103,34 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_cannot_be_opened_takes_no_identity_that_another_one_claims() {
+    fn an_unopened_gpu_takes_no_identity_that_another_claims() {
         let none = Answers::default();
         let (b, c) = (opened("0B"), opened("0C"));
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C"], "-"), ["-", "0B", "0C"]);
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
-        // It is out of the machine: another GPU is in front.
+        // It is no longer in the machine: another GPU comes first.
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "0A"), ["-", "0B", "0C"]);
-        // In its order it would be behind the others.
+        // By its PCI bus id it would come last.
         assert_eq!(inherited(&[none.clone(), b.clone()], &["0B", "0C"], "-"), ["-", "0B"]);
         assert_eq!(inherited(&[b, none.clone(), none.clone()], &["0B", "0D", "0C"], "-"), ["0B", "0C", "0D"]);
-        assert_eq!(inherited(&[none.clone(), c], &["0A", "0B", "0C"], "-"), ["-", "0C"], "either is possible");
+        assert_eq!(inherited(&[none.clone(), c], &["0A", "0B", "0C"], "-"), ["-", "0C"], "both are possible");
         assert_eq!(inherited(&[none.clone(), none], &["0A", "0B"], "-"), ["0A", "0B"]);
     }
 
     #[test]
-    fn a_gpu_without_a_uuid_is_the_one_in_its_place() {
+    fn a_gpu_without_a_uuid_is_identified_by_its_pci_bus_id() {
         let place_only = |name: &str| Answers { uuid: None, ..opened(name) };
         let uuid_only = |name: &str| Answers { pci_bus_id: None, ..opened(name) };
         assert_eq!(inherited(&[place_only("0A"), opened("0B")], &["0A", "0B"], "-"), ["0A", "0B"]);
-        assert_eq!(inherited(&[place_only("0D"), opened("0B")], &["0A", "0B"], "-"), ["-", "0B"], "a new place");
-        // A card was moved: its UUID says where it is now.
+        assert_eq!(inherited(&[place_only("0D"), opened("0B")], &["0A", "0B"], "-"), ["-", "0B"], "a new slot");
+        // A card was moved: its UUID identifies it in the new slot.
         let moved = Answers { pci_bus_id: opened("0C").pci_bus_id, ..opened("0B") };
         assert_eq!(inherited(&[place_only("0B"), moved], &["0A", "0B"], "-"), ["-", "0B"]);
         assert_eq!(inherited(&[uuid_only("0A"), Answers::default()], &["0A", "0B"], "-"), ["0A", "0B"]);
     }
 
     #[test]
-    fn a_card_that_replaces_another_is_remembered_in_its_place() {
+    fn a_card_that_replaces_another_takes_its_entry() {
         let mut known = vec![gpu("0A", 0), gpu("0B", 1)];
         let new = Arc::new(Gpu { uuid: "GPU-new".to_owned(), ..(*gpu("0A", 0)).clone() });
         remember(&mut known, &[new.clone(), Arc::new(Gpu { index: 1, ..Gpu::default() })]);

@@ -1,4 +1,4 @@
-//! Where `libnvidia-ml.so.1` is looked for, and which library was asked for.
+//! The choice of the NVML library and where `libnvidia-ml.so.1` is searched for.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::{Driver, Error, raw};
+use super::driver::Driver;
+use super::error::Error;
+use super::raw;
 use crate::faults::Reason;
 
-/// Where the library is looked for when none is named, in this order: first as the loader finds it, then in the
-/// folders in which container runtimes and cluster operators mount the driver.
-pub const SEARCH_PATHS: [&str; 9] = [
+/// Where the library is searched for when none is configured, in this order: first where the loader finds it, then in the
+/// folders where container runtimes and cluster operators mount the driver.
+const SEARCH_PATHS: [&str; 9] = [
     "libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
     "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
@@ -26,17 +28,17 @@ pub const SEARCH_PATHS: [&str; 9] = [
 /// Which library to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Library {
-    /// The first of [`SEARCH_PATHS`] that opens.
+    /// The first one that opens, in the usual places.
     Search,
     /// This one and no other.
     At(PathBuf),
-    /// The simulator, told what to simulate and where to keep its `/proc`.
+    /// The simulator, with its scenario and the folder for its `/proc`.
     Simulator {
         /// The simulator's library.
         library: PathBuf,
-        /// A built-in scenario's name or a file.
+        /// The name of a built-in scenario, or a file.
         scenario: OsString,
-        /// The folder in which the simulator keeps the `/proc` of the processes that it invents.
+        /// The folder in which the simulator keeps the `/proc` of its simulated processes.
         procfs: PathBuf,
     },
 }
@@ -44,25 +46,25 @@ pub enum Library {
 /// Why NVML could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No library anywhere.
+    /// No place holds a library.
     #[error(
         "no NVML library: looked for {}; install the NVIDIA driver or name the library with --nvml.library",
         looked.join(", ")
     )]
     NotFound {
-        /// Where it was looked for; with the loader's answer where a file is there and does not load.
+        /// The places that were searched, with the loader's message where a file exists but does not load.
         looked: Vec<String>,
     },
-    /// The library is there, but it cannot reach a driver.
+    /// The library loads but cannot reach a driver.
     #[error("the NVML library {library} could not be initialised")]
     Init {
         /// Which library.
         library: String,
-        /// NVML's answer.
+        /// NVML's error.
         #[source]
         cause: Error,
     },
-    /// The simulator's library did not take the scenario.
+    /// The simulator rejected the scenario.
     #[error("the simulator {} refused the scenario: {answer}", library.display())]
     Simulator {
         /// Which library.
@@ -73,7 +75,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// As it is counted.
+    /// The reason under which the failure is counted.
     pub fn reason(&self) -> Reason {
         match self {
             Self::NotFound { .. } | Self::Simulator { .. } => Reason::LibraryNotFound,
@@ -86,8 +88,8 @@ impl Library {
     /// Loads and initialises the library.
     ///
     /// # Errors
-    /// Where several places were searched, a library that loads and cannot reach its driver tells more than a place
-    /// without one: then its answer is the error.
+    /// If several places are searched, a library that loads but cannot reach its driver says more than a place without a
+    /// library, so its error is returned.
     pub fn open(&self) -> Result<Driver, OpenError> {
         match self {
             Self::Search => open_first(&SEARCH_PATHS.map(Path::new)),

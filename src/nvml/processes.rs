@@ -1,54 +1,28 @@
-//! The driver's lists of processes.
+//! The driver's process lists.
 
 use nvml_wrapper_sys::bindings::nvmlProcessInfo_t;
 
-use super::raw;
-use super::{Device, Error};
+use super::device::Device;
+use super::error::Error;
+use super::raw::{self, ListKind};
 
-/// `NVML_VALUE_NOT_AVAILABLE` for memory: all ones.
+/// `NVML_VALUE_NOT_AVAILABLE` for memory: all bits are 1.
 const MEMORY_UNKNOWN: u64 = u64::MAX;
-/// Instance ids where MIG is off.
+/// The instance id that NVML returns when MIG is off.
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// The three lists that NVML keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListKind {
-    /// Processes with a CUDA context.
-    Compute,
-    /// Processes with a graphics context.
-    Graphics,
-    /// Clients of the Multi-Process Service.
-    Mps,
-}
-
-impl ListKind {
-    /// Every list.
-    pub const ALL: [Self; 3] = [Self::Compute, Self::Graphics, Self::Mps];
-
-    pub(super) fn call(self, second_version: bool) -> &'static str {
-        match (self, second_version) {
-            (Self::Compute, false) => "nvmlDeviceGetComputeRunningProcesses_v3",
-            (Self::Graphics, false) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
-            (Self::Mps, false) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-            (Self::Compute, true) => "nvmlDeviceGetComputeRunningProcesses_v2",
-            (Self::Graphics, true) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
-            (Self::Mps, true) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-        }
-    }
-}
-
-/// An entry of a list.
+/// One entry of a process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListedProcess {
-    /// In the exporter's pid namespace.
+    /// The pid in the exporter's pid namespace.
     pub pid: u32,
-    /// Bytes; `None` where the driver does not tell.
+    /// Bytes; `None` where the driver does not report them.
     pub used: Option<u64>,
-    /// GPU instance and compute instance, where MIG is on.
+    /// The ids of the GPU instance and the compute instance; `None` when MIG is off.
     pub instance: Option<(u32, u32)>,
 }
 
-/// Room for a list, kept between calls so that a list costs one call and no allocation.
+/// A buffer for a process list. Reusing it, a list costs one call and no allocation.
 #[derive(Debug, Default)]
 pub struct ProcessBuffer(Vec<nvmlProcessInfo_t>);
 
@@ -56,7 +30,7 @@ impl Device<'_> {
     /// Reads one of the lists.
     ///
     /// # Errors
-    /// `INSUFFICIENT_SIZE` only when processes were born faster than the buffer could be enlarged, five times in a row.
+    /// `INSUFFICIENT_SIZE` only if new processes outgrew the enlarged buffer five times in a row.
     pub fn processes<'b>(
         &self,
         kind: ListKind,

@@ -1,4 +1,5 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. But for one setting of the C library, all unsafe code of the exporter is here.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is in this file, except
+//! for one setting of the C library.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 
@@ -12,10 +13,10 @@ use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlPageRetirementCause_t, nvmlProcessInfo_t,
 };
 
-use super::processes::ListKind;
-use super::{Error, RemappedRows};
+use super::error::Error;
+use super::readings::RemappedRows;
 
-/// A GPU's or MIG device's handle. NVML hands it out once and it stays valid until the library is shut down.
+/// The handle of a GPU or MIG device. It stays valid from the call that returns it until the library is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(nvmlDevice_t);
 
@@ -31,14 +32,14 @@ impl Handle {
         Self(unsafe { device.handle() })
     }
 
-    /// The device again.
+    /// The device of this handle.
     pub(super) fn device(self, nvml: &Nvml) -> nvml_wrapper::Device<'_> {
         // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml` lives.
         unsafe { nvml_wrapper::Device::new(self.0, nvml) }
     }
 }
 
-/// An event set without the borrow of its `Nvml`, so that both have the same owner.
+/// An event set that does not borrow its `Nvml`, so that one struct can own both.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventSet(nvmlEventSet_t);
 
@@ -48,7 +49,7 @@ unsafe impl Send for EventSet {}
 unsafe impl Sync for EventSet {}
 
 impl EventSet {
-    /// Takes a set over, which is not freed by itself from then on.
+    /// Takes over a set. It is no longer freed automatically.
     pub(super) fn keep(set: nvml_wrapper::EventSet<'_>) -> Self {
         // SAFETY: only copies the pointer; the wrapper that would free the set is forgotten.
         let kept = Self(unsafe { set.handle() });
@@ -56,14 +57,14 @@ impl EventSet {
         kept
     }
 
-    /// The set again; dropping it frees it, which may happen once.
+    /// The set as nvml-wrapper's type. Dropping that frees the set, which may happen only once.
     pub(super) fn of(self, nvml: &Nvml) -> nvml_wrapper::EventSet<'_> {
         // SAFETY: `Driver` owns both `nvml` and the sets made with it, and frees each once, at its own end.
         unsafe { nvml_wrapper::EventSet::new(self.0, nvml) }
     }
 }
 
-/// `nvmlDeviceGetMemoryInfo`: total, used with what is reserved, free.
+/// `nvmlDeviceGetMemoryInfo`: bytes in total, used (including reserved memory) and free.
 pub(super) fn memory_v1(nvml: &Nvml, handle: Handle) -> Result<(u64, u64, u64), Error> {
     let mut info = nvmlMemory_t { total: 0, free: 0, used: 0 };
     call("nvmlDeviceGetMemoryInfo", || {
@@ -74,7 +75,36 @@ pub(super) fn memory_v1(nvml: &Nvml, handle: Handle) -> Result<(u64, u64, u64), 
     Ok((info.total, info.used, info.free))
 }
 
-/// One list call into a buffer that the caller keeps; grows the buffer and asks again when processes came between.
+/// The three process lists that NVML keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListKind {
+    /// Processes with a CUDA context.
+    Compute,
+    /// Processes with a graphics context.
+    Graphics,
+    /// Clients of the Multi-Process Service.
+    Mps,
+}
+
+impl ListKind {
+    /// Every list.
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Graphics, Self::Mps];
+
+    /// The name of the call that reads the list.
+    fn call_name(self, second_version: bool) -> &'static str {
+        match (self, second_version) {
+            (Self::Compute, false) => "nvmlDeviceGetComputeRunningProcesses_v3",
+            (Self::Graphics, false) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
+            (Self::Mps, false) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+            (Self::Compute, true) => "nvmlDeviceGetComputeRunningProcesses_v2",
+            (Self::Graphics, true) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
+            (Self::Mps, true) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        }
+    }
+}
+
+/// Reads a process list into the caller's buffer. If processes were added in the meantime, enlarges the buffer and repeats
+/// the call.
 pub(super) fn processes(
     nvml: &Nvml,
     handle: Handle,
@@ -83,7 +113,7 @@ pub(super) fn processes(
     buffer: &mut Vec<nvmlProcessInfo_t>,
 ) -> Result<(), Error> {
     let lib = nvml.lib();
-    let name = kind.call(second_version);
+    let name = kind.call_name(second_version);
     // The structs of the second and the third version have the same layout (nvml.h: nvmlProcessInfo_v2_t,
     // nvmlProcessInfo_t), but bindgen gives them different names, so the symbols have different types.
     let list = |count: &mut c_uint, entries: *mut nvmlProcessInfo_t| {
@@ -113,7 +143,7 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
-        /// More processes than a machine has pids for: a count beyond it is no count.
+        /// More processes than a machine has pids for: a larger count cannot be true.
         const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;
@@ -154,14 +184,14 @@ pub(super) fn remapped_rows(nvml: &Nvml, handle: Handle) -> Result<RemappedRows,
     })
 }
 
-/// `nvmlDeviceGetRetiredPages`, asked for the length of its list alone.
+/// `nvmlDeviceGetRetiredPages`, called for the length of its list only.
 pub(super) fn retired_pages(nvml: &Nvml, handle: Handle, cause: nvmlPageRetirementCause_t) -> Result<u32, Error> {
     let (mut count, mut address) = (0, 0);
     call("nvmlDeviceGetRetiredPages", || {
         let sym = nvml_sym(nvml.lib().nvmlDeviceGetRetiredPages.as_ref())?;
         // SAFETY: the handle is valid; `count` says that there is room for no address, and the pointer may not be NULL.
         match nvml_try(unsafe { sym(handle.0, cause, &mut count, &mut address) }) {
-            // There are more than there is room for. Of a length that was not given nothing is known.
+            // The list is longer than the buffer, as intended. If the call returned no length, the length is unknown.
             Err(NvmlError::InsufficientSize(_)) if count > 0 => Ok(()),
             answer => answer,
         }
@@ -189,15 +219,15 @@ fn call<T>(name: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> R
     body().map_err(|error| Error::new(name, error))
 }
 
-/// Whether the library is the simulator of this project, which tells so by a symbol of its own.
+/// Whether the library is this project's simulator, which exports a symbol of its own.
 pub(super) fn is_simulator(library: &Path) -> bool {
     // SAFETY: the library was just loaded by the same name, so this only counts one more reference to it; the symbol
     // is looked up and not called.
     unsafe { libloading::Library::new(library).is_ok_and(|lib| lib.get::<*const ()>(b"nvmlSimVersion\0").is_ok()) }
 }
 
-/// Tells the simulator what to simulate, before it is initialised. The library stays loaded for good, so that what it
-/// was told outlives a shutdown and the driver that is opened next is the same simulated machine.
+/// Passes the scenario to the simulator before NVML is initialised. The library stays loaded for good, so that the scenario
+/// outlives a shutdown and the next opening finds the same simulated machine.
 pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Path) -> Result<(), String> {
     type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| "a NUL byte in a path".to_owned());
@@ -212,6 +242,6 @@ pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Pat
     std::mem::forget(lib);
     match code {
         0 => Ok(()),
-        code => Err(format!("it answered with NVML code {code}; what is wrong stands on standard error")),
+        code => Err(format!("it returned NVML code {code}; standard error says what is wrong")),
     }
 }

@@ -1,8 +1,9 @@
-//! Another session beside the one that is open: for a GPU that is lost, or because the open one is outdated.
+//! Reopening the driver beside an open session: because a GPU is lost, or because the session is out of date.
 //!
-//! Invariant: the open session goes on until another one is there in which every GPU that answers can be asked, and there is
-//! never a second opening under way.
+//! Invariant: the open session continues until another one is open in which every GPU that answers can be queried, and there is
+//! never a second opening in progress.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,138 +11,139 @@ use super::Supervisor;
 use crate::faults::{Reason, Source};
 use crate::lanes::opening::{Closing, OpenedDriver, Opening, Progress};
 use crate::lanes::session::Session;
+use crate::nvml::Discovery;
 use crate::snapshot::{Gpu, GpuState};
 
-/// Between two openings of the driver for the sake of a GPU that is lost: half as long again from the first to the last.
-/// Each costs the other GPUs a gap of milliseconds in their samples; the GPU comes back so much later at most.
-pub(super) const LOST_BACK_OFF: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
-/// From the begin of such an opening to the next at the earliest, whatever it is for.
-const PAUSE: Duration = LOST_BACK_OFF.0;
-/// How old a session is when it has asked every GPU.
+/// The first and the longest pause between two openings for a lost GPU; each pause is half as long again as the one before. Each
+/// opening costs the other GPUs a gap of milliseconds in their samples; each pause delays the return of the lost GPU.
+const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
+/// The shortest time from the start of such an opening to the start of the next, whatever its reason.
+const MIN_PAUSE: Duration = LOST_PAUSE.0;
+/// The age at which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
 
+/// The openings beside an open session.
+pub(super) struct Reopening {
+    /// The opening in progress.
+    pub(super) opening: Option<Opening>,
+    not_before: Instant,
+    /// When the session first had a lost GPU, or when the driver was last reopened for it.
+    lost_since: Option<Instant>,
+    lost_pause: Duration,
+}
+
+impl Reopening {
+    pub(super) fn new() -> Self {
+        Self { opening: None, not_before: Instant::now(), lost_since: None, lost_pause: LOST_PAUSE.0 }
+    }
+}
+
 impl Supervisor {
-    /// Opens another session beside the one that is open, where that one is outdated or a GPU is lost, and gives it when it is
-    /// there. The open one goes on meanwhile, and stays if no other can be opened.
+    /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open session
+    /// continues in the meantime, and stays if no other can be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
-        let Some(opening) = self.reopening.take() else {
+        let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;
-            self.reopen_after = Instant::now() + PAUSE;
-            tracing::info!(why, "the driver is opened again beside the open session");
-            let begun = self.begin_opening();
-            self.reopening =
-                begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok();
+            self.reopening.not_before = Instant::now() + MIN_PAUSE;
+            tracing::info!(why, "the driver is reopened beside the open session");
+            self.reopening.opening = self.begin_opening();
             return None;
         };
         match opening.progress() {
-            Progress::Pending(opening) => self.reopening = Some(self.replace_hung_opening(opening)),
+            Progress::Pending(opening) => self.reopening.opening = Some(self.replace_hung_opening(opening)),
             Progress::Slow(opening) => {
-                self.report_slow("opening the driver", false);
-                self.reopening = Some(opening);
+                self.report_slow("opening the driver");
+                self.reopening.opening = Some(opening);
             }
-            Progress::Done(opened) => match *opened {
-                Ok(found) => match self.missing_gpu(session, &found) {
-                    None => return Some(Box::new(found)),
+            Progress::Done(result) => match *result {
+                Ok(opened) => match self.missing_gpu(session, &opened) {
+                    None => return Some(Box::new(opened)),
                     Some(gpu) => {
-                        self.report_failures(&found);
-                        tracing::warn!(gpu, "the open session goes on: in the other one a GPU that answers is missing");
-                        self.detached.close(Closing::begin(found));
+                        self.report_failures(&opened);
+                        tracing::warn!(gpu, "the open session continues: a GPU that answers is missing in the new one");
+                        self.detached.add_closing(Closing::begin(opened));
                     }
                 },
                 Err(error) => self.faults.report(Source::Library, error.reason(), None, &error),
             },
-            Progress::Panicked => {
-                let error = std::io::Error::other("the thread that opened the driver ended by a panic");
-                self.faults.report(Source::Library, Reason::Panicked, None, &error);
-            }
+            Progress::Panicked => self.report_panicked_opening(),
         }
         None
     }
 
-    /// The index of a GPU that answers in the open session and could not be asked, or not for its MIG devices, in the other one.
-    /// A GPU that the other one does not count has left the machine.
-    fn missing_gpu(&self, session: &Session, found: &OpenedDriver) -> Option<u32> {
+    /// The index of a GPU that answers in the open session and that the opened driver cannot query, or not for its MIG devices.
+    /// A GPU that the opened driver does not count has left the machine.
+    fn missing_gpu(&self, session: &Session, opened: &OpenedDriver) -> Option<u32> {
         let memory = self.snapshot.memory.load();
         let answers = |gpu: &Arc<Gpu>| {
             memory.gpus.iter().any(|shown| Arc::ptr_eq(&shown.gpu, gpu) && shown.state == GpuState::Up)
         };
-        let is_lost = |(position, gpu): (usize, &Arc<Gpu>)| {
-            let sliced = session.driver.knows_mig_layout(position) && !gpu.mig.is_empty();
-            let mut others = found.driver.gpus().enumerate();
+        let is_missing = |(position, gpu): (usize, &Arc<Gpu>)| {
+            let has_mig = session.driver.knows_mig_layout(position) && !gpu.mig.is_empty();
+            let mut others = opened.driver.gpus().enumerate();
             match others.find(|(_, other)| is_same(gpu, other)) {
                 Some((other, _)) => {
-                    found.driver.device(other).is_none() || (sliced && !found.driver.knows_mig_layout(other))
+                    opened.driver.device(other).is_none() || (has_mig && !opened.driver.knows_mig_layout(other))
                 }
-                None => found.driver.gpus().any(|other| other.uuid.is_empty() && other.pci_bus_id.is_none()),
+                None => opened.driver.gpus().any(|other| other.uuid.is_empty() && other.pci_bus_id.is_none()),
             }
         };
         let mut gpus = session.driver.gpus().enumerate();
-        gpus.find(|&(position, gpu)| answers(gpu) && is_lost((position, gpu))).map(|(_, gpu)| gpu.index)
+        gpus.find(|&(position, gpu)| answers(gpu) && is_missing((position, gpu))).map(|(_, gpu)| gpu.index)
     }
 
     /// Why another session is worth the gap of milliseconds that the change costs: a GPU has been lost for long, or the open
-    /// session is outdated.
+    /// session is out of date.
     fn reopen_reason(&mut self, session: &Session, opened: Instant) -> Option<String> {
-        let is_due = Instant::now() >= self.reopen_after && self.detached.is_closed() && !self.is_full();
+        let is_due = Instant::now() >= self.reopening.not_before && self.detached.closings_done() && !self.is_full();
         if let Some(why) = session.reopen_requested() {
             return Some(why).filter(|_| is_due);
         }
+        let Reopening { lost_since, lost_pause, .. } = &mut self.reopening;
         if !session.lost() {
-            // A session that just began has not looked yet.
+            // A session that has just begun has not queried every GPU yet.
             if opened.elapsed() >= SETTLED {
-                (self.lost_since, self.lost_back_off) = (None, LOST_BACK_OFF.0);
+                (*lost_since, *lost_pause) = (None, LOST_PAUSE.0);
             }
             return None;
         }
-        let since = *self.lost_since.get_or_insert_with(Instant::now);
-        if !is_due || since.elapsed() <= self.lost_back_off {
+        let since = *lost_since.get_or_insert_with(Instant::now);
+        if !is_due || since.elapsed() <= *lost_pause {
             return None;
         }
-        self.lost_since = Some(Instant::now());
-        self.lost_back_off = (self.lost_back_off * 3 / 2).min(LOST_BACK_OFF.1);
-        Some("a GPU does not answer: the driver is opened again for its sake".to_owned())
+        *lost_since = Some(Instant::now());
+        *lost_pause = (*lost_pause * 3 / 2).min(LOST_PAUSE.1);
+        Some("a GPU does not answer".to_owned())
     }
 
-    /// Leaves an opening alone that hangs in a call to one GPU, and begins another one without that GPU in its place, which is
-    /// opened again as one that is lost. An opening that hangs elsewhere is waited for.
+    /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then reopened like
+    /// a lost GPU. An opening that hangs elsewhere is waited for.
     pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
-        let left_out: Vec<u32> = self.left_out().chain([gpu]).collect();
-        let other = match self.begin_opening_without(left_out) {
-            Ok(other) => other,
-            Err(error) => {
-                self.faults.report(Source::Library, Reason::Panicked, None, &error);
-                return opening;
-            }
-        };
-        let error = std::io::Error::other("opening the driver hangs at this GPU: it is opened without it");
+        let Some(other) = self.begin_opening_without(Some(gpu)) else { return opening };
+        let error = io::Error::other("opening the driver hangs at this GPU: it is opened without it");
         self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
-        let (thread, lives, closing) = opening.leave();
-        self.detached.leave(thread);
-        self.detached.close(closing);
-        self.hung.push((gpu, lives));
+        let (thread, closing) = opening.abandon();
+        self.detached.add_stuck_opening(thread, gpu);
+        self.detached.add_closing(closing);
         other
     }
 
-    /// The indices of the GPUs at which an opening hangs.
-    fn left_out(&mut self) -> impl Iterator<Item = u32> {
-        self.hung.retain(|(_, lives)| lives.strong_count() > 0);
-        self.hung.iter().map(|&(gpu, _)| gpu)
+    pub(super) fn begin_opening(&self) -> Option<Opening> {
+        self.begin_opening_without(None)
     }
 
-    pub(super) fn begin_opening(&mut self) -> std::io::Result<Opening> {
-        let left_out = self.left_out().collect();
-        self.begin_opening_without(left_out)
-    }
-
-    fn begin_opening_without(&self, left_out: Vec<u32>) -> std::io::Result<Opening> {
+    /// Begins an opening without the GPUs at which one hangs. Reports the error if the system provides no thread.
+    fn begin_opening_without(&self, gpu: Option<u32>) -> Option<Opening> {
+        let skipped = self.detached.hung_openings().chain(gpu).collect();
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
-        Opening::begin(self.settings.library.clone(), self.known.clone(), stalled, left_out)
+        let begun = Opening::begin(self.settings.library.clone(), Discovery::new(self.known.clone(), stalled, skipped));
+        begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok()
     }
 }
 
-/// Whether both are one GPU, as far as one of them can be told.
+/// Whether both are the same GPU, as far as their identities are known.
 fn is_same(gpu: &Gpu, other: &Gpu) -> bool {
-    let place = gpu.pci_bus_id.is_some() && gpu.pci_bus_id == other.pci_bus_id;
-    place || (!gpu.uuid.is_empty() && gpu.uuid == other.uuid)
+    let has_same_bus_id = gpu.pci_bus_id.is_some() && gpu.pci_bus_id == other.pci_bus_id;
+    has_same_bus_id || (!gpu.uuid.is_empty() && gpu.uuid == other.uuid)
 }

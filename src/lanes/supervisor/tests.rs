@@ -1,40 +1,45 @@
-//! The supervisor with lanes that die, on the simulated driver.
+//! The supervisor with lanes that panic or hang, on the simulated driver.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::phase::{AfterEnding, Phase};
 use super::*;
 use crate::attribution::{self, Attribution};
 use crate::config::Config;
+use crate::faults::{Reason, Source};
 use crate::lanes::DriverLease;
 use crate::lanes::memory::MemoryLane;
 use crate::lanes::process::ProcessLane;
+use crate::lanes::session::Session;
 use crate::lanes::watch::{Superseded, Watch};
-use crate::lanes::worker::WorkerStatus;
+use crate::lanes::worker::{Worker, WorkerStatus};
 use crate::lanes::xids::XidWatch;
 use crate::nvml::Library;
 use crate::snapshot::MAX_STUCK_THREADS;
 
-/// How long anything may take before it is called missing.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything may take before the test fails.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A real memory lane whose first threads give a sign of life and end by a panic in a driver call.
-struct Frail {
+/// A real memory lane whose first threads send a heartbeat and then panic in a driver call.
+struct Panicking {
     lane: Arc<dyn LaneTask>,
-    deaths: AtomicU32,
+    panics: AtomicU32,
     snapshot: Arc<Snapshot>,
 }
 
-impl LaneTask for Frail {
+impl LaneTask for Panicking {
     fn resume(&self, session: &Session) {
         self.lane.resume(session);
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let dies = self.deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-        if dies {
+        let panics = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        if panics {
             self.snapshot.vitals.beat(Lane::Memory, Instant::now());
-            watch.call(0, || panic!("as a test wants it"))?;
+            watch.call(0, || panic!("on behalf of the test"))?;
         }
         self.lane.run(session, watch)
     }
@@ -47,14 +52,14 @@ struct Stage {
     link: Arc<Link>,
 }
 
-/// A supervisor on the built-in scenario, whose memory lane dies so many times.
-fn supervisor(deaths: u32) -> (Supervisor, Stage) {
-    let beside = std::env::current_exe().unwrap().parent().unwrap().join("libnvml_sim.so");
-    assert!(beside.is_file(), "{} is missing: build with the feature `demo`", beside.display());
-    let settings = Settings::new(&Config::default(), Library::At(beside));
+/// A supervisor on the built-in scenario whose memory lane panics this many times.
+fn supervisor(panics: u32) -> (Supervisor, Stage) {
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libnvml_sim.so");
+    assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());
+    let settings = Settings::new(&Config::default(), Library::At(library));
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
     let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
-    let memory = Frail { lane: Arc::new(memory), deaths: AtomicU32::new(deaths), snapshot: snapshot.clone() };
+    let memory = Panicking { lane: Arc::new(memory), panics: AtomicU32::new(panics), snapshot: snapshot.clone() };
     let places =
         attribution::Settings { procfs: PathBuf::from("/nonexistent"), passwd: None, command_line: false, hold: 1 };
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
@@ -72,7 +77,7 @@ fn supervisor(deaths: u32) -> (Supervisor, Stage) {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(begin.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -83,30 +88,30 @@ fn is_sampled(snapshot: &Snapshot) -> bool {
 }
 
 #[test]
-fn a_lane_that_dies_is_counted_and_started_again_and_the_other_goes_on() {
+fn a_lane_that_panics_is_counted_and_restarted_beside_the_others() {
     let (supervisor, stage) = supervisor(2);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.listen(handle.thread().clone());
-    let deaths = || stage.faults.count(Source::Memory, Reason::Panicked);
-    wait_until("the first death", || deaths() == 1);
+    stage.control.wakes(handle.thread().clone());
+    let panics = || stage.faults.count(Source::Memory, Reason::Panicked);
+    wait_until("the first panic", || panics() == 1);
     let lists = || stage.snapshot.vitals.durations(Lane::Process).buckets.iter().sum::<u64>();
     let before = lists();
-    wait_until("lists while the other lane is dead", || lists() > before);
-    assert!(!is_sampled(&stage.snapshot), "nobody sampled");
+    wait_until("lists while the other lane is down", || lists() > before);
+    assert!(!is_sampled(&stage.snapshot), "no lane sampled");
     wait_until("samples", || is_sampled(&stage.snapshot));
-    assert_eq!(deaths(), 2);
+    assert_eq!(panics(), 2);
     assert_eq!(stage.faults.count(Source::Process, Reason::Panicked), 0);
     stage.control.stop();
     handle.join().unwrap();
 }
 
 #[test]
-fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
+fn a_lane_that_always_panics_becomes_silent_for_health() {
     let (supervisor, stage) = supervisor(u32::MAX);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.listen(handle.thread().clone());
-    wait_until("two deaths", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
-    // Nobody beats for the dead, neither the supervisor nor the other lane.
+    stage.control.wakes(handle.thread().clone());
+    wait_until("two panics", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
+    // Neither the supervisor nor the other lane beats for a lane that is down.
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_secs(2)));
     assert!(stage.snapshot.vitals.since_beat(Lane::Process) < silence());
@@ -115,10 +120,10 @@ fn a_lane_that_cannot_live_falls_silent_which_is_what_health_looks_at() {
 }
 
 #[test]
-fn the_memory_lane_is_told_how_many_processes_live() {
+fn the_memory_lane_knows_the_number_of_living_processes() {
     let (supervisor, stage) = supervisor(0);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.listen(handle.thread().clone());
+    stage.control.wakes(handle.thread().clone());
     let living = || {
         let part = stage.snapshot.processes.load();
         part.gpus.iter().flat_map(|gpu| &gpu.processes).filter(|process| process.alive).count()
@@ -137,13 +142,13 @@ fn open(supervisor: &mut Supervisor) -> (Arc<Session>, Vec<Worker>) {
             Phase::Open { session, workers, .. } => return (session, workers),
             other => other,
         };
-        assert!(begin.elapsed() < PATIENCE, "the driver was not opened");
+        assert!(begin.elapsed() < TIMEOUT, "the driver was not opened");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_session_is() {
+fn repeated_panics_restart_a_lane_ever_later_in_any_session() {
     let (mut supervisor, stage) = supervisor(u32::MAX);
     let (session, workers) = open(&mut supervisor);
     let since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
@@ -151,35 +156,21 @@ fn a_lane_that_dies_again_and_again_is_started_ever_more_seldom_however_old_the_
     let begin = Instant::now();
     while stage.faults.count(Source::Memory, Reason::Panicked) < 3 {
         phase = supervisor.step(phase);
-        assert!(begin.elapsed() < PATIENCE, "the lane does not die");
+        assert!(begin.elapsed() < TIMEOUT, "the lane does not panic");
         thread::sleep(Duration::from_millis(5));
     }
-    let pause = |lane: Lane| supervisor.restarts[lane as usize].pause;
-    assert_eq!(
-        (pause(Lane::Memory), pause(Lane::Process)),
-        (RESTART_PAUSE.0 * 8, RESTART_PAUSE.0),
-        "each lane has its own"
-    );
+    let restarts = |lane: Lane| supervisor.restarts[lane as usize].backoff.failures();
+    assert_eq!((restarts(Lane::Memory), restarts(Lane::Process)), (3, 0), "each lane has its own policy");
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
-    // While the session ends nobody beats for who still works.
+    // While the session ends, the supervisor does not beat for lanes that still work.
     let ending = Phase::Ending { session: session.clone(), workers, then: AfterEnding::RetryAt(Instant::now()) };
     assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
     session.end("the test ends");
 }
 
 #[test]
-fn a_lane_that_lived_for_long_is_started_again_soon() {
-    let mut restart = RestartPolicy { at: Instant::now(), pause: RESTART_PAUSE.1 };
-    restart.postpone();
-    assert_eq!(restart.pause, RESTART_PAUSE.1);
-    restart.at = Instant::now().checked_sub(RESTART_PAUSE.1 * 2).unwrap();
-    restart.postpone();
-    assert_eq!(restart.pause, RESTART_PAUSE.0 * 2);
-}
-
-#[test]
-fn a_panic_in_a_driver_call_is_no_call_that_hangs() {
+fn a_thread_that_panics_in_a_driver_call_is_not_one_that_hangs() {
     let (mut supervisor, _stage) = supervisor(u32::MAX);
     let (session, _) = open(&mut supervisor);
     let worker = supervisor.start(Lane::Memory, &supervisor.tasks[0].1, &session).unwrap();
@@ -189,17 +180,17 @@ fn a_panic_in_a_driver_call_is_no_call_that_hangs() {
 }
 
 #[test]
-fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
+fn a_call_that_holds_a_released_driver_is_reported_until_it_returns() {
     let (mut supervisor, stage) = supervisor(0);
     DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
     let (release, wait) = std::sync::mpsc::channel::<()>();
-    supervisor.detached.leave(thread::spawn(move || wait.recv().unwrap()));
+    supervisor.detached.add_stuck(thread::spawn(move || wait.recv().unwrap()));
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
     release.send(()).unwrap();
     wait_until("the thread ends", || {
-        supervisor.detached.tidy();
+        supervisor.detached.reap();
         supervisor.detached.stuck() == 0
     });
     assert!(matches!(supervisor.step(phase), Phase::Released { holders: 0 }));
@@ -207,15 +198,15 @@ fn what_holds_a_driver_that_was_let_go_is_told_as_it_is() {
 }
 
 #[test]
-fn an_opening_that_goes_on_holds_a_driver_that_was_let_go_which_is_told() {
+fn an_opening_that_holds_a_released_driver_is_reported() {
     let (mut supervisor, stage) = supervisor(0);
     DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
-    supervisor.reopening = Some(supervisor.begin_opening().unwrap());
+    supervisor.reopening.opening = Some(supervisor.begin_opening().unwrap());
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
     wait_until("the opening ends and is closed", || {
-        supervisor.tidy(&phase);
+        supervisor.reap(&phase);
         supervisor.holders() == 0
     });
     assert!(matches!(supervisor.step(phase), Phase::Released { holders: 0 }));
@@ -223,14 +214,14 @@ fn an_opening_that_goes_on_holds_a_driver_that_was_let_go_which_is_told() {
 }
 
 #[test]
-fn lanes_that_nobody_looks_after_end_and_fall_silent() {
+fn lanes_without_a_supervisor_end_and_become_silent() {
     let (mut supervisor, stage) = supervisor(0);
     let (session, workers) = open(&mut supervisor);
     drop(session);
     assert_eq!(workers.len(), 3);
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert!(!workers.iter().any(Worker::is_finished));
-    // What unwinding does when the supervisor ends by a panic.
+    // As unwinding does when the supervisor panics.
     drop(supervisor);
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
@@ -238,7 +229,7 @@ fn lanes_that_nobody_looks_after_end_and_fall_silent() {
 }
 
 #[test]
-fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
+fn no_more_threads_are_abandoned_than_may_hang() {
     let (mut supervisor, stage) = supervisor(0);
     let (release, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(std::sync::Mutex::new(wait));
@@ -250,32 +241,32 @@ fn as_many_threads_as_may_hang_are_left_alone_and_no_more() {
     session.end("the test opens it again");
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     supervisor.settings.call_timeout = Duration::from_millis(1);
-    (1..MAX_STUCK_THREADS).for_each(|_| supervisor.detached.leave(hang()));
+    (1..MAX_STUCK_THREADS).for_each(|_| supervisor.detached.add_stuck(hang()));
     let mut watch_one = || {
         let entered = Arc::new(AtomicBool::new(false));
         let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
         let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
         wait_until("the call", || entered.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(5));
-        let going_on = supervisor.check_workers(&session, vec![worker]).len();
-        (going_on, supervisor.detached.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
+        let working = supervisor.check_workers(&session, vec![worker]).len();
+        (working, supervisor.detached.stuck(), stage.faults.count(Source::Memory, Reason::Stalled))
     };
-    assert_eq!(watch_one(), (0, MAX_STUCK_THREADS, 1), "the last one that is left alone");
-    assert_eq!(watch_one(), (1, MAX_STUCK_THREADS, 1), "this one keeps its place, so that no other thread is started");
-    // Nor is the driver opened.
+    assert_eq!(watch_one(), (0, MAX_STUCK_THREADS, 1), "the last thread that is abandoned");
+    assert_eq!(watch_one(), (1, MAX_STUCK_THREADS, 1), "this one remains, so that no other thread is started");
+    // The driver is not opened either.
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(matches!(phase, Phase::Closed(_)));
-    supervisor.tidy(&phase);
+    supervisor.reap(&phase);
     assert_eq!(stage.snapshot.vitals.stuck(), MAX_STUCK_THREADS);
     drop(release);
     wait_until("a call comes back", || {
-        supervisor.tidy(&phase);
+        supervisor.reap(&phase);
         stage.snapshot.vitals.stuck() == 0
     });
     assert!(matches!(supervisor.step(Phase::Closed(Instant::now())), Phase::Opening(_)));
 }
 
-/// A lane whose first driver call does not return before the test says so.
+/// A lane whose driver call returns only when the test ends.
 struct Hanging(Arc<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>, Arc<AtomicBool>);
 
 impl LaneTask for Hanging {

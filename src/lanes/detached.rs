@@ -1,0 +1,70 @@
+//! Threads that nothing waits for: those that hang in a driver call, and those that close a driver in the background.
+//!
+//! Invariant: from [`MAX_STUCK_THREADS`] threads that hang on, neither a lane nor an opening adds another one.
+
+use std::thread::JoinHandle;
+
+use super::opening::Closing;
+use crate::snapshot::MAX_STUCK_THREADS;
+
+/// The threads that nothing waits for.
+#[derive(Default)]
+pub(super) struct DetachedThreads {
+    stuck: Vec<StuckThread>,
+    closings: Vec<Closing>,
+}
+
+/// A thread whose call has not returned within its limit.
+struct StuckThread {
+    thread: JoinHandle<()>,
+    /// The index of the GPU at which it hangs, if it opens the driver.
+    opening_at: Option<u32>,
+}
+
+impl DetachedThreads {
+    /// Adds a thread whose call has not returned within its limit.
+    pub(super) fn add_stuck(&mut self, thread: JoinHandle<()>) {
+        self.stuck.push(StuckThread { thread, opening_at: None });
+    }
+
+    /// Adds the thread of an opening that hangs in a call to a GPU.
+    pub(super) fn add_stuck_opening(&mut self, thread: JoinHandle<()>, gpu: u32) {
+        self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
+    }
+
+    /// Adds a closing that continues in the background.
+    pub(super) fn add_closing(&mut self, closing: Option<Closing>) {
+        self.closings.extend(closing);
+    }
+
+    /// Removes the threads that have ended, and counts slow closings as stuck from now on. Returns their number.
+    pub(super) fn reap(&mut self) -> usize {
+        self.stuck.retain(|stuck| !stuck.thread.is_finished());
+        let closings = std::mem::take(&mut self.closings).into_iter().filter(|closing| !closing.is_done());
+        let (slow, closings): (Vec<_>, Vec<_>) = closings.partition(Closing::is_slow);
+        self.closings = closings;
+        let count = slow.len();
+        slow.into_iter().for_each(|closing| self.add_stuck(closing.into_thread()));
+        count
+    }
+
+    /// The number of threads that are stuck.
+    pub(super) fn stuck(&self) -> usize {
+        self.stuck.len()
+    }
+
+    /// The indices of the GPUs at which an opening hangs.
+    pub(super) fn hung_openings(&self) -> impl Iterator<Item = u32> {
+        self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).filter_map(|stuck| stuck.opening_at)
+    }
+
+    /// Whether no further thread may be abandoned, given the number of other calls that are in progress and may come to hang.
+    pub(super) fn is_full(&self, in_progress: usize) -> bool {
+        self.stuck.len() + self.closings.len() + in_progress >= MAX_STUCK_THREADS
+    }
+
+    /// Whether every closing is done, except those that are stuck.
+    pub(super) fn closings_done(&self) -> bool {
+        self.closings.iter().all(Closing::is_done)
+    }
+}

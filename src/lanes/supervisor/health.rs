@@ -1,0 +1,88 @@
+//! What the supervisor publishes and reports: heartbeats of idle lanes, problems of the driver, and threads that hang.
+
+use std::io;
+use std::time::Instant;
+
+use super::Supervisor;
+use super::phase::Phase;
+use crate::faults::{Reason, Source};
+use crate::lanes::opening::{Closing, OpenedDriver, Opening, Progress, SLOW};
+use crate::snapshot::{self, Lane, MAX_STUCK_THREADS};
+
+impl Supervisor {
+    /// Beats for the lanes that have nothing to do.
+    pub(super) fn beat_for_idle_lanes(&self, phase: &Phase) {
+        let now = Instant::now();
+        for &lane in Lane::ALL.iter().filter(|&&lane| phase.is_idle(lane)) {
+            self.snapshot.vitals.beat(lane, now);
+        }
+    }
+
+    /// Removes what has ended, and publishes the number of threads that hang.
+    pub(super) fn reap(&mut self, phase: &Phase) {
+        for _ in 0..self.detached.reap() {
+            self.report_slow("closing the driver");
+        }
+        self.stalls.remove_unused();
+        if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
+            // The session beside which this opening began has ended. The next attempt to open the driver continues with it,
+            // unless it ends before.
+            self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
+                Some(Progress::Pending(opening)) => Some(opening),
+                Some(Progress::Slow(opening)) => {
+                    self.report_slow("opening the driver");
+                    Some(opening)
+                }
+                Some(Progress::Done(opened)) => {
+                    self.detached.add_closing(Closing::begin(opened));
+                    None
+                }
+                Some(Progress::Panicked) | None => None,
+            };
+        }
+        let opening = match phase {
+            Phase::Opening(opening) => Some(opening),
+            _ => self.reopening.opening.as_ref(),
+        };
+        let stuck = self.detached.stuck() + usize::from(opening.is_some_and(Opening::is_slow));
+        if stuck >= MAX_STUCK_THREADS && self.snapshot.vitals.stuck() < MAX_STUCK_THREADS {
+            tracing::error!(stuck, "driver calls hang: the limit is reached, and no thread that hangs is replaced");
+        }
+        self.snapshot.vitals.set_stuck(stuck);
+    }
+
+    /// Whether no further thread may hang, counting those that may come to hang.
+    pub(super) fn is_full(&self) -> bool {
+        self.detached.is_full(usize::from(self.reopening.opening.is_some()))
+    }
+
+    /// The number of threads that hold the driver, in a call that does not return or in an opening that has not ended.
+    pub(super) fn holders(&self) -> usize {
+        self.detached.stuck() + usize::from(self.reopening.opening.is_some())
+    }
+
+    /// Publishes that the driver is closed, and why.
+    pub(super) fn publish_problem(&self, problem: String) {
+        self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
+    }
+
+    /// Reports an opening or closing that has become slow, and returns what it reported.
+    pub(super) fn report_slow(&self, what: &str) -> String {
+        let problem = format!("{what} has not ended within {SLOW:?}");
+        self.faults.report(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));
+        problem
+    }
+
+    /// Reports an opening whose thread panicked.
+    pub(super) fn report_panicked_opening(&self) {
+        let error = io::Error::other("the thread that opened the driver panicked");
+        self.faults.report(Source::Library, Reason::Panicked, None, &error);
+    }
+
+    /// Reports the calls on GPUs that failed at an opening.
+    pub(super) fn report_failures(&self, opened: &OpenedDriver) {
+        for (index, error) in &opened.failures {
+            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
+        }
+    }
+}
