@@ -13,11 +13,11 @@ trap 'rm -rf "$work"' EXIT
 locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
 
 # The tool writes beside the manifest, and takes dependencies of tests into account when it finds out which optional ones
-# there are. So it sees a copy without them, around empty crates.
-for manifest in Cargo.toml crates/nvml-sim/Cargo.toml; do
+# there are. So it sees a copy without them and without the packages of tests, around empty crates.
+for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"
-    awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench)/ } keep' "$root/$manifest" >"$work/$manifest"
+    awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench|test)/ } keep && !/^    "tests\//' "$root/$manifest" >"$work/$manifest"
     touch "$folder/src/lib.rs"
 done
 echo 'fn main() {}' >"$work/src/main.rs"

@@ -35,7 +35,6 @@ mod worker;
 mod xids;
 
 pub use control::DriverLease;
-pub use control::DriverLease;
 #[doc(hidden)]
 pub use manual::ManualLanes;
 pub use running::Lanes;

@@ -109,5 +109,5 @@ pub fn missing(what: &str, there: bool) -> bool {
 
 /// A file of the GPU's recordings.
 pub fn recording(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gpu/recordings").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings").join(name)
 }

@@ -1,0 +1,109 @@
+"""What was to be reached, and whether it was: each goal with both of its figures."""
+
+from dataclasses import dataclass, replace
+
+from figures import ratio
+
+# Times the bare loop's; a peer's time by ours; MiB over the bare loop; share of the lightest peer; milliseconds; MiB.
+CPU_OVER_BARE = 1.6
+TIMES_FASTER = 10
+MEMORY_OVER_BARE = 6
+MEMORY_SHARE = 1 / 3
+SCRAPE_OVER_STATIC = 1.5
+START_OVER_BARE = 1.3
+START_MS = 100
+BINARY_MIB = 8
+# Fewer runs have figures, and no verdict: one bad run would be the verdict.
+RUNS_TO_JUDGE = 5
+
+
+@dataclass(frozen=True)
+class Goal:
+    what: str
+    goal: str
+    figure: str
+    # None where a figure is missing, or of too few runs.
+    met: bool | None
+    # What is told in place of met or missed.
+    unjudged: str = "not judged"
+
+
+def of_enough(judged, runs):
+    """The same goals, without a verdict where there are too few runs."""
+    told = f"not judged: {runs} run" + ("" if runs == 1 else "s")
+    return [goal if runs >= RUNS_TO_JUDGE else replace(goal, met=None, unjudged=told) for goal in judged]
+
+
+def against(what, goal, ours, beside, most, unit):
+    """Ours is to be at most `most` times what stands beside it."""
+    if ours is None or beside is None:
+        return Goal(what, goal, "not measured", None)
+    times = ratio(ours, beside)
+    figure = f"{ours.median:.3g} {unit} beside {beside.median:.3g} {unit}"
+    return Goal(what, goal, figure + (f": {times:.2f} times" if times is not None else ""), ours.median <= most * beside.median)
+
+
+def at_most(what, goal, ours, most, unit):
+    if ours is None:
+        return Goal(what, goal, "not measured", None)
+    return Goal(what, goal, f"{ours.median:.3g} {unit}", ours.median <= most)
+
+
+def best(peers, figure):
+    """(name, figure) of the peer with the least."""
+    shown = [(peer, by_name[figure]) for peer, by_name in peers.items() if by_name.get(figure)]
+    return min(shown, key=lambda pair: pair[1].median, default=(None, None))
+
+
+def spikes(ours, what="spikes of 20 ms caught"):
+    if ours.get("spikes made") is None:
+        return Goal(what, "all", "not measured", None)
+    seen, made = ours["spikes"], ours["spikes made"]
+    return Goal(what, "all", f"{seen} of {made}", seen == made)
+
+
+def judge(table, simulated, binary_bytes):
+    """`table`: Figure by name by subject, as report.table makes it."""
+    ours, bare, static = (table.get(name, {}) for name in ("ours", "bare", "static"))
+    peers = {name: of for name, of in table.items() if name not in ("ours", "bare", "static")}
+    get = ours.get
+    if not simulated:
+        for cpu in ("cpu", "cpu unscraped"):
+            what = "CPU at 100 Hz, " + ("no scrape" if "unscraped" in cpu else "one scrape a second")
+            yield against(what, f"at most {CPU_OVER_BARE} times the bare loop", get(cpu), bare.get("cpu"), CPU_OVER_BARE, "%")
+    for name, of in peers.items():
+        yield against("CPU at 100 Hz, one scrape a second", f"less than {name} at its default or 1 Hz", get("cpu"), of.get("cpu"), 1, "%")
+    yield from memory(ours, bare, peers, simulated)
+    for share in ("p50", "p99"):
+        figure = f"new {share}"
+        if not simulated:
+            goal = f"at most {SCRAPE_OVER_STATIC} times the static file"
+            yield against(f"scrape {share}, new connection", goal, get(figure), static.get(figure), SCRAPE_OVER_STATIC, "ms")
+        name, fastest = best(peers, figure)
+        goal = f"{TIMES_FASTER} times faster than the fastest peer ({name or 'none'})"
+        yield against(f"scrape {share}, new connection", goal, get(figure), fastest, 1 / TIMES_FASTER, "ms")
+    yield spikes(ours)
+    if simulated:
+        yield at_most("start to first data", f"under {START_MS} ms", get("start"), START_MS, "ms")
+    else:
+        goal = f"under {START_OVER_BARE} times nvmlInit and one sample"
+        yield against("start to first data", goal, get("start"), bare.get("start"), START_OVER_BARE, "ms")
+        yield Goal("workload disturbed", "not to be told from none", "measured by tests/judges/gpu/verify.py --only pace", None)
+    size = binary_bytes / 2**20
+    yield Goal("the program's file", f"at most {BINARY_MIB} MiB", f"{size:.2f} MiB", size <= BINARY_MIB)
+
+
+def memory(ours, bare, peers, simulated):
+    what = "resident memory"
+    get = ours.get
+    if simulated:
+        name, lightest = best(peers, "memory")
+        goal = f"at most a third of the lightest peer ({name or 'none'})"
+        yield against(what, goal, get("memory"), lightest, MEMORY_SHARE, "MiB")
+        return
+    if get("memory") and bare.get("memory"):
+        over = ours["memory"].median - bare["memory"].median
+        figure = f"{ours['memory'].median:.2f} MiB beside {bare['memory'].median:.2f} MiB: {over:.2f} MiB over"
+        yield Goal(what, f"at most the bare loop and {MEMORY_OVER_BARE} MiB", figure, over <= MEMORY_OVER_BARE)
+    for name, of in peers.items():
+        yield against(what, f"less than {name}", get("memory"), of.get("memory"), 1, "MiB")

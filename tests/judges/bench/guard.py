@@ -1,0 +1,141 @@
+"""Counts the instructions of a tick of the memory lane and of a golden scrape, and refuses figures that are not those known.
+
+    guard.py [--program FILE] [--runs 1] [--update]
+
+The program `work`, built like a release, runs under valgrind's callgrind on a simulated machine, whose own instructions are left out.
+Instructions do not depend on how busy a machine is, so nothing is tried twice. Ends with 1 when a figure is more than a tenth
+above the one in guard.json, or more than a tenth below: then that one is to be lowered, or the next growth would hide under it.
+--update writes what is found into guard.json."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+KNOWN = HERE / "guard.json"
+ALLOWED = 0.10
+# What is counted, by the name that the program knows it by: what it is, and how often it is done at first.
+FIGURES = {
+    "still": ("a tick over 8 GPUs whose memory stands still", 1000),
+    "moving": ("a tick over 8 GPUs whose memory moves", 1000),
+    "scrape": ("a scrape of busy-h200", 40),
+}
+# The program calls it before it begins, in the middle and at the end, and nothing else does.
+MARK = "getppid"
+# The simulator's part of a tick: a real driver would be in its place.
+LEFT_OUT = "nvmlDeviceGetMemoryInfo_v2"
+# By how much a step of the first part may differ from one of the second, which is twice as long.
+STEADY = 0.02
+# Seconds.
+PATIENCE = 300
+
+
+class Unusable(Exception):
+    """What was counted is no figure."""
+
+
+def build():
+    """The program, built by cargo, with the symbols by which the simulator's part is left out: it is linked in."""
+    command = ["cargo", "rustc", "--release", "--locked", "--package", "bench", "--bin", "work", "--message-format=json-render-diagnostics"]
+    command += ["--", "-C", "strip=none"]
+    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for line in built.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] == "work":
+            return message["executable"]
+    raise Unusable("cargo built no program")
+
+
+def parts(text):
+    """The instructions up to each mark, from what callgrind wrote."""
+    found = []
+    for part in re.split(r"^part: ", text, flags=re.MULTILINE)[1:]:
+        total = re.search(r"^totals: (\d+)$", part, re.MULTILINE)
+        if total and f"Trigger: --dump-before={MARK}" in part:
+            found.append(int(total[1]))
+    return found
+
+
+def per_step(counted, times):
+    """Instructions of one step, where the program marked `times` steps and then twice as many. The beginning and the end of
+    counting cost the same in both and fall out."""
+    if len(counted) != 3:
+        raise Unusable(f"{len(counted)} marks in place of 3")
+    _, once, twice = counted
+    figure = (twice - once) / times
+    if figure <= 0 or abs(once / times - figure) > STEADY * figure:
+        raise Unusable(f"not steady: {once / times:.0f} instructions a step at first, {figure:.0f} thereafter")
+    return figure
+
+
+def count(program, name, times):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "counted"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--combine-dumps=yes", f"--dump-before={MARK}"]
+        command += [f"--toggle-collect={LEFT_OUT}", "--collect-atstart=yes", program, name, str(times)]
+        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
+        if ran.returncode != 0:
+            raise Unusable(f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stdout}")
+        return per_step(parts(out.read_text()), times)
+
+
+def problems(known, found):
+    """What is wrong with the figures found, a line each."""
+    for name in sorted(known.keys() | found.keys()):
+        if name not in known or name not in found:
+            yield f"{name}: in guard.json {known.get(name)}, found {found.get(name)}: --update takes it up"
+            continue
+        now, before = found[name], known[name]
+        change = f"{before:.0f} instructions became {now:.0f} ({now / before - 1:+.1%})"
+        if now > before * (1 + ALLOWED):
+            yield f"{name}: {change}, a growth of more than {ALLOWED:.0%}: if it is worth that, --update"
+        elif now < before * (1 - ALLOWED):
+            yield f"{name}: {change}: the baseline is to be lowered, --update"
+
+
+def version(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--program", help="the program `work`; without it, cargo builds it")
+    options.add_argument("--runs", type=int, default=1, help="more than one shows how far the figures repeat")
+    options.add_argument("--update", action="store_true", help="write the figures into guard.json")
+    options = options.parse_args()
+    if not shutil.which("valgrind"):
+        print("SKIPPED: valgrind is not installed: no instruction was counted")
+        sys.exit(1 if "VRAM_EXPORTER_TEST_REQUIRE_ALL" in os.environ else 0)
+
+    tools = {"rustc": version("rustc", "--version"), "valgrind": version("valgrind", "--version")}
+    program = options.program or build()
+    runs = [{name: round(count(program, name, times)) for name, (_, times) in FIGURES.items()} for _ in range(options.runs)]
+    found = runs[0]
+    for name, (what, _) in FIGURES.items():
+        spread = max(run[name] for run in runs) / min(run[name] for run in runs) - 1
+        repeated = f", {options.runs} runs within {spread:.2%}" if options.runs > 1 else ""
+        print(f"{found[name]:>12,} instructions: {what}{repeated}")
+    if options.update:
+        KNOWN.write_text(json.dumps(tools | {"instructions": found}, indent=2) + "\n")
+        return
+    known = json.loads(KNOWN.read_text())
+    wrong = list(problems(known["instructions"], found))
+    if wrong:
+        wrong += [f"the figures known are of {known[tool]}, this is {now}" for tool, now in tools.items() if known[tool] != now]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (Unusable, subprocess.SubprocessError) as problem:
+        sys.exit(f"nothing was counted: {problem}")

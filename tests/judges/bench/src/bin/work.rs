@@ -1,0 +1,52 @@
+//! A memory tick and a golden scrape, over and over on a simulated machine, for who measures what one costs.
+//!
+//! `work` prints times. `work still|moving|scrape TIMES` is what `guard.py` runs under callgrind, which writes its counts down at
+//! each call of `getppid`: before anything is counted, after so many steps, and after twice as many more.
+
+use std::hint::black_box;
+use std::os::unix::process::parent_id;
+use std::time::Instant;
+
+use bench::Workplace;
+
+/// Steps before anything is counted.
+const WARM: u32 = 20;
+
+/// What a step is, by the name that the guard knows it by.
+fn step(name: &str) -> Option<Box<dyn FnMut()>> {
+    let ticking = |mut place: Workplace| -> Box<dyn FnMut()> { Box::new(move || place.tick()) };
+    match name {
+        "still" => Some(ticking(Workplace::still())),
+        "moving" => Some(ticking(Workplace::moving())),
+        "scrape" => {
+            let place = Workplace::golden();
+            Some(Box::new(move || drop(black_box(place.scrape()))))
+        }
+        _ => None,
+    }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let Some(times) = args.next().map(|times| times.parse::<u32>().unwrap()) else { return print_times() };
+    let mut step = step(&name).unwrap();
+    // Whatever is made at the first times only.
+    (0..WARM).for_each(|_| step());
+    black_box(parent_id());
+    (0..times).for_each(|_| step());
+    black_box(parent_id());
+    (0..2 * times).for_each(|_| step());
+    black_box(parent_id());
+}
+
+fn print_times() {
+    for (name, times) in [("still", 100_000), ("moving", 100_000), ("scrape", 2_000)] {
+        let mut step = step(name).unwrap();
+        (0..WARM).for_each(|_| step());
+        let begin = Instant::now();
+        (0..times).for_each(|_| step());
+        let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(times);
+        println!("{name:<8} {each:>10.3} us, the simulator included");
+    }
+}

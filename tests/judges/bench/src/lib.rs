@@ -1,0 +1,165 @@
+//! A simulated machine and the exporter's parts on it, driven step by step: the program `work` counts their instructions and
+//! `tests/allocations.rs` their allocations.
+//!
+//! Invariant: a step depends on no timer. The lane believes that its ticks are ten milliseconds apart, however long they take.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use vram_exporter::attribution::{self, Attribution};
+use vram_exporter::config::Config;
+use vram_exporter::demo::SimulatedMachine;
+use vram_exporter::faults::Faults;
+use vram_exporter::lanes::{self, ManualLanes};
+use vram_exporter::metrics::{self, Metrics};
+use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
+
+/// How long anything may take that is waited for. Generous: valgrind takes fifty times as long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What cannot happen while somebody counts.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+/// GPUs of the machines for the memory lane.
+const GPUS: usize = 8;
+/// The scenario whose scrape is counted; `tests/golden` shows it.
+const GOLDEN: &str = "busy-h200";
+
+/// A machine and the exporter on it.
+pub struct Workplace {
+    snapshot: Arc<Snapshot>,
+    lanes: ManualLanes,
+    metrics: Metrics,
+    next: Instant,
+    _machine: SimulatedMachine,
+}
+
+impl Workplace {
+    /// Eight GPUs whose memory stands still.
+    pub fn still() -> Self {
+        Self::eight(r#""40GiB""#)
+    }
+
+    /// Eight GPUs whose memory is another at every tick: it rises by some mebibytes in a microsecond, and falls at times.
+    pub fn moving() -> Self {
+        Self::eight(r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#)
+    }
+
+    fn eight(memory: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut scenario = format!("seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = {GPUS}\n");
+        for gpu in 0..GPUS {
+            write!(scenario, "[[process]]\ngpu = {gpu}\ncommand = [\"train\"]\nmemory = {memory}\n").unwrap();
+        }
+        let path = folder.path().join("scenario.toml");
+        std::fs::write(&path, scenario).unwrap();
+        Self::ticking(path.to_str().unwrap())
+    }
+
+    /// GPUs with MIG devices.
+    pub fn sliced() -> Self {
+        let place = Self::ticking("mig-a100");
+        assert!(place.snapshot.memory.load().gpus.iter().any(|gpu| !gpu.mig.is_empty()), "no MIG device");
+        place
+    }
+
+    fn ticking(scenario: &str) -> Self {
+        let mut place = Self::on(scenario, |_| {});
+        // Two parts take turns in being published: each is made when it is needed first.
+        (0..20).for_each(|_| place.tick());
+        place
+    }
+
+    /// The scenario of the golden scrape, every part of the snapshot read.
+    pub fn golden() -> Self {
+        let mut place = Self::on(GOLDEN, |config| {
+            config.telemetry.interval = Duration::from_millis(200);
+            config.memory.stale_after = NEVER;
+        });
+        place.tick();
+        let begin = Instant::now();
+        let is_full = |snapshot: &Snapshot| {
+            let (processes, telemetry) = (snapshot.processes.load(), snapshot.telemetry.load());
+            let has_work = |gpu: &GpuProcesses| gpu.processes.iter().all(|process| process.sm_utilization.is_some());
+            let is_listed =
+                |gpu: &GpuProcesses| !gpu.processes.is_empty() && !gpu.workloads.is_empty() && has_work(gpu);
+            let is_read = |gpu: &GpuTelemetry| gpu.fast_at.is_some() && gpu.slow_at.is_some();
+            let (listed, read) = (processes.gpus.iter().all(|gpu| is_listed(gpu)), telemetry.gpus.iter().all(is_read));
+            !processes.gpus.is_empty() && !telemetry.gpus.is_empty() && listed && read
+        };
+        place.lanes.follow(|snapshot| is_full(snapshot) || begin.elapsed() > PATIENCE);
+        assert!(is_full(&place.snapshot), "not within {PATIENCE:?}: all readings of {GOLDEN}");
+        place
+    }
+
+    /// The same machine for the process lane: lists as often as it can, telemetry once.
+    pub fn unchanging() -> Self {
+        let mut place = Self::on(GOLDEN, |config| {
+            config.process.interval = Duration::from_millis(1);
+            config.telemetry.interval = NEVER;
+            config.telemetry.slow_interval = NEVER;
+        });
+        place.tick();
+        place.pass(20);
+        place
+    }
+
+    fn on(scenario: &str, adjust: impl FnOnce(&mut Config)) -> Self {
+        let machine = SimulatedMachine::prepare(scenario).unwrap();
+        let mut config = machine.adapt(Config::default());
+        adjust(&mut config);
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let settings = attribution::Settings {
+            procfs: config.path.procfs.clone(),
+            passwd: config.path.passwd.clone(),
+            command_line: config.process.command_line,
+            hold: 512,
+        };
+        let attribution = Attribution::new(settings, snapshot.clone(), faults.clone());
+        let settings = lanes::Settings::new(&config, machine.library());
+        let metrics =
+            Metrics::new(snapshot.clone(), faults.clone(), metrics::Settings::new(&config, Some(true))).unwrap();
+        let lanes = ManualLanes::open(settings, attribution, snapshot.clone(), faults).unwrap();
+        Self { snapshot, lanes, metrics, next: Instant::now(), _machine: machine }
+    }
+
+    /// One tick of the memory lane.
+    pub fn tick(&mut self) {
+        self.lanes.tick(self.next);
+        self.next += Duration::from_millis(10);
+    }
+
+    /// One scrape, as the web server makes it before it compresses.
+    pub fn scrape(&self) -> Vec<u8> {
+        self.metrics.encode().unwrap()
+    }
+
+    /// The driver closed and opened anew.
+    pub fn reopened(self) -> Self {
+        let mut place = Self { lanes: self.lanes.reopen().unwrap(), ..self };
+        place.tick();
+        place
+    }
+
+    /// Process passes so far.
+    pub fn passes(&self) -> u64 {
+        passes(&self.snapshot)
+    }
+
+    /// Lets the process lane make at least so many passes more. To be called once for each opening of the driver.
+    pub fn pass(&mut self, passes_more: u64) {
+        let (begin, wanted) = (Instant::now(), self.passes() + passes_more);
+        self.lanes.follow(|snapshot| passes(snapshot) >= wanted || begin.elapsed() > PATIENCE);
+        assert!(self.passes() >= wanted, "not within {PATIENCE:?}: {passes_more} process passes");
+    }
+
+    /// Bytes in use on each GPU, as published.
+    pub fn used(&self) -> Vec<u64> {
+        let memory = self.snapshot.memory.load();
+        memory.gpus.iter().map(|gpu| gpu.figures.map_or(0, |figures| figures.used)).collect()
+    }
+}
+
+fn passes(snapshot: &Snapshot) -> u64 {
+    snapshot.vitals.durations(Lane::Process).buckets.iter().sum()
+}

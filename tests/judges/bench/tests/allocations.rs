@@ -1,0 +1,112 @@
+//! How often the exporter asks for memory: never in a tick of the memory lane, and a known number of times in a process pass
+//! and in a scrape.
+//!
+//! Only what the thread that works asks for is counted, so nothing beside it makes the counts waver.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bench::Workplace;
+
+/// Allocations of a process pass over sixteen processes, none of which changed.
+const PASS: f64 = 63.0;
+/// Allocations of a scrape of the golden scenario.
+const SCRAPE: f64 = 301.0;
+
+/// The simulator simulates one machine at a time.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    allocation_counter::measure(work).count_total
+}
+
+/// What is wrong with more than a tenth above what is known, and with more than a tenth below: a bound stays close.
+fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
+    let told = format!("{known} allocations became {found:.1}");
+    let remedy = format!("set {constant} in {} to {found:.0}", file!());
+    match found / known {
+        change if change > 1.1 => Some(format!("{told}: if that is worth it, {remedy}")),
+        change if change < 0.9 => Some(format!("{told}: {remedy}, or the next growth hides under it")),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_tick_allocates_nothing_while_memory_stands_still() {
+    let _turn = one_at_a_time();
+    let mut place = Workplace::still();
+    assert_eq!(allocations(|| (0..1000).for_each(|_| place.tick())), 0);
+}
+
+#[test]
+fn a_tick_allocates_nothing_while_memory_moves_at_every_tick() {
+    let _turn = one_at_a_time();
+    let mut place = Workplace::moving();
+    for _ in 0..1000 {
+        let before = place.used();
+        assert_eq!(allocations(|| place.tick()), 0);
+        assert!(std::iter::zip(before, place.used()).all(|(before, now)| before != now), "memory stood still");
+    }
+}
+
+#[test]
+fn a_tick_allocates_nothing_for_mig_devices() {
+    let _turn = one_at_a_time();
+    let mut place = Workplace::sliced();
+    assert_eq!(allocations(|| (0..1000).for_each(|_| place.tick())), 0);
+}
+
+#[test]
+fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
+    let _turn = one_at_a_time();
+    // A session begins with allocations of its own; what a longer one has more is of its passes.
+    let (place, few, passes) = session(Workplace::unchanging(), 20);
+    let (_, many, more_passes) = session(place, 120);
+    println!("{few} in {passes}, {many} in {more_passes}");
+    assert_eq!(problem("PASS", PASS, (many - few) / (more_passes - passes)), None);
+}
+
+/// Opens the driver anew, and counts how often so many process passes or some more allocate, and how many it were.
+fn session(place: Workplace, passes: u64) -> (Workplace, f64, f64) {
+    let mut place = place.reopened();
+    let before = place.passes();
+    let allocated = allocations(|| place.pass(passes));
+    let passes = place.passes() - before;
+    (place, allocated as f64, passes as f64)
+}
+
+#[test]
+fn a_golden_scrape_allocates_as_often_as_is_known() {
+    let _turn = one_at_a_time();
+    let place = Workplace::golden();
+    let series = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.starts_with('#')).count();
+    // The first one does not know how long its text will be.
+    assert!(series(&place.scrape()) > 300, "the scenario is not whole");
+    assert_eq!(problem("SCRAPE", SCRAPE, allocations(|| drop(place.scrape())) as f64), None);
+}
+
+#[test]
+fn what_is_counted_is_every_allocation_of_this_thread_and_no_other() {
+    let count = allocations(|| {
+        drop(std::hint::black_box(vec![1u8; 100]));
+        let mut grows = Vec::with_capacity(1);
+        grows.extend(std::hint::black_box([1u64; 50]));
+        drop(std::hint::black_box(grows));
+    });
+    assert_eq!(count, 3);
+    let elsewhere = || (0..1000).for_each(|size| drop(std::hint::black_box(vec![1u8; size + 1])));
+    let beside = || std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+    assert!(allocations(beside) < 100);
+    assert_eq!(allocations(elsewhere), 1000);
+}
+
+#[test]
+fn a_tenth_more_or_less_is_a_problem() {
+    for (found, told) in [(100.0, None), (109.0, None), (91.0, None), (111.0, Some("worth")), (89.0, Some("hides"))] {
+        let problem = problem("IT", 100.0, found);
+        assert!(told.is_none_or(|told| problem.as_ref().is_some_and(|problem| problem.contains(told))), "{problem:?}");
+        assert_eq!(problem.is_some(), told.is_some(), "{found}");
+    }
+}

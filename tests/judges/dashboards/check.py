@@ -1,0 +1,179 @@
+"""Holds every dashboard of grafana/dashboards to what it promises: its shape, the families it names, and that each of
+its queries returns data from a real Prometheus, with its variables at "All" and at a single choice, and that what is
+known of a week of GPUs is seen on them.
+
+    python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import dashboards
+import machines
+import week
+
+# (file, panel, refId): why it is empty. One that returns data is no exception, and fails.
+EMPTY = {
+    ("gpu.json", "Who holds it", "C"): "every process of the scenarios has a workload",
+    ("gpu.json", "Errors", "B"): "ECC errors of a scenario do not rise while it runs",
+    ("gpu.json", "Errors", "C"): "PCIe replays of a scenario do not rise while it runs",
+}
+# Why it is empty with All, and not for a single choice.
+CHOSEN = {
+    ("workloads.json", "Right-sizing: workloads", "G"): "MIG devices have less to waste than the $top that waste most",
+}
+# Labels that a column or a legend shows and that may be absent everywhere.
+OPTIONAL = {"cluster"}
+# What a user may have chosen; every query must return data for at least one of them, and for "All".
+CHOICES = [
+    {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},
+    {"cluster": ".*", "instance": "busy", "gpu": "0|1", "namespace": "first", "workload": "first"},
+    {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
+    {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
+]
+# Typed values: nothing is idle for an hour in a test, and of this many workloads some are small and some left over.
+TYPED = {"idle": "1", "top": "20"}
+TIMES = {"__rate_interval": "10s", "__interval": "2s", "__range": "20s"}
+
+
+def filled(text, values):
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match.group(1), match.group(0)), text)
+
+
+def values_of(dashboard, choice, prometheus):
+    """What each variable is filled with: `choice`, where `first` is the first value that the variable's query finds."""
+    values = dict(TIMES)
+    for variable in dashboards.variables(dashboard):
+        name = variable["name"]
+        if variable["type"] == "query":
+            values[name] = choice.get(name, ".*")
+            if values[name] == "first":
+                found = variable_values(variable, values, prometheus)
+                values[name] = re.escape(found[0]) if found else ".*"
+        elif variable["type"] == "custom":
+            values[name] = TYPED.get(name, variable["current"]["value"])
+    return values
+
+
+def variable_values(variable, values, prometheus):
+    selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+    return prometheus.label_values(label, filled(selector, values))
+
+
+def returned(target, values, prometheus):
+    expression = filled(target["expr"], values)
+    try:
+        return prometheus.instant(expression) if target["instant"] else prometheus.ranged(expression)
+    except ValueError as error:
+        raise ValueError(f"{error}\n    {expression}") from None
+
+
+def labels_shown(panel, target):
+    """Labels that the legend of a query names."""
+    return set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) if panel["type"] != "table" else set()
+
+
+def columns(panel):
+    """Labels that have a column in a table."""
+    overrides = panel["fieldConfig"]["overrides"] if panel["type"] == "table" else []
+    return {o["matcher"]["options"] for o in overrides if not o["matcher"]["options"].startswith("Value")} - OPTIONAL
+
+
+def panel_problems(name, panel, choices, prometheus):
+    shown = set()
+    for target in panel["targets"]:
+        key = (name, panel["title"], target["refId"])
+        results = [returned(target, values, prometheus) for values in choices]
+        labels = {label for result in results for series in result for label in series["metric"]}
+        shown |= labels
+        reason = EMPTY.get(key)
+        if reason:
+            print(f"excepted  {' / '.join(key)}: {reason}")
+            if any(results):
+                yield f"{target['refId']} returns data and is no exception"
+            continue
+        if bool(results[0]) == (key in CHOSEN):
+            yield f"{target['refId']} returns {'data and is no exception' if results[0] else 'nothing'} with All\n    {filled(target['expr'], choices[0])}"
+        if not any(results[1:]):
+            yield f"{target['refId']} returns nothing for any single choice"
+        missing = labels_shown(panel, target) - labels
+        if missing:
+            yield f"{target['refId']} has a legend of labels that no series has: {sorted(missing)}"
+    if columns(panel) - shown:
+        yield f"columns of labels that no series has: {sorted(columns(panel) - shown)}"
+
+
+def dashboard_problems(name, dashboard, prometheus):
+    choices = [values_of(dashboard, choice, prometheus) for choice in [{}, *CHOICES]]
+    for variable in dashboards.variables(dashboard):
+        if variable["type"] == "query" and not variable_values(variable, choices[0], prometheus):
+            yield f"variable {variable['name']} has no values"
+    for annotation in dashboard["annotations"]["list"]:
+        prometheus.instant(filled(annotation["expr"], choices[0]))
+    for panel in dashboards.panels(dashboard):
+        try:
+            yield from (f"{panel['title']}: {p}" for p in panel_problems(name, panel, choices, prometheus))
+        except ValueError as error:
+            yield f"{panel['title']}: {error}"
+
+
+def expressions(dashboard):
+    yield from (target["expr"] for panel in dashboards.panels(dashboard) for target in panel["targets"])
+    yield from (annotation["expr"] for annotation in dashboard["annotations"]["list"])
+    queries = (variable.get("query") for variable in dashboards.variables(dashboard))
+    for query in queries:
+        if isinstance(query, dict):
+            yield re.fullmatch(r"label_values\((.*), \w+\)", query["query"]).group(1)
+
+
+def file_problems(found):
+    known = dashboards.known_families()
+    for name, dashboard in found.items():
+        yield from (f"{name}: {problem}" for problem in dashboards.problems(name, dashboard))
+        for expression in expressions(dashboard):
+            unknown = dashboards.families(expression) - known
+            if unknown:
+                yield f"{name}: {sorted(unknown)} in no documentation and no golden scrape: {expression}"
+    yield from dashboards.link_problems(found)
+    places = {
+        (name, p["title"], t["refId"]) for name, d in found.items() for p in dashboards.panels(d) for t in p["targets"]
+    }
+    yield from (f"exception of a query that is not there: {key}" for key in (EMPTY.keys() | CHOSEN.keys()) - places)
+
+
+def freshness_problems():
+    command = [sys.executable, dashboards.ROOT / "grafana/generate.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stderr.splitlines() if done.returncode else []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--exporter", required=True, help="the exporter to run")
+    exporter = parser.parse_args().exporter
+    found = dashboards.read()
+    problems = [*freshness_problems(), *file_problems(found)]
+    if not found:
+        problems.append("no dashboard")
+    queries = sum(len(panel["targets"]) for d in found.values() for panel in dashboards.panels(d))
+    if shutil.which("prometheus"):
+        with machines.running(exporter) as prometheus:
+            for name, dashboard in found.items():
+                problems += (f"{name}: {p}" for p in dashboard_problems(name, dashboard, prometheus))
+        problems += week.problems(found)
+        print(f"{len(found)} dashboards, {queries} queries, each with All and {len(CHOICES)} choices")
+    elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+        problems.append("prometheus is not installed")
+    else:
+        print(f"SKIPPED: prometheus is not installed: {queries} queries were not asked")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

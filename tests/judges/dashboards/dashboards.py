@@ -1,0 +1,140 @@
+"""The committed dashboards as files: their shape, and the queries in them."""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "grafana/dashboards"
+# What Grafana fills in by itself.
+BUILT_IN = re.compile(r"__(all|rate_interval|interval|range|data|url_time_range)")
+
+
+def read():
+    return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def panels(dashboard):
+    """All panels that show something, also those in collapsed rows."""
+    for panel in dashboard["panels"]:
+        yield from panel.get("panels", [])
+        if panel["type"] != "row":
+            yield panel
+
+
+def variables(dashboard):
+    return dashboard["templating"]["list"]
+
+
+def every(wanted, node):
+    """Every value of the key `wanted`, wherever it stands."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == wanted:
+                yield value
+            yield from every(wanted, value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from every(wanted, value)
+
+
+def overlaps(dashboard):
+    taken = {}
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        if at["x"] + at["w"] > 24:
+            yield f"{panel['title']}: beyond the grid's 24 columns"
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                other = taken.setdefault((x, y), panel["title"])
+                if other != panel["title"]:
+                    yield f"{panel['title']} overlaps {other}"
+                    return
+
+
+def panel_problems(panel):
+    if len(panel.get("description", "")) < 20:
+        yield "no description"
+    if not panel["fieldConfig"]["defaults"].get("unit"):
+        yield "no unit"
+    if not panel["fieldConfig"]["defaults"].get("noValue"):
+        yield "no text for no data"
+    if not panel.get("targets"):
+        yield "no query"
+    if panel["type"] == "state-timeline":
+        specials = [m["options"] for m in panel["fieldConfig"]["defaults"]["mappings"] if m["type"] == "special"]
+        if not any(o["match"] == "null" and o["result"]["color"].startswith("rgb") for o in specials):
+            yield "no grey for where there is no value: it would have the text for no data, in the palette's colour"
+    references = [target["refId"] for target in panel["targets"]]
+    if len(set(references)) != len(references):
+        yield "a refId twice"
+    if any(target["instant"] == target["range"] for target in panel["targets"]):
+        yield "a query that is neither or both of instant and range"
+
+
+def problems(name, dashboard):
+    """What is wrong with one file by itself."""
+    yield from overlaps(dashboard)
+    if dashboard["uid"] != f"vram-exporter-{name.removesuffix('.json')}":
+        yield f"the uid {dashboard['uid']} is not the file's name; links and bookmarks hang on it"
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    if len(set(ids)) != len(ids):
+        yield "an id twice"
+    if dashboard.get("id") is not None:
+        yield "an id of some Grafana's own database"
+    if any(source != {"type": "prometheus", "uid": "$datasource"} for source in every("datasource", dashboard)):
+        yield "a data source that is not $datasource by an object reference"
+    for panel in panels(dashboard):
+        yield from (f"{panel['title']}: {problem}" for problem in panel_problems(panel))
+    known = {variable["name"] for variable in variables(dashboard)}
+    used = set(re.findall(r"\$\{?([a-zA-Z_]\w*)", json.dumps(dashboard)))
+    unknown = {name for name in used - known if not BUILT_IN.fullmatch(name)}
+    if unknown:
+        yield f"variables that are not defined: {sorted(unknown)}"
+    if known - used:
+        yield f"variables that nothing uses: {sorted(known - used)}"
+    for variable in variables(dashboard):
+        if variable.get("includeAll") and variable["allValue"] != ".*":
+            yield f"{variable['name']}: All must match absent labels too"
+
+
+def link_problems(dashboards):
+    """Links lead to dashboards that are there, and set variables that these have."""
+    names = {d["uid"]: {variable["name"] for variable in variables(d)} for d in dashboards.values()}
+    if len(names) != len(dashboards):
+        yield "a uid twice"
+    for name, dashboard in dashboards.items():
+        others = {link["url"] for link in dashboard["links"] if link["includeVars"] and link["keepTime"]}
+        if others != {f"/d/{uid}" for uid in names if uid != dashboard["uid"]}:
+            yield f"{name}: links, with variables and time, to {sorted(others)}"
+        for url in set(every("url", dashboard["panels"])):
+            uid, query = re.fullmatch(r"/d/([a-z-]+)\?(.*)", url).groups()
+            missing = set(re.findall(r"var-(\w+)=", query)) - names.get(uid, set())
+            if uid not in names or missing or "${__url_time_range}" not in query:
+                yield f"{name}: a link to {url}"
+            # Else a "+" in a name becomes a space, and an "&" ends it.
+            if any(not field.endswith(":percentencode}") for field in re.findall(r"\$\{__data[^}]*\}", query)):
+                yield f"{name}: a link that does not encode what it takes from a row: {url}"
+
+
+def known_families():
+    """Families of docs/metrics.md and the golden scrapes, what a histogram makes of its name, and what rules record."""
+    found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    for path in (ROOT / "tests/golden").glob("*.prom"):
+        found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))
+    rules = (ROOT / "deploy/prometheus/rules/recording.yml").read_text()
+    recorded = set(re.findall(r"^ +- record: (\S+)$", rules, re.MULTILINE))
+    return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | recorded | {"ALERTS"}
+
+
+WORDS = {"and", "or", "unless", "bool", "offset", "by", "without", "on", "ignoring", "group_left", "group_right"}
+
+
+def families(expression):
+    """Names of the families in a PromQL expression."""
+    found = {name for names in re.findall(r'__name__=~"([^"]*)"', expression) for name in names.split("|")}
+    rest = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
+    rest = re.sub(r"\{[^}]*\}|\[[^]]*\]", " ", rest)
+    rest = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", rest)
+    names = re.findall(r"(?<![\w$@:])([a-zA-Z_][\w:]*)\b(?!\s*\()", rest)
+    return found | {name for name in names if name not in WORDS}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Lints the chart strictly with each scenario's values, and shows that values that do not fit are refused with a word
+# about why.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+chart=deploy/helm/vram-exporter
+for values in "$chart"/ci/*-values.yaml; do
+    helm lint --strict --quiet --values "$values" "$chart" || { echo "$values: helm lint" >&2; exit 1; }
+done
+echo "lint: $(find "$chart/ci" -name '*-values.yaml' | wc -l) scenarios"
+
+refused() { # WORDS VALUE...: helm refuses the values, and its words contain these
+    local words=$1 said
+    shift
+    if said=$(helm template release "$chart" "$@" 2>&1); then
+        echo "helm took $*" >&2
+        exit 1
+    fi
+    if ! grep -qF -- "$words" <<<"$said"; then
+        printf 'helm refused %s without a word of "%s":\n%s\n' "$*" "$words" "$said" >&2
+        exit 1
+    fi
+    echo "refused: $*"
+}
+refused "Additional property privileged is not allowed" --set privileged=true
+refused "Additional property securityContext is not allowed" --set securityContext.privileged=true
+refused "Additional property imagePullPolcy is not allowed" --set imagePullPolcy=Always
+refused "image.pullPolicy" --set image.pullPolicy=Sometimes
+refused "runtimeClassName: Invalid type" --set runtimeClassName=3
+refused "kubernetes.apiAccess: Invalid type" --set-string kubernetes.apiAccess=yes
+refused "kubernetes.podResources.hostPath: Does not match pattern" --set kubernetes.podResources.hostPath=kubelet
+refused 'set runtimeClassName to ""' --set driver.hostPath=/usr/lib/x86_64-linux-gnu
+refused 'Property name of "web.listen-address" does not match' --set 'config.web\.listen-address=:1'
+refused 'Property name of "kubernetes.api-server" does not match' --set 'config.kubernetes\.api-server=in-cluster'
+refused "web.configSecret: Does not match pattern" --set web.configSecret=Not_A_Name
+refused 'Property name of "port" does not match' --set podMonitor.endpoint.port=health
+refused "config.memory: Invalid type" --set config.memory.rate=200
+refused "maxUnavailable" --set maxUnavailable=0
+refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast
+refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.runbook=wiki

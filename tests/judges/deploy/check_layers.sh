@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The Dockerfile's first layer builds the dependencies around empty crates: every target that a manifest names must be there.
+# Makes that layer's files in a folder, by the Dockerfile's own commands, and lets cargo read the manifests.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+target=$(rustc -vV | sed -n "s/^host: //p")
+layer=$(mktemp -d)
+trap 'rm -rf "$layer"' EXIT
+# What the build copies before its first RUN: files, and the folder that they go to.
+while read -r -a words; do
+    install -D -t "$layer/${words[-1]}" "${words[@]::${#words[@]}-1}"
+done < <(sed -n '/ AS build$/,/^RUN/s/^COPY //p' Dockerfile)
+# The first RUN, its lines joined, up to cargo.
+commands=$(sed -n '/^RUN/,/cargo build/p; /cargo build/q' Dockerfile | sed -e 's/^RUN //' -e 's/\\$//' | tr -d '\n')
+case $commands in
+    *"&& cargo build --release --locked") commands=${commands%&& cargo build*} ;;
+    *) echo "the Dockerfile's first RUN is not as this check knows it: $commands" >&2; exit 1 ;;
+esac
+(cd "$layer" && sh -euc "$commands" && cargo fetch --quiet --locked --offline --target "$target")
+echo "the manifests find every target in the layer of the dependencies"

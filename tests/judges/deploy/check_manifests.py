@@ -1,0 +1,191 @@
+"""Holds every rendered Kubernetes manifest against the schemas of Kubernetes and what the documentation promises.
+
+Invariant: a promise is checked on each scenario of scenarios.py; what a scenario did not choose it must not contain.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+import kubernetes_validate
+import yaml
+from kubernetes_validate.utils import all_versions, major_minor
+
+import pod_security
+import scenarios
+
+# Kinds that Kubernetes does not know itself. Any other kind without a schema is a mistake.
+CUSTOM = {"PodMonitor", "PrometheusRule"}
+
+
+WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
+
+
+def newest_versions(count):
+    minors = list(dict.fromkeys(major_minor(version) for version in all_versions()))
+    return minors[-count:]
+
+
+def schema_problems(scenario, versions):
+    for item in scenario.objects:
+        if item["kind"] in CUSTOM:
+            continue
+        for version in versions:
+            try:
+                kubernetes_validate.validate(item, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                yield f"{item['kind']} in Kubernetes {version}: {'.'.join(map(str, error.path))}: {error.message}"
+            except kubernetes_validate.SchemaNotFoundError as error:
+                yield f"{item['kind']} in Kubernetes {version}: {error.message}"
+
+
+def empty_lists(value, path=""):
+    """The API server keeps no empty list, so that each client-side apply would find a difference and say "configured"."""
+    if value == []:
+        yield f"an empty list: {path}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from empty_lists(inner, f"{path}.{key}".lstrip("."))
+
+
+def pod_problems(scenario, annotations, pod):
+    if not pod.get("hostPID"):
+        yield "hostPID is not set: no other container's process would be seen"
+    allowed = {"hostPID"} | ({"hostPath"} if scenario.host_paths else set())
+    if pod_security.beyond_baseline(annotations, pod) != allowed:
+        yield f"beyond baseline: {sorted(pod_security.beyond_baseline(annotations, pod))}, allowed {sorted(allowed)}"
+    paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
+    if paths != scenario.host_paths:
+        yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
+    # TLS keys and passwords come from one secret, where one was chosen; nothing else is mounted.
+    others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
+    if others != ([{"secret": {"secretName": scenario.secret}}] if scenario.secret else []):
+        yield f"volumes {others}, secret {scenario.secret}"
+    if pod.get("automountServiceAccountToken") is not scenario.api:
+        yield f"the token is mounted: {pod.get('automountServiceAccountToken')}, API access: {scenario.api}"
+    context = pod.get("securityContext", {})
+    identity = (context.get("runAsNonRoot"), context.get("runAsUser"), context.get("runAsGroup"))
+    if identity != ((False, 0, 0) if scenario.root else (True, 65534, 65534)):
+        yield f"runs as {identity}"
+    if context.get("seccompProfile") != {"type": "RuntimeDefault"}:
+        yield "seccomp is not the runtime's default"
+    for container in pod["containers"] + pod.get("initContainers", []):
+        yield from container_problems(scenario, container)
+
+
+def container_problems(scenario, container):
+    context = container.get("securityContext", {})
+    promised = {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    if context != promised:
+        yield f"security context of the container: {context}"
+    if any(not mount.get("readOnly") for mount in container.get("volumeMounts", [])):
+        yield "a mount that can be written"
+    if container["image"] != scenario.image:
+        yield f"image {container['image']}, expected {scenario.image}"
+    probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}
+    if probed != ({"health"} if scenario.secret else {"metrics"}):
+        yield f"probes ask {probed}, which a client certificate may guard: {scenario.secret is not None}"
+    names = {entry["name"] for entry in container.get("env", [])}
+    if scenario.environment - names:
+        yield f"configuration that was not passed on: {sorted(scenario.environment - names)}"
+    access = "VRAM_EXPORTER_KUBERNETES_API_SERVER"
+    if (access in names) is not scenario.api:
+        yield f"{access} is set: {access in names}, API access: {scenario.api}"
+
+
+def access_problems(scenario):
+    rules = [rule for item in scenario.objects if item["kind"] in ("ClusterRole", "Role") for rule in item["rules"]]
+    promised = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}] if scenario.api else []
+    if rules != promised:
+        yield f"access rules {rules}"
+    bindings = [item for item in scenario.objects if item["kind"].endswith("RoleBinding")]
+    if len(bindings) != len(promised):
+        yield f"{len(bindings)} bindings"
+    for item in scenario.objects:
+        if item["kind"] == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
+            yield "the account hands its token to every pod"
+    names = {item["kind"]: item["metadata"]["name"] for item in scenario.objects}
+    for binding in bindings:
+        if binding["roleRef"]["name"] != names.get("ClusterRole"):
+            yield "the binding names another role"
+        if [subject["name"] for subject in binding["subjects"]] != [names.get("ServiceAccount")]:
+            yield "the binding names another account"
+
+
+def environments(scenario):
+    """The configuration of each container, with made-up values for what a cluster would fill in."""
+    for _, pod in scenario.pods():
+        for container in pod["containers"]:
+            yield {entry["name"]: entry.get("value", "node-1") for entry in container.get("env", [])}
+
+
+def configuration_problems(scenario, exporter):
+    known = set(re.findall(r"`(VRAM_EXPORTER_[A-Z_]+)`", (scenarios.ROOT / "docs/configuration.md").read_text()))
+    for environment in environments(scenario):
+        for name in sorted(set(environment) - known):
+            yield f"{name} is no key of docs/configuration.md"
+        if exporter:
+            cluster = {
+                "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+                "KUBERNETES_SERVICE_PORT": "443",
+                "PATH": os.environ["PATH"],
+            }
+            if scenario.secret:
+                # The secret's content is the cluster's.
+                environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
+            done = subprocess.run(
+                [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
+            )
+            if done.returncode != 0:
+                yield f"--check-config: {(done.stdout + done.stderr).strip()}"
+
+
+def version_problems():
+    manifest = (scenarios.ROOT / "Cargo.toml").read_text()
+    version = re.search(r'^version = "(.+)"', manifest, re.MULTILINE).group(1)
+    chart = yaml.safe_load((scenarios.CHART / "Chart.yaml").read_text())
+    images = yaml.safe_load((scenarios.KUSTOMIZE / "base/kustomization.yaml").read_text())["images"]
+    told = {"Chart.yaml's appVersion": chart["appVersion"], "kustomize's newTag": images[0]["newTag"]}
+    return [f"{what} is {said}, Cargo.toml says {version}" for what, said in told.items() if said != version]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--exporter", help="also let this binary check each manifest's configuration")
+    exporter = parser.parse_args().exporter
+    versions = newest_versions(3)
+    found = version_problems()
+    kustomizations = scenarios.kustomizations()
+    if kustomizations is None:
+        print("SKIPPED: neither kubectl nor kustomize is in PATH: deploy/kubernetes was not rendered")
+    for scenario in (kustomizations or []) + list(scenarios.releases()):
+        problems = [
+            *schema_problems(scenario, versions),
+            *access_problems(scenario),
+            *(f"{item['kind']}: {problem}" for item in scenario.objects for problem in empty_lists(item)),
+            *configuration_problems(scenario, exporter),
+        ]
+        pods = list(scenario.pods())
+        if len(pods) != 1:
+            problems.append(f"{len(pods)} DaemonSets")
+        for annotations, pod in pods:
+            problems += pod_problems(scenario, annotations, pod)
+        print(
+            f"{'ok' if not problems else 'BAD'}  {scenario.name}: {', '.join(item['kind'] for item in scenario.objects)}"
+        )
+        found += [f"{scenario.name}: {problem}" for problem in problems]
+    print(f"against Kubernetes {', '.join(versions)}; not known to it: {', '.join(sorted(CUSTOM))}")
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Holds the list of what the release is made of (deploy/sbom.sh) against what cargo builds it from: the same crates in the same
+# versions, each with a licence; the same bytes when it is written again.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+if ! cargo cyclonedx --version >/dev/null 2>&1; then
+    echo "SKIPPED: cargo-cyclonedx is missing"
+    [ -z "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" ]
+    exit
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+deploy/sbom.sh "$work/first.json"
+deploy/sbom.sh >"$work/second.json"
+cmp "$work/first.json" "$work/second.json"
+cargo tree --locked --package vram-exporter --edges normal --target x86_64-unknown-linux-gnu --prefix none --format '{p}' >"$work/tree"
+
+python3 - "$work/first.json" "$work/tree" <<'PYTHON'
+import json
+import sys
+
+with open(sys.argv[1]) as file:
+    bill = json.load(file)
+with open(sys.argv[2]) as file:
+    built = {tuple(line.split()[:2]) for line in file if line.strip()}
+main = bill["metadata"]["component"]
+parts = [main, *bill["components"]]
+listed = {(part["name"], "v" + part["version"]) for part in parts}
+wrong = [f"built and not listed: {' '.join(part)}" for part in sorted(built - listed)]
+wrong += [f"listed and not built: {' '.join(part)}" for part in sorted(listed - built)]
+wrong += [f"without a licence: {part['name']}" for part in parts if not part.get("licenses")]
+if main["name"] != "vram-exporter" or "serialNumber" in bill or len(listed) != len(parts) or len(parts) < 50:
+    wrong.append(f"not the list of this release: {main['name']}, {len(parts)} parts")
+if wrong:
+    sys.exit("\n".join(wrong))
+print(f"{len(parts)} crates, the same as cargo builds from")
+PYTHON

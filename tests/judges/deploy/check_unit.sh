@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Lets systemd read the unit and judge how confined it is. Looks at a copy that starts a program which is there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+# systemd's own measure, from 0 (confined) to 100: what the unit has now.
+limit=18
+unit=deploy/systemd/vram-exporter.service
+if ! command -v systemd-analyze >/dev/null; then
+    echo "SKIPPED: systemd-analyze is not installed"
+    [ -z "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" ] || exit 1
+    exit 0
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sed 's|^ExecStart=.*|ExecStart=/bin/true|' "$unit" >"$work/vram-exporter.service"
+# It tells an unknown setting in words only, and returns 0.
+said=$(systemd-analyze verify --man=no --recursive-errors=no "$work/vram-exporter.service" 2>&1) || said+=" (failed)"
+[ -z "$said" ] || { echo "$said" >&2; exit 1; }
+systemd-analyze security --offline=true --no-pager --threshold="$limit" "$work/vram-exporter.service" | tail -1
+
+# The variables that the sample file offers are keys of the exporter.
+while read -r name; do
+    grep -qF "\`$name\`" docs/configuration.md || { echo "$name is no key" >&2; exit 1; }
+done < <(grep -oE '^#VRAM_EXPORTER_[A-Z_]+' deploy/systemd/vram-exporter.default | tr -d '#')

@@ -1,0 +1,134 @@
+"""The ways in which the Kubernetes manifests can be chosen, each rendered by the real tool, with what it may contain.
+
+What is allowed comes from what was chosen (the list of components, the values file) and never from what was rendered.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+KUSTOMIZE = ROOT / "deploy/kubernetes"
+CHART = ROOT / "deploy/helm/vram-exporter"
+
+
+@dataclass
+class Scenario:
+    name: str
+    api: bool
+    root: bool
+    host_paths: set
+    environment: set = field(default_factory=set)
+    secret: str | None = None
+    image: str | None = None
+    objects: list = field(default_factory=list)
+
+    def pods(self):
+        """The pod specs with their metadata, as (annotations, spec)."""
+        for item in self.objects:
+            if item["kind"] == "DaemonSet":
+                template = item["spec"]["template"]
+                yield template["metadata"].get("annotations", {}), template["spec"]
+
+
+# What each component of deploy/kubernetes/components brings from the host.
+BRINGS = {
+    "default-runtime": set(),
+    "driver-hostpath": {"/usr/lib/x86_64-linux-gnu"},
+    "gke-device-injector": {"/home/kubernetes/bin/nvidia/lib64"},
+    "host-users": {"/etc/passwd"},
+    "pod-monitor": set(),
+    "pod-resources": {"/var/lib/kubelet/pod-resources"},
+    "prometheus-annotations": set(),
+    "prometheus-rules": set(),
+    "without-api": set(),
+}
+OVERLAYS = {"with-operator": ["pod-monitor"], "without-api": ["without-api"], "without-operator": []}
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return [item for item in yaml.safe_load_all(done.stdout) if item]
+
+
+def kustomizations():
+    """Every overlay, every component alone, and all that go together. None where no kustomize is installed."""
+    tool = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
+    if not shutil.which(tool[0]):
+        return None
+    there = {path.name for path in (KUSTOMIZE / "components").iterdir()}
+    if there != set(BRINGS):
+        raise SystemExit(f"components without a test, or tests without a component: {there ^ set(BRINGS)}")
+    if {path.name for path in (KUSTOMIZE / "overlays").iterdir()} != set(OVERLAYS):
+        raise SystemExit("the overlays are not those that are tested")
+    version = yaml.safe_load((KUSTOMIZE / "base/kustomization.yaml").read_text())["images"][0]["newTag"]
+
+    def scenario(name, folder, components):
+        return Scenario(
+            name=f"kustomize: {name}",
+            api="without-api" not in components,
+            root="pod-resources" in components,
+            host_paths=set().union(*(BRINGS[component] for component in components)),
+            image=f"vram-exporter:{version}",
+            objects=run(*tool, folder),
+        )
+
+    found = [scenario("base", KUSTOMIZE / "base", [])]
+    found += [
+        scenario(f"overlay {name}", KUSTOMIZE / "overlays" / name, parts) for name, parts in sorted(OVERLAYS.items())
+    ]
+    sets = {component: [component] for component in BRINGS}
+    sets["all with a host driver"] = sorted(set(BRINGS) - {"gke-device-injector", "default-runtime"})
+    sets["all with an injector"] = sorted(set(BRINGS) - {"driver-hostpath", "default-runtime", "without-api"})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, components in sets.items():
+            # kustomize takes relative paths only.
+            relative = os.path.relpath(KUSTOMIZE, os.path.realpath(folder))
+            text = {"resources": [f"{relative}/base"], "components": [f"{relative}/components/{c}" for c in components]}
+            Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(text))
+            found.append(scenario(f"components {name}", folder, components))
+    return found
+
+
+def releases():
+    """The chart with each of its ci/*-values.yaml."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def value(values, *path):
+        for place in (values, defaults):
+            for key in path:
+                place = place.get(key) if isinstance(place, dict) else None
+            if place is not None:
+                return place
+        return None
+
+    files = sorted((CHART / "ci").glob("*-values.yaml"))
+    if len(files) < 6:
+        raise SystemExit("scenarios of the chart are missing")
+    for file in files:
+        values = yaml.safe_load(file.read_text()) or {}
+        paths = {value(values, "driver", "hostPath")} - {""}
+        if value(values, "kubernetes", "podResources", "enabled"):
+            paths.add(value(values, "kubernetes", "podResources", "hostPath"))
+        if value(values, "hostUsers"):
+            paths.add("/etc/passwd")
+        # What the rest of the chart would do with a key is tested by what must come out of it.
+        named = {"VRAM_EXPORTER_" + key.upper().replace(".", "_").replace("-", "_") for key in values.get("config", {})}
+        yield Scenario(
+            name=f"helm: {file.name}",
+            api=value(values, "kubernetes", "apiAccess"),
+            root=value(values, "kubernetes", "podResources", "enabled"),
+            host_paths=paths,
+            environment=named,
+            secret=value(values, "web", "configSecret") or None,
+            image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
+            objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),
+        )

@@ -1,0 +1,230 @@
+"""Fifty honest scrapers alone, and beside clients that mean no good: are they answered or refused in time, and does the memory
+lane keep its ticks?
+
+    flood.py [--exporter target/release/vram-exporter] [--seconds 15] [--out DIR] [--flag=--web.max-requests=40] [--no-judge]
+
+Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf; quiet; slow senders, headers without
+end, pipelined requests, garbage and half-closed connections; quiet. Ends with 1 when an honest scrape was neither answered nor
+refused within the limit, when fewer than --least-answered of a quiet phase's were answered, when the memory lane missed
+a larger share of its ticks than in the worst quiet phase and --ticks-allowed, or when memory or file descriptors stay
+above the first quiet phase's in the last one, or memory above that of the quiet phase between the crowds."""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+sys.path.insert(0, str(HERE.parent / "soak"))
+
+import hostile
+import soak
+import trend
+import vitals
+
+QUIET = {}
+HELD = {"silent": 200, "deaf": 200}
+RUDE = {"slow": 40, "huge headers": 20, "pipelined": 10, "garbage": 40, "half-closed": 40}
+PHASES = (("quiet", QUIET), ("silent and deaf", HELD), ("quiet again", QUIET), ("rude", RUDE), ("quiet at last", QUIET))
+COLUMNS = ("phase", "honest scrapes", "answered", "refused", "late", "broken", "p50 ms", "p99 ms", "longest ms", "missed ticks")
+COLUMNS += ("machine idle", "RSS MiB", "fds", "threads")
+OUTCOMES = ("answered", "refused", "late", "broken")
+# What the last quiet phase may keep of what came before. The allocator keeps what the first crowd's answers needed at once;
+# a second crowd must need next to nothing more, or something leaks.
+MEMORY_KEPT_MIB = 16
+MEMORY_GROWN_MIB = 3
+FDS_KEPT = 5
+# Until a server that is patient with dead connections has let them go.
+PAUSE = 2.0
+
+
+@dataclass
+class Phase:
+    name: str
+    hostile: dict
+    records: list = field(default_factory=list)
+    samples: list = field(default_factory=list)
+    became: dict = field(default_factory=dict)
+    ticks: float = 0
+    missed: float = 0
+    idle: float = 0
+
+    def count(self, outcome):
+        return sum(1 for record in self.records if record["outcome"].startswith(outcome))
+
+    def missed_share(self):
+        return self.missed / max(1, self.ticks + self.missed)
+
+    def took(self):
+        return [record["took"] for record in self.records if record["outcome"] in ("answered", "refused")]
+
+    def highest(self, key):
+        return max((sample[key] for sample in self.samples), default=0)
+
+
+def lane(port):
+    """(ticks, missed ticks) of the memory lane, asked until there is an answer."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                lines = answer.read().decode().splitlines()
+            break
+        except (urllib.error.URLError, OSError) as error:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"flood: the exporter answers nobody any more: {error}") from None
+            time.sleep(0.5)
+    names = ('vram_exporter_lane_duration_seconds_count{lane="memory"}', 'vram_exporter_missed_ticks_total{lane="memory"}')
+    return [next(float(line.split()[-1]) for line in lines if line.startswith(name)) for name in names]
+
+
+def processor():
+    """(idle, all) clock ticks of the whole machine."""
+    with open("/proc/stat") as file:
+        numbers = [int(number) for number in file.readline().split()[1:9]]
+    return numbers[3] + numbers[4], sum(numbers)
+
+
+def run_phase(phase, process, port, options, out):
+    procfs = out.resolve() / "proc"
+    file = out / f"honest-{phase.name.replace(' ', '-')}.jsonl"
+    before, idle_before = lane(port), processor()
+    over = threading.Event()
+    crowd = threading.Thread(target=lambda: phase.became.update(hostile.run(port, phase.hostile, over)))
+    crowd.start()
+    # The crowd is there before the honest ones come.
+    time.sleep(1.0)
+    command = [sys.executable, str(HERE / "honest.py"), f"--port={port}", f"--count={options.scrapers}", f"--limit={options.limit}"]
+    honest = subprocess.Popen([*command, f"--seconds={options.seconds}", f"--out={file}"])
+    try:
+        while honest.poll() is None:
+            if (sample := vitals.read(process.pid, procfs)) is not None:
+                phase.samples.append(sample)
+            time.sleep(0.5)
+    finally:
+        honest.kill()
+        honest.wait()
+        over.set()
+        crowd.join()
+    idle, everything = (end - begin for begin, end in zip(idle_before, processor()))
+    phase.idle = idle / max(1, everything)
+    phase.records = [json.loads(line) for line in file.read_text().splitlines()]
+    after = lane(port)
+    phase.ticks, phase.missed = (end - begin for begin, end in zip(before, after))
+    time.sleep(PAUSE)
+
+
+def judge(phases, options):
+    """What does not hold, one line each."""
+    calm = [phase for phase in phases if not phase.hostile]
+    worst = max(phase.missed_share() for phase in calm)
+    if worst > options.noise_allowed:
+        yield f"the machine is too busy to judge: {worst:.2%} of the ticks were missed in a quiet phase"
+    for phase in phases:
+        wrong = [record["outcome"] for record in phase.records if record["outcome"] not in ("answered", "refused")]
+        if wrong:
+            yield f"{phase.name}: {len(wrong)} of {len(phase.records)} honest scrapes, first: {wrong[0]}"
+        if not phase.records or (not phase.hostile and phase.count("answered") < options.least_answered * len(phase.records)):
+            yield f"{phase.name}: only {phase.count('answered')} of {len(phase.records)} honest scrapes were answered"
+        if phase.hostile and phase.missed_share() > worst + options.ticks_allowed:
+            allowed = f"{worst:.2%} in the worst quiet phase and {options.ticks_allowed:.2%} allowed"
+            yield f"{phase.name}: {phase.missed_share():.2%} of the memory lane's ticks were missed, {allowed}"
+    first, last = calm[0], calm[-1]
+    if not last.samples or not first.samples:
+        yield "the exporter's memory could not be read"
+        return
+    if last.samples[-1]["rss"] > first.highest("rss") + MEMORY_KEPT_MIB * 1024:
+        yield f"{(last.samples[-1]['rss'] - first.highest('rss')) / 1024:.1f} MiB were kept after the flood"
+    between = calm[1]
+    if between.samples and last.samples[-1]["rss"] > between.highest("rss") + MEMORY_GROWN_MIB * 1024:
+        yield f"{(last.samples[-1]['rss'] - between.highest('rss')) / 1024:.1f} MiB more were kept after the second crowd than after the first"
+    if last.samples[-1]["fds"] > first.highest("fds") + FDS_KEPT:
+        yield f"{last.samples[-1]['fds'] - first.highest('fds')} file descriptors more after the flood"
+
+
+def table(phases):
+    text = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|\n"
+    for phase in phases:
+        took = phase.took()
+        longest = (trend.quantile(took, 0.5), trend.quantile(took, 0.99), max(took)) if took else ()
+        times = [f"{1000 * value:.1f}" for value in longest] or ["-"] * 3
+        cells = [phase.name, len(phase.records), *(phase.count(outcome) for outcome in OUTCOMES), *times]
+        cells += [f"{phase.missed:.0f} ({phase.missed_share():.2%})", f"{phase.idle:.0%}", f"{phase.highest('rss') / 1024:.1f}"]
+        cells += [phase.highest("fds"), phase.highest("threads")]
+        text += "| " + " | ".join(map(str, cells)) + " |\n"
+    lines = [f"{phase.name}: {name}: {what}" for phase in phases for name, what in phase.became.items()]
+    return text + "\n" + "\n".join(lines) + "\n"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
+    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; beside the exporter unless said otherwise")
+    parser.add_argument("--scenario", default="eight-h200")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
+    parser.add_argument("--scrapers", type=int, default=50)
+    parser.add_argument("--limit", type=float, default=1.0, help="seconds within which an honest scrape has its answer")
+    parser.add_argument("--least-answered", type=float, default=0.5, help="share of a quiet phase's scrapes")
+    beyond = "share of the ticks that may be missed beyond the worst quiet phase"
+    parser.add_argument("--ticks-allowed", type=float, default=0.005, help=beyond)
+    parser.add_argument("--noise-allowed", type=float, default=0.02, help="share of the ticks that may be missed in a quiet phase")
+    parser.add_argument("--rate", type=int, default=100)
+    parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; this program's own unless said otherwise")
+    parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--web.max-requests=40")
+    parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="to find out which kind costs what")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--no-judge", action="store_true", help="only measure")
+    options = parser.parse_args()
+    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    return options
+
+
+def start(options, port, out):
+    environment = {"NVML_SIM_SCENARIO": options.scenario, "NVML_SIM_PROCFS": str(out.resolve() / "proc")}
+    command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{port}", f"--memory.rate={options.rate}"]
+    command += [f"--nvml.library={options.simulator}", f"--path.procfs={out.resolve() / 'proc'}", *options.flag]
+    own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(out / "exporter.log", "wb") as log:
+        # The exporter gets the limit that this program was given; this program itself needs more.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(options.nofile or own, most), most))
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(own, 4096)), most))
+    return process
+
+
+def main():
+    options = parse()
+    out = options.out or Path(tempfile.mkdtemp(prefix="flood-"))
+    out.mkdir(parents=True, exist_ok=True)
+    port = soak.free_port()
+    process = start(options, port, out)
+    crowds = ((name, {kind: count for kind, count in crowd.items() if kind not in options.without}) for name, crowd in PHASES)
+    phases = [Phase(*each) for each in crowds]
+    try:
+        soak.wait_ready(process, port)
+        time.sleep(soak.SETTLE)
+        for phase in phases:
+            run_phase(phase, process, port, options, out)
+        alive = process.poll() is None
+    finally:
+        soak.end(process)
+    wrong = list(judge(phases, options)) + ([] if alive else ["the exporter ended"])
+    print(table(phases))
+    print("\n".join(f"NO: {line}" for line in wrong) or "every bound holds")
+    told = [asdict(phase) | {"records": None, "samples": None, "outcomes": {o: phase.count(o) for o in OUTCOMES}} for phase in phases]
+    (out / "flood.json").write_text(json.dumps({"phases": told, "wrong": wrong, "flags": options.flag}, indent=1) + "\n")
+    (out / "flood.md").write_text(table(phases))
+    sys.exit(1 if wrong and not options.no_judge else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Holds the shipped rules against what the documentation promises: thresholds, runbook, tests, names, generated copies.
+
+Invariant: everything is read from the files that people use; nothing here repeats a rule.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+import names
+
+sys.path.insert(0, str(names.ROOT / "deploy"))
+import generate
+
+ROOT = generate.ROOT
+TESTS = ROOT / "tests/judges/rules"
+SEVERITIES = {"critical", "warning", "info"}
+# The machine of each test whose data ends before the alert would fire. Without any target there is no such machine.
+GONE = "gone-1"
+WITHOUT_MACHINE = {"VramExporterAbsent"}
+NUMBER = r"(?:[<>]=?|==)(?: bool)? [\d.]+"
+# What stands in a rule in another way than as a comparison or a duration.
+EXTRA = {
+    "GpuMemoryHigh": ['ratio="0.85"'],
+    "GpuMemoryCritical": ['ratio="0.9"'],
+    "VramExporterPeakWindowTooShort": ["1.2 *"],
+}
+
+
+def rules():
+    return [rule for group in generate.groups() for rule in group["rules"]]
+
+
+def alerts():
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def runbook():
+    """The one address at which all alerts look for the runbook, as docs/rules.md names it."""
+    found = re.findall(r"`(https://[^`]+/runbook\.md)`", (ROOT / "docs/rules.md").read_text())
+    if len(found) != 1:
+        raise SystemExit(f"docs/rules.md names {len(found)} addresses of the runbook")
+    return found[0]
+
+
+def text_problems():
+    base = runbook()
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.M)
+    if sections != sorted(set(sections), key=sections.index) or set(sections) != set(alerts()):
+        yield f"sections of the runbook that are not the alerts: {sorted(set(sections) ^ set(alerts()))}"
+    for name, rule in alerts().items():
+        if set(rule["labels"]) != {"severity"} or rule["labels"]["severity"] not in SEVERITIES:
+            yield f"{name}: labels {rule['labels']}"
+        annotations = rule["annotations"]
+        if set(annotations) != {"summary", "description", "runbook_url"}:
+            yield f"{name}: annotations {sorted(annotations)}"
+        if annotations["runbook_url"] != f"{base}#{name.lower()}":
+            yield f"{name}: runbook_url {annotations['runbook_url']}"
+        if name not in WITHOUT_MACHINE and "$labels.instance" not in annotations["summary"]:
+            yield f"{name}: the summary does not say on which machine"
+    seen = [rule["alert"] for rule in rules() if "alert" in rule]
+    yield from (f"{name}: more than one rule" for name in {name for name in seen if seen.count(name) > 1})
+
+
+def threshold_problems():
+    """The table of docs/rules.md has every comparison and duration of each alert, and no other."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
+    table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
+    if set(table) != set(alerts()):
+        yield f"the table of thresholds and the alerts differ: {sorted(set(table) ^ set(alerts()))}"
+    for name, rule in alerts().items():
+        severity, told = table.get(name, ("", set()))
+        expression = " ".join(rule["expr"].split())
+        true = {found.group() for found in re.finditer(NUMBER, expression)}
+        # A guard that something is there and answers is no threshold, unless it is all that the rule asks.
+        true -= {"== 1", "== 0", "> 0"} - told
+        true |= {word for word in EXTRA.get(name, []) if word in expression}
+        if "for" in rule:
+            true.add(f"for: {rule['for']}")
+        told_numbers = {word for word in told if re.fullmatch(rf"{NUMBER}|for: \w+|ratio=.*|[\d.]+ \*", word)}
+        if told_numbers != true:
+            yield f"{name}: docs/rules.md and the rule differ in {sorted(told_numbers ^ true)}"
+        ranges = {word for word in told if word.startswith("[")}
+        yield from (f"{name}: {word} is not in the rule" for word in ranges if word[:-1] not in expression)
+        if severity != rule["labels"]["severity"]:
+            yield f"{name}: severity {severity} in docs/rules.md"
+
+
+def seconds(text):
+    return sum(int(n) * {"h": 3600, "m": 60, "s": 1}[unit] for n, unit in re.findall(r"(\d+)([hms])", text))
+
+
+def looks(group, name):
+    """When a test looks at the alert, and how many series it then expects to fire, in order of time."""
+    wanted = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
+    found = [look for look in group.get("promql_expr_test", []) if look["expr"] == wanted]
+    return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: seconds(look["eval_time"]))]
+
+
+def test_problems():
+    groups = [
+        group for file in sorted(TESTS.glob("*_test.yml")) for group in yaml.safe_load(file.read_text())["tests"]
+    ]
+    for name in alerts():
+        mine = [group for group in groups if group["name"].startswith(f"{name}: ")]
+        if not any(re.fullmatch(r"0+[1-9]+0+", "".join(str(min(n, 9)) for n in looks(g, name))) for g in mine):
+            # A second series may go on firing when the first has ended.
+            if not any(looks(g, name)[:1] == [0] and looks(g, name)[-1] < max(looks(g, name)) for g in mine):
+                yield f"{name}: no test is silent, then fires, then is silent again"
+        texts = [entry for group in mine for entry in group.get("alert_rule_test", [])]
+        if not any(entry["alertname"] == name and entry["exp_alerts"] for entry in texts):
+            yield f"{name}: no test reads its text"
+        gone = [g for g in mine if any(f'instance="{GONE}"' in series["series"] for series in g["input_series"])]
+        if name not in WITHOUT_MACHINE and not gone:
+            yield f"{name}: no test with a machine whose data ends"
+        for group in gone:
+            if any(GONE in sample["labels"] for look in group["promql_expr_test"] for sample in look["exp_samples"]):
+                yield f"{name}: {GONE} fires"
+
+
+def name_problems():
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    families, labels = names.documented()
+    for rule in rules():
+        title = rule.get("alert") or rule["record"]
+        used = names.used(rule["expr"])
+        for name in sorted(used.metrics - families - recorded - {"up"}):
+            yield f"{title}: {name} is no family"
+        for name in sorted(used.labels - labels - {"cluster", "job", "instance"}):
+            yield f"{title}: {name} is no label"
+        for text in rule.get("annotations", {}).values():
+            for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
+                yield f"{title}: its text names {name}, which is no label"
+    text = (ROOT / "docs/rules.md").read_text()
+    told = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
+    if told != recorded:
+        yield f"docs/rules.md and the recording rules differ: {sorted(told ^ recorded)}"
+    for name in names.used_in_markdown(ROOT / "docs/runbook.md") - families - recorded - {"up"}:
+        yield f"runbook: {name} is no family"
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return [] if done.returncode == 0 else [f"promtool {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}"]
+
+
+def rendered_problems():
+    """The PrometheusRule of each rendered scenario is valid and holds the very same rules."""
+    sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
+    import scenarios
+
+    wanted = [rule.get("alert") or rule["record"] for rule in rules()]
+    objects = 0
+    for scenario in (scenarios.kustomizations() or []) + list(scenarios.releases()):
+        for item in scenario.objects:
+            if item["kind"] != "PrometheusRule":
+                continue
+            objects += 1
+            found = [rule for group in item["spec"]["groups"] for rule in group["rules"]]
+            if [rule.get("alert") or rule["record"] for rule in found] != wanted:
+                yield f"{scenario.name}: not the rules of the files"
+            for mine, its in zip(rules(), found):
+                other = its["expr"] != mine["expr"] and "job=~" not in mine["expr"]
+                if other or any(mine.get(key) != its.get(key) for key in ("for", "keep_firing_for", "labels")):
+                    yield f"{scenario.name}: {mine.get('alert') or mine['record']} is another rule"
+            with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+                yaml.safe_dump(item["spec"], file)
+                file.flush()
+                yield from promtool("check", "rules", "--lint=all", "--lint-fatal", file.name)
+    if objects < 2:
+        yield f"only {objects} scenarios have a PrometheusRule"
+
+
+def main():
+    found = [f"{path.relative_to(ROOT)} is stale: run deploy/generate.py" for path in generate.differing()]
+    found += promtool("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
+    for check in (text_problems, threshold_problems, test_problems, name_problems, rendered_problems):
+        found += check()
+    found += promtool("test", "rules", *sorted(TESTS.glob("*_test.yml")))
+    print(f"{len(alerts())} alerts, {len(rules()) - len(alerts())} recording rules")
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Families and labels: those that the exporter documents, and those that an expression uses.
+
+Invariant: a word of an expression that is neither PromQL's nor a label is taken for a family, so that a misspelt one is
+found.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+WORDS = {"and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset"}
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+
+
+@dataclass
+class Used:
+    metrics: set
+    labels: set
+
+
+def documented():
+    """Families and labels of docs/metrics.md; a histogram has its three series."""
+    families, labels = set(), set()
+    for line in (ROOT / "docs/metrics.md").read_text().splitlines():
+        row = re.match(r"\| `(\w+)` \| ([\w ()]+) \| ([`\w ]*) \|", line)
+        if not row:
+            continue
+        families.add(row[1])
+        if row[2] == "histogram":
+            families |= {f"{row[1]}{suffix}" for suffix in ("_bucket", "_sum", "_count")}
+        labels |= set(re.findall(r"`(\w+)`", row[3]))
+    return families, labels
+
+
+def used(expression):
+    """What the PromQL expression reads. Strings, numbers and durations say nothing."""
+    labels = set()
+    text = re.sub(r"#.*", "", expression)
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+    for braces in re.findall(r"\{([^}]*)\}", text):
+        labels |= set(re.findall(rf"({NAME})\s*[=!]", braces))
+    text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", text)
+    lists = r"\b(?:on|ignoring|by|without|group_left|group_right)\s*\(([^)]*)\)"
+    for names in re.findall(lists, text):
+        labels |= set(re.findall(NAME, names))
+    text = re.sub(lists, " ", text)
+    text = re.sub(r"\boffset\s+\w+", " ", text)
+    text = re.sub(rf"{NAME}\s*\(", "(", text)
+    # The parameter of an aggregation stands behind its list of labels.
+    metrics = set(re.findall(rf"(?<![\w.]){NAME}", text)) - WORDS
+    aggregations = {"sum", "max", "min", "avg", "count", "group", "topk", "bottomk", "quantile"}
+    return Used(metrics - aggregations, labels)
+
+
+def used_in_markdown(path):
+    """Families in the code of a page: whatever begins like one of the exporter's."""
+    code = re.findall(r"`([^`]+)`", path.read_text())
+    return {
+        name
+        for text in code
+        for name in re.findall(rf"(?<![\w:.])(?:(?:{NAME}:)|gpu_|vram_exporter_|nvidia_driver_){NAME}", text)
+        if not name.endswith(("_", ":"))
+    }
