@@ -29,7 +29,7 @@ use crate::code::{Answer, Code};
 use crate::fault::{Fault, Kind, Target};
 use crate::library;
 use crate::machine::{Gpu, Instance, Machine};
-use crate::scenario::grammar::Nonsense;
+use crate::scenario::grammar::Implausible;
 
 /// How often a call that hangs looks whether the fault is over.
 const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
@@ -232,9 +232,9 @@ impl On {
     }
 
     /// Which numbers that cannot be true the call answers with now.
-    pub(crate) fn nonsense(&self) -> Option<Nonsense> {
+    pub(crate) fn implausible(&self) -> Option<Implausible> {
         self.machine.faults.iter().find_map(|fault| match fault.kind {
-            Kind::Nonsense(value) if fault.meets(self.call, self.target(), self.now) => Some(value),
+            Kind::Implausible(value) if fault.meets(self.call, self.target(), self.now) => Some(value),
             _ => None,
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::code::Code;
-use crate::scenario::grammar::Nonsense;
+use crate::scenario::grammar::Implausible;
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub(crate) struct Fault {
     /// `None`: every GPU, and the calls that name none.
     pub(crate) gpu: Option<u32>,
     /// Calls on MIG devices are not met.
-    pub(crate) spares_mig: bool,
+    pub(crate) skip_mig: bool,
     /// Only calls on the MIG device with this index.
     pub(crate) mig: Option<u32>,
     pub(crate) kind: Kind,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     /// The GPU is not there, or only one of its MIG devices.
     Absent(Option<u32>),
     /// The call answers with numbers that cannot be true.
-    Nonsense(Nonsense),
+    Implausible(Implausible),
     /// The GPU's MIG devices are others, with other UUIDs, that have the same ids.
     Recut,
 }
@@ -72,7 +72,7 @@ const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"]
 impl Fault {
     /// Whether it meets a call now.
     pub(crate) fn meets(&self, call: &str, on: Target, now: Nanos) -> bool {
-        let spared = (self.spares_mig && on.slice.is_some()) || self.mig.is_some_and(|mig| on.slice != Some(mig));
+        let spared = (self.skip_mig && on.slice.is_some()) || self.mig.is_some_and(|mig| on.slice != Some(mig));
         if spared || !self.active(now) || self.gpu.is_some_and(|of| on.gpu != Some(of)) {
             return false;
         }
@@ -97,7 +97,7 @@ mod tests {
         let fault = Fault {
             calls: Calls::All,
             gpu: Some(1),
-            spares_mig: false,
+            skip_mig: false,
             mig: None,
             kind: Kind::Hang,
             from: 10,

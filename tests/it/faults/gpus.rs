@@ -1,4 +1,4 @@
-//! A GPU hangs, is lost, talks nonsense, comes and goes; the others go on.
+//! A GPU hangs, is lost, answers implausible values, comes and goes; the others go on.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Machine, Scrape};
@@ -203,7 +203,7 @@ fn numbers_that_cannot_be_true_are_counted_and_never_shown() {
     for value in ["above", "ones", "zeros"] {
         let before = faults(&exporter.scrape(), "memory", "implausible");
         let call = "call = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 1";
-        machine.control(&format!("[[fault]]\n{call}\nkind = \"nonsense\"\nvalue = \"{value}\"\n"));
+        machine.control(&format!("[[fault]]\n{call}\nkind = \"implausible\"\nvalue = \"{value}\"\n"));
         let gone = exporter.scrape_until("what cannot be true is not shown", |s| {
             assert!(of(s, "1").iter().zip(of(&good, "1")).all(|(now, good)| now.is_none_or(|now| Some(now) == good)));
             assert_eq!(of(s, "0"), of(&good, "0"));

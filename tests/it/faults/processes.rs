@@ -275,7 +275,7 @@ fn more_memory_for_a_process_than_the_gpu_has_is_unknown_and_counted() {
     let before = exporter.scrape_until("the process", |s| used(s, "42").is_some());
     for (value, counted) in [("above", true), ("ones", false)] {
         let earlier = faults(&exporter.scrape(), "process", "implausible");
-        machine.control(&format!("[[fault]]\n{LIST}\ngpu = 1\nkind = \"nonsense\"\nvalue = \"{value}\"\n"));
+        machine.control(&format!("[[fault]]\n{LIST}\ngpu = 1\nkind = \"implausible\"\nvalue = \"{value}\"\n"));
         let unknown = exporter.scrape_until("memory that is not known", |s| {
             assert!(used(s, "42").is_none_or(|bytes| Some(bytes) == used(&before, "42")));
             used(s, "42").is_none() && faults(s, "process", "implausible") > earlier
@@ -287,7 +287,7 @@ fn more_memory_for_a_process_than_the_gpu_has_is_unknown_and_counted() {
         exporter.scrape_until("its memory", |s| used(s, "42") == used(&before, "42"));
     }
     let peak = exporter.scrape().value("gpu_process_memory_peak_bytes", &[("pid", "42")]);
-    assert_eq!(peak, used(&before, "42"), "nonsense is in no peak");
+    assert_eq!(peak, used(&before, "42"), "no implausible value is in a peak");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn where_the_list_of_a_sliced_gpu_is_refused_those_of_its_slices_are_read() {
     };
     let before = exporter.scrape_until("both processes", |s| held(s).len() == 2);
     assert!(held(&before).iter().all(|(_, mig, _)| mig.is_some()));
-    machine.control(&format!("[[fault]]\n{LIST}\nkind = \"error\"\ncode = \"NO_PERMISSION\"\nspares_mig = true\n"));
+    machine.control(&format!("[[fault]]\n{LIST}\nkind = \"error\"\ncode = \"NO_PERMISSION\"\nskip_mig = true\n"));
     let goal = rounds(&before, "process") + 8.0;
     let after = exporter.scrape_until("more lists", |s| {
         assert_eq!(held(s), held(&before));

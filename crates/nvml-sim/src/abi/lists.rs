@@ -12,7 +12,7 @@ use crate::fault::Kind;
 use crate::library;
 use crate::machine::Listed;
 use crate::machine::process::ProcessList;
-use crate::scenario::grammar::Nonsense;
+use crate::scenario::grammar::Implausible;
 
 /// NVML's word for memory that it does not tell.
 const UNKNOWN_MEMORY: c_ulonglong = c_ulonglong::MAX;
@@ -40,10 +40,10 @@ unsafe fn fill<T>(
             return Err(Code::INVALID_ARGUMENT);
         }
         let mut found: c_uint = 0;
-        let nonsense = on.nonsense();
+        let implausible = on.implausible();
         let mut write = |listed: &Listed| {
             if found < room {
-                entries.add(found as usize).write(entry(&twisted(nonsense, on.gpu.model.total, *listed)));
+                entries.add(found as usize).write(entry(&twisted(implausible, on.gpu.model.total, *listed)));
             }
             found += 1;
         };
@@ -63,12 +63,12 @@ unsafe fn fill<T>(
 }
 
 /// An entry as it is, or with memory that it cannot have.
-fn twisted(nonsense: Option<Nonsense>, total: u64, listed: Listed) -> Listed {
-    let memory = match nonsense {
+fn twisted(implausible: Option<Implausible>, total: u64, listed: Listed) -> Listed {
+    let memory = match implausible {
         None => listed.memory,
-        Some(Nonsense::Above) => Some(total + 1),
-        Some(Nonsense::Ones) => Some(u64::MAX),
-        Some(Nonsense::Zeros) => Some(0),
+        Some(Implausible::Above) => Some(total + 1),
+        Some(Implausible::Ones) => Some(u64::MAX),
+        Some(Implausible::Zeros) => Some(0),
     };
     Listed { memory, ..listed }
 }

@@ -5,7 +5,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::output::{check_version, put, struct_version};
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
-use crate::scenario::grammar::Nonsense;
+use crate::scenario::grammar::Implausible;
 
 /// Bytes.
 struct Memory {
@@ -27,12 +27,12 @@ fn memory(on: &On) -> Answer<Memory> {
 }
 
 /// Total, free, used and perhaps more, as they are or as they cannot be.
-fn twisted<const N: usize>(nonsense: Option<Nonsense>, mut figures: [u64; N]) -> [u64; N] {
-    match nonsense {
+fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; N]) -> [u64; N] {
+    match implausible {
         None => {}
-        Some(Nonsense::Above) => figures[2] = figures[0] + 1,
-        Some(Nonsense::Ones) => figures = [u64::MAX; N],
-        Some(Nonsense::Zeros) => figures = [0; N],
+        Some(Implausible::Above) => figures[2] = figures[0] + 1,
+        Some(Implausible::Ones) => figures = [u64::MAX; N],
+        Some(Implausible::Zeros) => figures = [0; N],
     }
     figures
 }
@@ -50,7 +50,7 @@ device_calls! {
     fn nvmlDeviceGetMemoryInfo(info: *mut sys::nvmlMemory_t) |on| {
         let Memory { total, reserved, used } = memory(on)?;
         let used = used + reserved;
-        let [total, free, used] = twisted(on.nonsense(), [total, total - used, used]);
+        let [total, free, used] = twisted(on.implausible(), [total, total - used, used]);
         put(info, sys::nvmlMemory_t { total, free, used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(info: *mut sys::nvmlMemory_v2_t) |on| {
@@ -61,7 +61,7 @@ device_calls! {
         })?;
         let Memory { total, reserved, used } = memory(on)?;
         let version = struct_version::<sys::nvmlMemory_v2_t>(2);
-        let [total, free, used, reserved] = twisted(on.nonsense(), [total, total - reserved - used, used, reserved]);
+        let [total, free, used, reserved] = twisted(on.implausible(), [total, total - reserved - used, used, reserved]);
         put(info, sys::nvmlMemory_v2_t { version, total, reserved, free, used })
     }
     fn nvmlDeviceGetBAR1MemoryInfo(info: *mut sys::nvmlBAR1Memory_t) |on| {

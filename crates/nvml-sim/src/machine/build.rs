@@ -1,9 +1,9 @@
 //! Builds a machine of a scenario, and of what a control file adds to it. Whatever cannot be is refused here, by key.
 
 mod containers;
+mod faults;
 mod gpus;
 mod processes;
-mod troubles;
 
 use std::collections::BTreeMap;
 
@@ -66,12 +66,12 @@ impl Machine {
         processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
 
         let since = |_: usize| 0;
-        troubles::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
+        faults::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
             .map_err(|refusal| of(&source.file, refusal))?;
         if let Some(overlay) = overlay {
             let control = &overlay.control;
             let (xids, faults) = (|i: usize| overlay.xid_since[i], |i: usize| overlay.fault_since[i]);
-            troubles::add(&mut machine, &control.xid, &control.fault, xids, faults)
+            faults::add(&mut machine, &control.xid, &control.fault, xids, faults)
                 .map_err(|refusal| of(&overlay.file, refusal))?;
         }
         machine.weigh();

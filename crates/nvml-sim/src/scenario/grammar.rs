@@ -194,7 +194,7 @@ pub(crate) struct Fault {
     pub(crate) gpu: Option<u32>,
     /// Only calls on the GPU itself, and none on its MIG devices.
     #[serde(default)]
-    pub(crate) spares_mig: bool,
+    pub(crate) skip_mig: bool,
     pub(crate) kind: FaultKind,
     /// Of `error`.
     pub(crate) code: Option<String>,
@@ -204,8 +204,8 @@ pub(crate) struct Fault {
     pub(crate) by: Option<u32>,
     /// Only the MIG device with this index, or calls on it.
     pub(crate) mig: Option<u32>,
-    /// Of `nonsense`.
-    pub(crate) value: Option<Nonsense>,
+    /// Of `implausible`.
+    pub(crate) value: Option<Implausible>,
     pub(crate) from: Option<Span>,
     pub(crate) until: Option<Span>,
 }
@@ -225,7 +225,7 @@ pub(crate) enum FaultKind {
     /// The GPU is not there: NVML counts one less.
     Absent,
     /// The call answers with numbers that cannot be true.
-    Nonsense,
+    Implausible,
     /// The MIG devices are others with the same ids.
     Recut,
 }
@@ -233,7 +233,7 @@ pub(crate) enum FaultKind {
 /// Numbers that cannot be true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Nonsense {
+pub(crate) enum Implausible {
     /// More in use than there is.
     Above,
     /// Every bit set.

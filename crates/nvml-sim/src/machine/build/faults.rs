@@ -5,7 +5,7 @@ use crate::clock::Nanos;
 use crate::code::Code;
 use crate::fault::{Calls, Fault, Kind};
 use crate::machine::{Machine, Xid};
-use crate::scenario::grammar::{self, FaultKind, Nonsense};
+use crate::scenario::grammar::{self, FaultKind, Implausible};
 use crate::scenario::units::Span;
 
 /// Processes that a growing list gains, where the fault does not say.
@@ -51,14 +51,14 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
         FaultKind::Grow => Kind::Grow(written.by.unwrap_or(GROWTH)),
         FaultKind::Absent if written.gpu.is_none() => return refuse("gpu", "missing: which GPU is absent"),
         FaultKind::Absent => Kind::Absent(written.mig),
-        FaultKind::Nonsense => Kind::Nonsense(written.value.unwrap_or(Nonsense::Ones)),
+        FaultKind::Implausible => Kind::Implausible(written.value.unwrap_or(Implausible::Ones)),
         FaultKind::Recut => Kind::Recut,
     };
     for (key, there, kinds) in [
         ("code", written.code.is_some(), FaultKind::Error),
         ("delay", written.delay.is_some(), FaultKind::Slow),
         ("by", written.by.is_some(), FaultKind::Grow),
-        ("value", written.value.is_some(), FaultKind::Nonsense),
+        ("value", written.value.is_some(), FaultKind::Implausible),
     ] {
         if there && written.kind != kinds {
             return refuse(key, format!("means nothing for a fault of kind {:?}", written.kind).to_lowercase());
@@ -67,8 +67,8 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
     if written.mig.is_some() && written.gpu.is_none() {
         return refuse("mig", "means nothing without `gpu`");
     }
-    if written.mig.is_some() && written.spares_mig {
-        return refuse("mig", "means nothing beside `spares_mig`");
+    if written.mig.is_some() && written.skip_mig {
+        return refuse("mig", "means nothing beside `skip_mig`");
     }
     let calls = calls(written, kind)?;
     let from = written.from.map_or(since, |Span(from)| from);
@@ -76,7 +76,7 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
     if until <= from {
         return refuse("until", "is not after `from`");
     }
-    Ok(Fault { calls, gpu: written.gpu, spares_mig: written.spares_mig, mig: written.mig, kind, from, until })
+    Ok(Fault { calls, gpu: written.gpu, skip_mig: written.skip_mig, mig: written.mig, kind, from, until })
 }
 
 fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
