@@ -10,7 +10,8 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 # Nothing of it is built; the workspace and its lock file name it.
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
-RUN for manifest in crates/*/Cargo.toml tests/judges/*/Cargo.toml; do \
+COPY tests/properties/Cargo.toml tests/properties/
+RUN for manifest in crates/*/Cargo.toml tests/judges/*/Cargo.toml tests/properties/Cargo.toml; do \
         folder="$(dirname "$manifest")/src"; mkdir -p "$folder/bin" && touch "$folder/lib.rs" || exit; \
     done \
     && touch tests/judges/bench/src/bin/work.rs tests/judges/bench/src/bin/static_file.rs \

@@ -6,17 +6,15 @@
 //! Nothing here waits for the network, and for files of a process that hang only a bounded time.
 
 mod boot;
-mod cgroup;
+pub(crate) mod cgroup;
 mod directory;
 mod interpreter;
 mod known;
-mod name;
+pub(crate) mod name;
 mod namespace;
 mod reader;
-mod record;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
-mod users;
+pub(crate) mod record;
+pub(crate) mod users;
 mod workload;
 
 use std::collections::{HashMap, HashSet};
@@ -34,9 +32,6 @@ use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{Home, Owner, Snapshot};
 
 pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};
-
-/// Bytes of the arguments that are shown where the configuration asks for them.
-const COMMAND_LIMIT: usize = 4096;
 
 /// Where to look.
 #[derive(Debug, Clone)]
@@ -317,7 +312,7 @@ impl Attribution {
             uid,
             user: None,
             start,
-            command: self.settings.command_line.then(|| command(cmdline)).flatten(),
+            command: self.settings.command_line.then(|| name::command(cmdline)).flatten(),
             home: home.clone().unwrap_or_default(),
             workload: None,
         };
@@ -357,16 +352,4 @@ impl Attribution {
 #[error("reading /proc/{pid} does not come back: the process is shown without what could not be read")]
 struct Stalled {
     pid: u32,
-}
-
-/// The arguments parted by spaces; `None` where there are none.
-fn command(cmdline: &[u8]) -> Option<String> {
-    let joined = name::arguments(cmdline).join(&b' ');
-    let mut text = String::from_utf8_lossy(&joined).into_owned();
-    if let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= COMMAND_LIMIT).last()
-        && text.len() > COMMAND_LIMIT
-    {
-        text.truncate(end);
-    }
-    (!text.is_empty()).then_some(text)
 }

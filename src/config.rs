@@ -15,8 +15,6 @@ mod load;
 mod problem;
 pub mod setting;
 mod show;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 mod units;
 mod yaml;
 

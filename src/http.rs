@@ -13,8 +13,6 @@ mod html;
 mod landing;
 mod listener;
 mod server;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 
 pub use listener::Listener;
 pub use server::Server;

@@ -16,7 +16,7 @@
 mod accumulator;
 mod control;
 mod detached;
-mod manual;
+pub(crate) mod manual;
 mod memory;
 mod opening;
 mod peaks;
@@ -35,7 +35,5 @@ mod worker;
 mod xids;
 
 pub use control::DriverLease;
-#[doc(hidden)]
-pub use manual::ManualLanes;
 pub use running::Lanes;
 pub use settings::Settings;

@@ -18,11 +18,11 @@ pub mod config;
 pub mod demo;
 pub mod faults;
 pub mod http;
+#[doc(hidden)]
+pub mod internals;
 pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;
 pub mod snapshot;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 pub mod web_config;

@@ -12,7 +12,7 @@ mod exposition;
 mod family;
 mod gpu_memory;
 mod kubernetes;
-mod label;
+pub(crate) mod label;
 mod mig;
 mod own_process;
 mod processes;
@@ -21,8 +21,6 @@ mod reference;
 mod table;
 mod tags;
 mod telemetry;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 mod view;
 mod workloads;
 mod written;

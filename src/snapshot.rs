@@ -10,8 +10,6 @@ mod memory;
 mod owner;
 mod process;
 mod telemetry;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod trials;
 mod vitals;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 
 mod bucket;
 mod client;
-mod credentials;
+pub(crate) mod credentials;
 mod document;
 mod files;
 mod headers;
@@ -18,8 +18,6 @@ mod problem;
 mod settings;
 mod suites;
 mod tls;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 mod users;
 
 pub use client::ClientAuth;

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    vram_exporter::attribution::trials::cgroup(data);
+    properties::cgroup(data);
 });

@@ -1,7 +1,7 @@
-//! What the kubelet and the API server answer.
+//! Answers of the kubelet and the API server.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    vram_exporter::kubernetes::pod_resources::trials::pod_resources(data);
-    vram_exporter::kubernetes::api::trials::pods(data);
+    properties::pod_resources(data);
+    properties::pods(data);
 });

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    vram_exporter::config::trials::config(data);
+    properties::config(data);
 });

@@ -1,6 +1,6 @@
-//! What clients send to the web server.
+//! Bytes that clients send to the web server.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    vram_exporter::http::trials::http(data);
+    properties::http(data);
 });

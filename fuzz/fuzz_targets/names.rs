@@ -1,8 +1,8 @@
-//! Names of every kind: as a process shows them, in the exposition, and on the page for people.
+//! Names of every kind: in `/proc`, in the exposition, and on the page.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    vram_exporter::attribution::trials::process(data);
-    vram_exporter::metrics::trials::exposition(data);
-    vram_exporter::http::trials::page(data);
+    properties::process(data);
+    properties::exposition(data);
+    properties::page(data);
 });

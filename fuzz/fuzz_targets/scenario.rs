@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    nvml_sim::trials::scenario(data);
+    properties::scenario(data);
 });

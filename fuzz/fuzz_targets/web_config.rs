@@ -1,8 +1,8 @@
-//! Web-config files, and the names and passwords that clients give.
+//! Web-config files, and the names and passwords that clients send.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    if !vram_exporter::web_config::trials::credentials(data) {
-        vram_exporter::web_config::trials::web_config(data);
+    if !properties::credentials(data) {
+        properties::web_config(data);
     }
 });

@@ -41,7 +41,7 @@ const UNIFIED: usize = 7;
 /// A container that encloses this process too is the machine and no owner (a node of kind), as long as there is a
 /// boundary further inside. With a cgroup namespace of its own this process sees all paths from its own cgroup
 /// (`/../..`); what lies above the part that is seen is not known, and is not told.
-pub(super) fn home(cgroup: &[u8], own: &[u8]) -> Home {
+pub fn home(cgroup: &[u8], own: &[u8]) -> Home {
     let mut hierarchies = [None; HIERARCHIES.len()];
     for line in lines(cgroup) {
         if let Some(rank) = rank(line.controllers) {

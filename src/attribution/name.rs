@@ -8,13 +8,16 @@ use super::interpreter::{Runs, runs};
 /// How many bytes of a name the kernel keeps in `comm`.
 const COMM_MAX: usize = 15;
 
+/// Bytes of the arguments that are shown where the configuration asks for them.
+pub const COMMAND_LIMIT: usize = 4096;
+
 /// The name to show for a process: the executable's file name, or the script's for an interpreter (`train.py`), or the
 /// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` where these give nothing.
 ///
 /// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. Both are
 /// the process's to choose. Bytes that are not UTF-8 are replaced; control characters stay. `None` where neither has a
 /// name in it.
-pub(super) fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
+pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     let args = arguments(cmdline);
     let chosen = match args.split_first() {
         Some((zeroth, rest)) => {
@@ -33,9 +36,21 @@ pub(super) fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
 }
 
 /// The arguments; the empty ones at the end are the padding of a title.
-pub(super) fn arguments(cmdline: &[u8]) -> Vec<&[u8]> {
+pub fn arguments(cmdline: &[u8]) -> Vec<&[u8]> {
     let end = cmdline.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     if end == 0 { Vec::new() } else { cmdline[..end].split(|&b| b == 0).collect() }
+}
+
+/// The arguments separated by spaces, [`COMMAND_LIMIT`] bytes at most; `None` if there are none.
+pub fn command(cmdline: &[u8]) -> Option<String> {
+    let joined = arguments(cmdline).join(&b' ');
+    let mut text = String::from_utf8_lossy(&joined).into_owned();
+    if let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= COMMAND_LIMIT).last()
+        && text.len() > COMMAND_LIMIT
+    {
+        text.truncate(end);
+    }
+    (!text.is_empty()).then_some(text)
 }
 
 /// The executable's file name as the zeroth argument gives it, or the first word where it is a title.

@@ -4,13 +4,13 @@
 
 /// What `/proc/<pid>/stat` tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
+pub struct Stat {
     /// The kernel's name of the process, at most 15 bytes.
-    pub(super) comm: Vec<u8>,
+    pub comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
-    pub(super) start: u64,
+    pub start: u64,
     /// Whether it has ended and waits for its parent: then the kernel has taken its arguments and its cgroup away.
-    pub(super) ended: bool,
+    pub ended: bool,
 }
 
 /// Which field of `stat` holds the start, counted from the state behind the name.
@@ -18,7 +18,7 @@ const START: usize = 19;
 
 impl Stat {
     /// `None` where the line is cut short or a number is none.
-    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();
@@ -34,13 +34,13 @@ impl Stat {
 }
 
 /// The effective user id in `/proc/<pid>/status`; `None` where the line is missing or cut short.
-pub(super) fn effective_uid(status: &[u8]) -> Option<u32> {
+pub fn effective_uid(status: &[u8]) -> Option<u32> {
     let line = complete_lines(status).find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Seconds since the epoch at which the machine started, from `/proc/stat`.
-pub(super) fn boot_seconds(stat: &[u8]) -> Option<u64> {
+pub fn boot_seconds(stat: &[u8]) -> Option<u64> {
     let line = complete_lines(stat).find_map(|line| line.strip_prefix(b"btime "))?;
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }

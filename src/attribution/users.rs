@@ -2,7 +2,7 @@
 //!
 //! Invariant: asking never waits. A name that is not known yet is unknown, and is there at a later call.
 
-pub(super) mod passwd;
+pub(crate) mod passwd;
 mod service;
 
 use std::path::PathBuf;

@@ -149,13 +149,13 @@ impl Server {
         self.faults.report(Source::Http, Reason::Handshake, None, &failed);
     }
 
-    /// Speaks with a client that came by no listener, until either side ends it.
-    #[cfg(any(test, fuzzing))]
-    pub(super) async fn meet<S>(&self, stream: S)
+    /// Serves one client on a stream that no listener accepted, until either side ends it. For tests.
+    #[doc(hidden)]
+    pub async fn serve_stream<S>(&self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let member = self.crowd.admit().expect("one client is no crowd");
+        let member = self.crowd.admit().expect("a test opens no more connections than the limit");
         let (_runs, ending) = watch::channel(false);
         self.attend(stream, &member, ending).await;
     }

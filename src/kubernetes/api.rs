@@ -9,13 +9,11 @@ mod caller;
 mod connection;
 mod error;
 mod gate;
-mod names;
+pub(crate) mod names;
 mod pause;
 mod place;
-mod pod;
+pub(crate) mod pod;
 mod reading;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 
 use std::path::PathBuf;
 use std::pin::pin;

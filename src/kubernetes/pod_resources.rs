@@ -3,16 +3,14 @@
 //! Invariant: what is published is one answer of the kubelet, whole and with the time at which it came. A failure takes
 //! nothing away and makes nothing younger: the reader judges by the age.
 
-mod answer;
-mod device;
+pub(crate) mod answer;
+pub(crate) mod device;
 mod error;
 mod kubelet;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 // Generated from v1.proto; tests/it/pod_resources.rs makes it again and compares.
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, reason = "the generator writes it so")]
-mod v1;
+pub(crate) mod v1;
 
 use std::path::PathBuf;
 use std::sync::Arc;

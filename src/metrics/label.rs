@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use crate::snapshot::PodContainer;
 
 /// The most characters that a label value has.
-pub(super) const LONGEST: usize = 128;
+pub const LONGEST: usize = 128;
 
 /// Bytes of the digest at the end of a value that was cut, each of which is two digits.
 const DIGEST: usize = 8;

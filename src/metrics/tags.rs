@@ -166,7 +166,7 @@ pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::trials::settings;
+    use super::super::Settings;
     use super::super::view::Parts;
     use super::*;
     use crate::snapshot::{Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryPart, ProcessPart, Snapshot};
@@ -208,7 +208,11 @@ mod tests {
         snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(part)] }));
         snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));
         let parts = Parts::load(&snapshot);
-        let gpus = parts.gpus(&settings());
+        let settings = Settings {
+            stale_after: Duration::from_secs(3600),
+            ..Settings::new(&crate::config::Config::default(), Some(true))
+        };
+        let gpus = parts.gpus(&settings);
         let processes: Vec<_> = gpus.iter().map(in_order).collect();
         assert!(!processes[0].is_empty());
         tags.of(&gpus, &processes).remove(0)

@@ -6,14 +6,16 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 /// What a client says of itself. Names are bytes: what is not UTF-8 is nobody's name, and is not mended to be one.
-pub(super) struct Credentials {
-    pub(super) user: Vec<u8>,
-    pub(super) password: Vec<u8>,
+pub struct Credentials {
+    /// The user name, without a colon.
+    pub user: Vec<u8>,
+    /// The password.
+    pub password: Vec<u8>,
 }
 
 impl Credentials {
     /// `None` where there is no such header, or it is not well formed.
-    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(header::AUTHORIZATION)?.as_bytes();
         let (scheme, encoded) = value.split_at_checked(6)?;
         if !scheme.eq_ignore_ascii_case(b"Basic ") {

@@ -186,8 +186,7 @@ fn no_rhythm_and_no_age_is_of_the_wall_clock() {
     let naming: BTreeSet<String> = folders
         .into_iter()
         .flat_map(sources_under)
-        // What is run by tests alone may have a clock of its own.
-        .filter(|(file, _)| !file.ends_with("/tests.rs") && !file.contains("/trials"))
+        .filter(|(file, _)| !file.ends_with("/tests.rs"))
         .filter(|(_, source)| source.contains("SystemTime"))
         .map(|(file, _)| file)
         .collect();

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds of the scenario's time, or a span of them.
-pub(crate) type Nanos = i64;
+pub type Nanos = i64;
 
 /// A second.
-pub(crate) const SECOND: Nanos = 1_000_000_000;
+pub const SECOND: Nanos = 1_000_000_000;
 
 /// Unix time of the scenario's zero, in nanoseconds.
 static ZERO: AtomicI64 = AtomicI64::new(0);

@@ -14,13 +14,13 @@ mod curve;
 mod fault;
 mod hide;
 mod image;
+#[doc(hidden)]
+pub mod internals;
 mod library;
 mod machine;
 mod procfs;
 mod scenario;
 mod stable_hash;
-#[cfg(any(test, fuzzing))]
-pub mod trials;
 
 pub use hide::hide;
 pub use image::image;

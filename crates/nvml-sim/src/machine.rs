@@ -25,16 +25,16 @@ pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The machine.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     pub(crate) driver: String,
     pub(crate) nvml: String,
     pub(crate) cuda: u32,
     /// Calls that this driver does not have.
     pub(crate) missing: Vec<&'static str>,
-    pub(crate) gpus: Vec<Gpu>,
-    pub(crate) processes: Vec<Process>,
+    pub gpus: Vec<Gpu>,
+    pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
-    pub(crate) xids: Vec<Xid>,
+    pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The invented users by uid.
     pub(crate) users: BTreeMap<u32, String>,
@@ -53,7 +53,7 @@ pub(crate) struct Container {
 
 /// A GPU.
 #[derive(Debug)]
-pub(crate) struct Gpu {
+pub struct Gpu {
     pub(crate) index: u32,
     pub(crate) model: &'static Model,
     pub(crate) uuid: String,
@@ -70,29 +70,29 @@ pub(crate) struct Gpu {
     pub(crate) unsupported: Vec<&'static str>,
     pub(crate) errors: grammar::Errors,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
-    pub(crate) mig: Option<Vec<Option<Instance>>>,
+    pub mig: Option<Vec<Option<Instance>>>,
     /// All processes of the GPU, as indexes into [`Machine::processes`].
     pub(crate) members: Vec<u32>,
     /// What they hold; with MIG it is the instances' loads that count.
-    pub(crate) load: Load,
+    pub load: Load,
     /// How often a list that grows has been asked for in vain.
     pub(crate) growth: AtomicU32,
 }
 
 /// A MIG device: a GPU instance with one compute instance.
 #[derive(Debug)]
-pub(crate) struct Instance {
+pub struct Instance {
     pub(crate) index: u32,
     pub(crate) profile: &'static Profile,
     pub(crate) uuid: String,
     pub(crate) gpu_instance: u32,
     pub(crate) compute_instance: u32,
-    pub(crate) load: Load,
+    pub load: Load,
 }
 
 /// A critical error, once or again and again.
 #[derive(Debug)]
-pub(crate) struct Xid {
+pub struct Xid {
     pub(crate) gpu: u32,
     pub(crate) code: u32,
     pub(crate) at: Nanos,
@@ -101,7 +101,7 @@ pub(crate) struct Xid {
 
 impl Xid {
     /// The first time at or after `since`.
-    pub(crate) fn next(&self, since: Nanos) -> Option<Nanos> {
+    pub fn next(&self, since: Nanos) -> Option<Nanos> {
         match self.every {
             _ if since <= self.at => Some(self.at),
             None => None,
@@ -115,7 +115,7 @@ impl Xid {
 
 impl Machine {
     /// What the processes of one GPU or MIG device hold now.
-    pub(crate) fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
+    pub fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
         match (instance, &gpu.mig) {
             (Some(instance), _) => instance.load.used(&self.processes, now),
             (None, None) => gpu.load.used(&self.processes, now),
@@ -124,7 +124,7 @@ impl Machine {
     }
 
     /// The living processes of a list of one GPU or MIG device, in order, with what NVML tells of them.
-    pub(crate) fn listed(
+    pub fn listed(
         &self,
         gpu: &Gpu,
         instance: Option<&Instance>,
@@ -152,10 +152,10 @@ impl Machine {
 
 /// A process as a list tells of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub struct Listed {
     pub(crate) pid: u32,
     /// Bytes; `None` where NVML does not tell.
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// GPU instance and compute instance.
     pub(crate) ids: (u32, u32),
 }

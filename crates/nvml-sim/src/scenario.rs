@@ -17,7 +17,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 /// What is wrong with a scenario or control file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
+pub enum Problem {
     /// The file cannot be read.
     #[error("{file}: {cause}")]
     Unreadable { file: String, cause: std::io::Error },

@@ -75,7 +75,7 @@ fn version(metadata: &Metadata) -> Version {
 
 /// The names by uid; the first line of a uid counts, as it does for the C library. Lines that make no sense are
 /// passed over.
-pub(in crate::attribution) fn parse(bytes: &[u8]) -> HashMap<u32, String> {
+pub fn parse(bytes: &[u8]) -> HashMap<u32, String> {
     let mut names = HashMap::new();
     for line in bytes.split(|&b| b == b'\n') {
         let mut fields = line.split(|&b| b == b':');

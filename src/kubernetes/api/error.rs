@@ -27,7 +27,7 @@ const HUNG_UP: &[io::ErrorKind] = &[
 
 /// Why there is no answer that can be used.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     /// What kube needs in a pod is not there.
     #[error(
         "this is no pod with a service account ({0}): set automountServiceAccountToken, or a URL as kubernetes.api-server"

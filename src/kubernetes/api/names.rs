@@ -14,7 +14,7 @@ use super::error::Error;
 use super::pod::{Named, Pod};
 
 /// How long an id stays after it went.
-pub(super) const RETENTION: Duration = Duration::from_secs(600);
+pub const RETENTION: Duration = Duration::from_secs(600);
 /// Most ids of pods that exist. A node runs some hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
 /// Most pods that are known to have ended, which a cluster keeps by the thousand. Those beyond count as the kubelet says.
@@ -24,7 +24,7 @@ const GONE_LIMIT: usize = 4_096;
 
 /// The names of this node's containers.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     /// What each pod tells now, by namespace and name.
     present: HashMap<(String, String), Vec<Named>>,
     /// How many ids that is.
@@ -48,7 +48,7 @@ struct Claim {
 
 impl Names {
     /// Takes a complete list: what it does not hold is gone.
-    pub(super) fn replace(&mut self, pods: &[Pod], now: Instant) -> Result<(), Error> {
+    pub fn replace(&mut self, pods: &[Pod], now: Instant) -> Result<(), Error> {
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
         let absent = |(namespace, name): &&(String, String)| !listed.contains(&(namespace.as_str(), name.as_str()));
         for key in self.present.keys().filter(absent).cloned().collect::<Vec<_>>() {
@@ -61,7 +61,7 @@ impl Names {
     }
 
     /// Takes a pod as it is now. An error, and no change, where that would be more than can be.
-    pub(super) fn put(&mut self, pod: &Pod, now: Instant) -> Result<(), Error> {
+    pub fn put(&mut self, pod: &Pod, now: Instant) -> Result<(), Error> {
         let Some((namespace, name)) = pod.key() else { return Ok(()) };
         let (key, told) = ((namespace.to_owned(), name.to_owned()), pod.containers());
         let before = self.present.get(&key).map_or(0, Vec::len);
@@ -87,7 +87,7 @@ impl Names {
     }
 
     /// Takes note that a pod was deleted. `last` is what it was in the end.
-    pub(super) fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
+    pub fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
         let taken = self.put(last, now);
         if let Some((namespace, name)) = last.key() {
             let key = (namespace.to_owned(), name.to_owned());
@@ -98,14 +98,14 @@ impl Names {
     }
 
     /// Forgets what went long ago.
-    pub(super) fn forget(&mut self, now: Instant) {
+    pub fn forget(&mut self, now: Instant) {
         while self.due().is_some_and(|due| due <= now) {
             self.forget_oldest();
         }
     }
 
     /// When there is something to forget next; `None` while nothing is gone.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Option<Instant> {
         self.gone.front().map(|(since, _)| *since + RETENTION)
     }
 
@@ -115,7 +115,7 @@ impl Names {
     }
 
     /// Every id that one container alone lays claim to.
-    pub(super) fn shown(&self) -> HashMap<String, Arc<PodContainer>> {
+    pub fn shown(&self) -> HashMap<String, Arc<PodContainer>> {
         let sole = |(id, claims): (&Arc<str>, &Vec<Claim>)| match claims.as_slice() {
             [claim] => Some((id.to_string(), claim.holder.clone())),
             _ => None,

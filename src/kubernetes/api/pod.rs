@@ -19,11 +19,11 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_ID: usize = 256;
 
 /// A container's id, without the runtime's prefix, and the names that it has.
-pub(super) type Named = (Arc<str>, Arc<PodContainer>);
+pub type Named = (Arc<str>, Arc<PodContainer>);
 
 /// A pod, as it is decoded.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Pod {
+pub struct Pod {
     // Boxed, so that what tells nothing weighs nothing.
     #[serde(default, deserialize_with = "names_only")]
     metadata: Option<Box<ObjectMeta>>,
@@ -117,7 +117,7 @@ fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, 
 
 impl Pod {
     /// The pod's namespace and name; `None` where it has none that can be.
-    pub(super) fn key(&self) -> Option<(&str, &str)> {
+    pub fn key(&self) -> Option<(&str, &str)> {
         let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
         let metadata = self.metadata.as_ref()?;
         let namespace = metadata.namespace.as_deref().filter(fits)?;
@@ -130,7 +130,7 @@ impl Pod {
     }
 
     /// Every container id that the pod tells of, those of ended and replaced containers too.
-    pub(super) fn containers(&self) -> Vec<Named> {
+    pub fn containers(&self) -> Vec<Named> {
         let (Some((namespace, pod)), Some(status)) = (self.key(), &self.status) else { return Vec::new() };
         let mut named: Vec<Named> = Vec::new();
         for container in status.all() {

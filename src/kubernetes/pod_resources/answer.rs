@@ -13,7 +13,7 @@ use crate::snapshot::{AllocatedDevice, Allocation, PodContainer};
 const LONGEST_NAME: usize = 256;
 
 /// The devices that containers hold, in order and each once.
-pub(super) fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
+pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
     let mut allocations = Vec::new();
     for pod in &answer.pod_resources {
         for container in &pod.containers {
@@ -36,7 +36,7 @@ pub(super) fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
 }
 
 /// The devices that can be handed out, in order and each once.
-pub(super) fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<AllocatedDevice> {
+pub fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<AllocatedDevice> {
     let mut devices: Vec<_> = gpus(&answer.devices).collect();
     devices.sort_unstable_by(|a, b| device::order(a).cmp(&device::order(b)));
     devices.dedup();

@@ -14,7 +14,7 @@ const LONGEST_RESOURCE: usize = 317;
 ///
 /// HAMi's and Volcano's `GPU-<uuid>-<n>` and gpushare's `GPU-<uuid>-_-<n>` are such: there a scheduler picks the GPU and the
 /// kubelet's pick is only counted, so that the two can differ.
-pub(super) fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
+pub fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
     if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
         return None;
     }

@@ -9,16 +9,16 @@ pub(crate) const LOOK: Nanos = SECOND / 5;
 
 /// What a GPU does at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Activity {
+pub struct Activity {
     /// Living processes.
     pub(crate) processes: usize,
     /// Share of time in which a kernel runs.
-    pub(crate) busy: f64,
+    pub busy: f64,
 }
 
 impl Machine {
     /// What a GPU or MIG device did at the driver's last look.
-    pub(crate) fn activity(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> Activity {
+    pub fn activity(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> Activity {
         let look = now - now % LOOK;
         let (mut processes, mut busy) = (0, 0.0);
         let mut add = |load: &super::Load| {
@@ -38,7 +38,7 @@ impl Machine {
     }
 
     /// Watts.
-    pub(crate) fn power(&self, gpu: &Gpu, now: Nanos) -> f64 {
+    pub fn power(&self, gpu: &Gpu, now: Nanos) -> f64 {
         if let Some(fixed) = gpu.power {
             return fixed;
         }
@@ -52,7 +52,7 @@ impl Machine {
     }
 
     /// Degrees Celsius: follows the power of the last half minute.
-    pub(crate) fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
+    pub fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
         if let Some(fixed) = gpu.temperature {
             return fixed;
         }
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// MHz: graphics and SM, memory, video; 0 where the model does not tell.
-    pub(crate) fn clocks(&self, gpu: &Gpu, now: Nanos) -> [u32; 3] {
+    pub fn clocks(&self, gpu: &Gpu, now: Nanos) -> [u32; 3] {
         let [graphics, memory, video] = gpu.model.clocks;
         let activity = self.activity(gpu, None, now);
         let idle = gpu.model.idle_clock;

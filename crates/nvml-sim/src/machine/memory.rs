@@ -8,7 +8,7 @@ use crate::clock::Nanos;
 
 /// The processes of one memory.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub struct Load {
     /// Bytes that can be had.
     capacity: u64,
     /// All processes, as indexes.
@@ -31,7 +31,7 @@ impl Load {
     }
 
     /// Bytes that can be had.
-    pub(crate) fn capacity(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.capacity
     }
 

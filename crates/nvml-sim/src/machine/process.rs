@@ -12,7 +12,7 @@ pub(crate) const CONTEXT_OVERHEAD: u64 = 8 << 20;
 
 /// NVML's three lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProcessList {
+pub enum ProcessList {
     Compute = 1,
     Graphics = 2,
     Mps = 4,
@@ -34,7 +34,7 @@ impl Lists {
 
 /// A process.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     pub(crate) pids: Pids,
     pub(crate) lists: Lists,
     /// Index of the MIG device that it runs on.
@@ -78,14 +78,14 @@ pub(crate) struct Identity {
 
 /// One life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
-    pub(crate) number: u64,
-    pub(crate) start: Nanos,
+pub struct Life {
+    pub number: u64,
+    pub start: Nanos,
 }
 
 impl Process {
     /// The life that it lives now.
-    pub(crate) fn life(&self, now: Nanos) -> Option<Life> {
+    pub fn life(&self, now: Nanos) -> Option<Life> {
         let since = now - self.start;
         if since < 0 {
             return None;
@@ -97,7 +97,7 @@ impl Process {
     }
 
     /// The life that ended last before now.
-    pub(crate) fn last_ended(&self, now: Nanos) -> Option<(Life, Nanos)> {
+    pub fn last_ended(&self, now: Nanos) -> Option<(Life, Nanos)> {
         let lasts = self.lasts?;
         let since_first_end = now - self.start - lasts;
         if since_first_end < 0 {
@@ -109,7 +109,7 @@ impl Process {
     }
 
     /// When its next life begins or ends; `None`: nothing will change.
-    pub(crate) fn next_change(&self, now: Nanos) -> Option<Nanos> {
+    pub fn next_change(&self, now: Nanos) -> Option<Nanos> {
         match self.life(now) {
             Some(life) => Some(life.start + self.lasts?),
             None if now < self.start => Some(self.start),
@@ -121,7 +121,7 @@ impl Process {
     }
 
     /// The pid of a life.
-    pub(crate) fn pid(&self, number: u64) -> u32 {
+    pub fn pid(&self, number: u64) -> u32 {
         match self.pids {
             Pids::Fixed(pid) => pid,
             Pids::Fresh(base) => base + (number % u64::from(FRESH_PIDS)) as u32,
@@ -129,24 +129,24 @@ impl Process {
     }
 
     /// Bytes that it wants in a life.
-    pub(crate) fn wants(&self, life: Life, now: Nanos) -> u64 {
+    pub fn wants(&self, life: Life, now: Nanos) -> u64 {
         let allocated = self.memory.as_ref().map_or(0.0, |memory| memory.at(now - life.start, self.noise(life)));
         self.context + allocated as u64
     }
 
     /// The most that it ever wants.
-    pub(crate) fn most(&self) -> u64 {
+    pub fn most(&self) -> u64 {
         self.context + self.overhead() + self.memory.as_ref().map_or(0.0, Curve::bound) as u64
     }
 
     /// The most that it has wanted in a life so far.
-    pub(crate) fn peak(&self, life: Life, until: Nanos) -> u64 {
+    pub fn peak(&self, life: Life, until: Nanos) -> u64 {
         let peak = self.memory.as_ref().map_or(0.0, |memory| memory.peak(until - life.start, self.noise(life)));
         self.context + peak as u64
     }
 
     /// Share of the GPU that it wants in a life.
-    pub(crate) fn busy(&self, life: Life, now: Nanos) -> f64 {
+    pub fn busy(&self, life: Life, now: Nanos) -> f64 {
         self.utilization.at(now - life.start, self.noise(life))
     }
 

@@ -12,7 +12,8 @@ use vram_exporter::attribution::{self, Attribution};
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
-use vram_exporter::lanes::{self, ManualLanes};
+use vram_exporter::internals::ManualLanes;
+use vram_exporter::lanes;
 use vram_exporter::metrics::{self, Metrics};
 use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 

@@ -1,0 +1,27 @@
+//! Parts of the simulated machine for the workspace's property tests. Nothing here is kept stable.
+
+use std::path::Path;
+
+pub use crate::clock::{Nanos, SECOND};
+use crate::control::Overlay;
+pub use crate::machine::process::{Life, Process, ProcessList};
+pub use crate::machine::{Gpu, Machine};
+pub use crate::scenario::Problem;
+use crate::scenario::{Source, parse, parse_control};
+
+/// Builds the machine of a scenario and a control file, whose entries appeared 7 to 9 s after the start.
+///
+/// # Errors
+/// What is wrong with one of the files, `s.toml` and `c.toml`.
+pub fn build(scenario: &str, control: &str) -> Result<Machine, Problem> {
+    let source = Source { file: "s.toml".to_owned(), scenario: parse("s.toml", scenario)? };
+    let control = parse_control(Path::new("c.toml"), control)?;
+    let overlay = Overlay {
+        file: "c.toml".to_owned(),
+        process_since: vec![7 * SECOND; control.process.len()],
+        xid_since: vec![8 * SECOND; control.xid.len()],
+        fault_since: vec![9 * SECOND; control.fault.len()],
+        control,
+    };
+    Machine::build(&source, Some(&overlay))
+}

@@ -1,0 +1,16 @@
+//! Parts of the rooms for the workspace's own tests, benchmarks and fuzz targets.
+//!
+//! Invariant: no room imports from here (`tests/it/architecture.rs`), and nothing here is kept stable.
+
+pub use crate::attribution::cgroup::home;
+pub use crate::attribution::name::{COMMAND_LIMIT, arguments, command, name};
+pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};
+pub use crate::attribution::users::passwd::parse as parse_passwd;
+pub use crate::kubernetes::api::names::{Names, RETENTION};
+pub use crate::kubernetes::api::pod::{Named, Pod};
+pub use crate::kubernetes::pod_resources::answer::{allocatable, allocated};
+pub use crate::kubernetes::pod_resources::device::read as read_device;
+pub use crate::kubernetes::pod_resources::v1::{AllocatableResourcesResponse, ListPodResourcesResponse};
+pub use crate::lanes::manual::ManualLanes;
+pub use crate::metrics::label::LONGEST as LONGEST_LABEL;
+pub use crate::web_config::credentials::Credentials;

@@ -1,0 +1,292 @@
+//! Cgroup files of any content: every id has its shape, is in the text, and cannot be replaced by a cgroup further inside.
+
+use vram_exporter::internals::home;
+use vram_exporter::snapshot::{Boundary, Home};
+
+use crate::choices::{Choose, Unstructured, choices};
+
+/// Separates the text of the process from that of the exporter itself.
+const OWN: &[u8] = b"\n--\n";
+
+/// Names as runtimes, systemd and Slurm choose them. `{A}` is a container's id, `{P}` a pod's uid with hyphens,
+/// `{p}` one with underscores, `{S}` one without either.
+const NAMES: [&str; 74] = [
+    "{A}",
+    "docker",
+    "docker-{A}.scope",
+    "cri-containerd-{A}.scope",
+    "crio-{A}",
+    "crio-conmon-{A}.scope",
+    "libpod-payload-{A}",
+    "libpod_parent",
+    "kubepods",
+    "kubepods.slice",
+    "burstable",
+    "kubepods-burstable.slice",
+    "kubepods-burstable-pod{p}.slice",
+    "kubepods-pod{S}.slice",
+    "kubepods-besteffort-pod{p}.slice:cri-containerd:{A}",
+    "kubelet-kubepods-pod{p}.slice",
+    "pod{P}",
+    "pod{S}",
+    "system.slice",
+    "system-a.slice",
+    "user.slice",
+    "user-1000.slice",
+    "user@1000.service",
+    "app.slice",
+    "session-3.scope",
+    "user",
+    "ollama.service",
+    "_cpu.service",
+    "init.scope",
+    "a\\x2db@c:d.service",
+    "containerd.service",
+    "kubelet.service",
+    "k3s.service",
+    "slurm",
+    "slurm_node1",
+    "uid_1000",
+    "slurmstepd.scope",
+    "node1_slurmstepd.scope",
+    "job_42",
+    "sABCDEFGHJKMNP",
+    "step_0",
+    "step_batch",
+    "step_0+1",
+    "lxc",
+    "lxc.payload",
+    "lxc.payload.build-1",
+    "ecs",
+    "{S}-1234567",
+    "default",
+    "my.namespace",
+    "container.name",
+    "incus.payload",
+    "incus.payload.build-1",
+    "machine.slice",
+    "machine-lxc\\x2d7\\x2dbuild\\x2d1.scope",
+    "machine-build.scope",
+    "payload",
+    "systemd-nspawn@build-1.service",
+    "build-1.libvirt-lxc",
+    "garden.service",
+    "garden",
+    "6f265890-5165-7fab-6b52-18d1",
+    "pbs_jobs.service",
+    "jobid",
+    "12345[7].head",
+    "pbspro.slice",
+    "pbspro-12345.head\\x2d1.slice",
+    "torque",
+    "htcondor",
+    "condor_execute_slot1_2@node",
+    "nomad.slice",
+    "nomad",
+    "{P}.train.scope",
+    "..",
+];
+const CONTROLLERS: [&str; 12] = [
+    "",
+    "memory",
+    "name=systemd",
+    "cpu,cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "pids",
+    "blkio",
+    "cpuacct,memory",
+    "memory,",
+    "name=x",
+];
+const ID: &str = "a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36";
+const UID: &str = "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f";
+
+/// Reads the cgroups of a process and of the exporter itself. True if a boundary was found.
+pub fn cgroup(data: &[u8]) -> bool {
+    let lines = choices(data).map(|mut u| arbitrary(&mut u));
+    let data = lines.as_deref().unwrap_or(data);
+    let parting = data.windows(OWN.len()).position(|window| window == OWN);
+    let (text, own) = parting.map_or((data, &b""[..]), |at| (&data[..=at], &data[at + OWN.len()..]));
+
+    let found = home(text, own);
+    assert_sound(&found);
+    assert_whole(&found, text);
+    assert_sound(&home(own, text));
+    let lines = text.split(|byte| *byte == b'\n').count();
+    if text.ends_with(b"\n") && lines < 30 {
+        let again = [text, b"77:blkio:/docker/", ID.as_bytes(), b"\n", text].concat();
+        assert_eq!(home(&again, own), found, "a hierarchy's first line counts, and blkio does not");
+    }
+    for line in text.split(|byte| *byte == b'\n').take(16) {
+        assert_trusted(line);
+    }
+    found.boundary.is_some()
+}
+
+/// The form of every result, whatever the text is.
+fn assert_sound(found: &Home) {
+    let Home { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
+    let job_id = job.as_ref().map(|job| job.id.clone());
+    for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
+        assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
+        assert!(!text.contains('/'), "{found:?}");
+    }
+    assert_eq!(*boundary == Some(Boundary::Pod), pod_uid.is_some(), "{found:?}");
+    assert_eq!(*boundary == Some(Boundary::SlurmJob), slurm_job.is_some(), "{found:?}");
+    assert_eq!(*boundary == Some(Boundary::Job), job.is_some(), "{found:?}");
+    assert!(boundary.is_some() || *found == Home::default(), "{found:?}");
+    assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
+    assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
+    assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
+
+    let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if let Some(uid) = pod_uid {
+        let parts: Vec<_> = uid.split('-').map(str::len).collect();
+        assert!(parts == [32] || parts == [8, 4, 4, 4, 12], "{found:?}");
+        assert!(uid.split('-').all(hex), "{found:?}");
+        // A container of a pod has an id of its runtime, not a chosen name.
+        assert!(container_id.as_ref().is_none_or(|id| id.len() == 64 && hex(id)), "{found:?}");
+    }
+    let number = |text: &str| !text.is_empty() && text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_job = |job: &str| number(job) || job.len() == 14 && job.starts_with('s');
+    assert!(slurm_job.as_deref().is_none_or(is_job), "{found:?}");
+    let is_step = |step: &str| matches!(step, "batch" | "extern" | "interactive") || step.split('+').all(number);
+    assert!(slurm_step.as_deref().is_none_or(is_step), "{found:?}");
+    let is_unit = |unit: &str| unit.rsplit_once('.').is_some_and(|(name, kind)| !name.is_empty() && kind != "slice");
+    assert!(unit.as_deref().is_none_or(is_unit), "{found:?}");
+}
+
+/// Each id is in the text, with no letter or digit next to it.
+fn assert_whole(found: &Home, text: &[u8]) {
+    let open = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let is_whole = |id: &str| {
+        text.windows(id.len()).enumerate().any(|(at, window)| {
+            let (before, behind) = (&text[..at], &text[at + id.len()..]);
+            window == id.as_bytes() && (before.ends_with(b"pod") || !open(before.last())) && !open(behind.first())
+        })
+    };
+    let job = found.job.as_ref().map(|job| job.id.clone());
+    let others = [&found.container_id, &found.unit, &found.slurm_job, &found.slurm_step, &job];
+    for id in others.into_iter().flatten() {
+        assert!(is_whole(id) || is_escaped(id, text), "{id} is not in the text: {}", text.escape_ascii());
+    }
+    if let Some(uid) = &found.pod_uid {
+        assert!(is_whole(uid) || is_whole(&uid.replace('-', "_")), "{uid} is not in the text: {}", text.escape_ascii());
+    }
+}
+
+/// Whether the id is in the text in systemd's escaping of unit names.
+fn is_escaped(id: &str, text: &[u8]) -> bool {
+    let mut plain = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = rest.strip_prefix(br"\x").and_then(|hex| std::str::from_utf8(hex.get(..2)?).ok());
+        match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                plain.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    plain.windows(id.len()).any(|window| window == id.as_bytes())
+}
+
+/// No name below the boundary changes the result.
+fn assert_trusted(line: &[u8]) {
+    let Some(path) = line.iter().position(|byte| *byte == b'/').map(|at| &line[at..]) else { return };
+    if path.ends_with(b" (deleted)") {
+        return;
+    }
+    let read = |path: &[u8]| home(&[b"0::", path, b"\n"].concat(), b"");
+    let outer = read(path);
+    // These create cgroups for others and own what is below only if nothing else does.
+    let makes_room =
+        |unit: &String| unit.ends_with("slurmstepd.scope") || unit == "pbs_jobs.service" || is_runtime(unit);
+    if outer.boundary.is_none() || outer.unit.as_ref().is_some_and(makes_room) {
+        return;
+    }
+    let own_id = ID.replace('a', "b");
+    for name in NAMES {
+        let inner = read(&[path, b"/", name_of(name, &own_id).as_bytes()].concat());
+        let all = |home: &Home| (home.boundary, home.pod_uid.clone(), home.slurm_job.clone(), home.job.clone());
+        assert_eq!(all(&inner), all(&outer), "{name} below {}", path.escape_ascii());
+        let keeps = |outer: &Option<String>, inner: &Option<String>| outer.is_none() || outer == inner;
+        assert!(keeps(&outer.container_id, &inner.container_id), "{name} below {}", path.escape_ascii());
+        assert!(keeps(&outer.slurm_step, &inner.slurm_step), "{name} below {}", path.escape_ascii());
+        // A user's own systemd has units further inside; the system's units have none.
+        let named = outer.boundary == Some(Boundary::User) || outer.unit == inner.unit;
+        assert!(named, "{name} below {}", path.escape_ascii());
+    }
+}
+
+fn is_runtime(unit: &str) -> bool {
+    let path = format!("/system.slice/{unit}/docker/{ID}");
+    home(format!("0::{path}\n").as_bytes(), b"").boundary == Some(Boundary::Container)
+}
+
+fn name_of(form: &str, id: &str) -> String {
+    let form = form.replace("{A}", id).replace("{P}", UID).replace("{p}", &UID.replace('-', "_"));
+    form.replace("{S}", &UID.replace('-', ""))
+}
+
+fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut last = Vec::new();
+    for _ in 0..1 + u.below(6) {
+        text.extend(line(u, &mut last));
+    }
+    if u.once_in(8) {
+        text.pop();
+    }
+    if u.once_in(2) {
+        text.extend_from_slice(&OWN[1..]);
+        for _ in 0..1 + u.below(3) {
+            text.extend(line(u, &mut last));
+        }
+    }
+    text
+}
+
+/// A line. `last` holds the path of the line before, so that paths can share their beginnings.
+fn line(u: &mut Unstructured<'_>, last: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let mut line = format!("{}:{}:", u.below(13), u.pick(&CONTROLLERS)).into_bytes();
+    last.truncate(u.below(last.len().min(64) + 1));
+    for _ in 0..u.below(7) {
+        last.push(name(u));
+    }
+    for name in last.iter() {
+        line.push(b'/');
+        line.extend_from_slice(name);
+    }
+    if u.once_in(16) {
+        line.extend_from_slice(b" (deleted)");
+    }
+    line.push(b'\n');
+    line
+}
+
+fn name(u: &mut Unstructured<'_>) -> Vec<u8> {
+    if u.once_in(8) {
+        return u.up_to(80).to_vec();
+    }
+    let form = u.pick(&NAMES);
+    let id = if u.once_in(4) { ID.replace('a', "c") } else { ID.to_owned() };
+    let mut name = name_of(form, &id).into_bytes();
+    // Sometimes a byte is removed, added or replaced.
+    match u.below(12) {
+        1 => drop(name.pop()),
+        2 => name.push(u.byte()),
+        3 => {
+            let at = u.below(name.len());
+            name[at] = u.byte();
+        }
+        _ => {}
+    }
+    name
+}

@@ -1,0 +1,31 @@
+//! What must hold of hostile input, whatever its bytes are.
+//!
+//! Each property is a function of bytes that panics where the exporter or its simulator breaks a promise, and returns whether the
+//! input got past the parser. `cargo test` runs it on seeds, kept cases and generated inputs (`tests/properties.rs`), and the
+//! targets in `fuzz` run it for as long as wanted. Both reach private parsers through `internals` of the two crates.
+//!
+//! Invariant: a property does the same for the same bytes.
+
+mod cgroup;
+pub mod choices;
+mod config;
+mod exposition;
+mod http;
+mod machine;
+mod passwd;
+mod pod_resources;
+mod pods;
+mod process;
+mod scenario;
+mod web_config;
+
+pub use cgroup::cgroup;
+pub use config::config;
+pub use exposition::exposition;
+pub use http::{http, page};
+pub use passwd::passwd;
+pub use pod_resources::pod_resources;
+pub use pods::pods;
+pub use process::process;
+pub use scenario::scenario;
+pub use web_config::{credentials, web_config};

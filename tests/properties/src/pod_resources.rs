@@ -1,0 +1,86 @@
+//! Any answer of the kubelet: it is refused, or its allocations and devices are those of the answer, within bounds.
+
+mod arbitrary;
+
+use prost::Message;
+
+use vram_exporter::internals::{
+    AllocatableResourcesResponse, ListPodResourcesResponse, allocatable, allocated, read_device,
+};
+use vram_exporter::snapshot::{AllocatedDevice, DeviceName};
+
+use crate::choices::choices;
+
+/// Decodes the input as both kinds of answer. True if one of them contains a device.
+pub fn pod_resources(data: &[u8]) -> bool {
+    let encoded = choices(data).map(|mut u| arbitrary::answer(&mut u));
+    let data = encoded.as_deref().unwrap_or(data);
+    let mut has_device = false;
+    if let Ok(answer) = ListPodResourcesResponse::decode(data) {
+        has_device |= assert_allocated(answer);
+    }
+    if let Ok(answer) = AllocatableResourcesResponse::decode(data) {
+        has_device |= assert_allocatable(answer);
+    }
+    has_device
+}
+
+fn assert_allocated(mut answer: ListPodResourcesResponse) -> bool {
+    let found = allocated(&answer);
+    let containers = || answer.pod_resources.iter().flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)));
+    let ids = containers().flat_map(|(_, container)| &container.devices).map(|devices| devices.device_ids.len());
+    assert!(found.len() <= ids.sum(), "more devices than ids");
+    assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "a device twice");
+    for allocation in &found {
+        let holder = &allocation.holder;
+        for name in [&holder.namespace, &holder.pod, &holder.container] {
+            assert!((1..=256).contains(&name.len()), "{holder:?}");
+        }
+        assert_device(&allocation.device);
+        let is_listed = containers().any(|(pod, container)| {
+            let names = [&pod.namespace, &pod.name, &container.name];
+            let holds = |id| read_device(&allocation.device.resource, id).as_ref() == Some(&allocation.device);
+            let mut devices = container.devices.iter().filter(|d| d.resource_name == allocation.device.resource);
+            names == [&holder.namespace, &holder.pod, &holder.container]
+                && devices.any(|devices| devices.device_ids.iter().any(|id| holds(id)))
+        });
+        assert!(is_listed, "made up: {allocation:?}");
+    }
+    answer.pod_resources.reverse();
+    for pod in &mut answer.pod_resources {
+        pod.containers.reverse();
+        pod.containers.iter_mut().for_each(|container| container.devices.reverse());
+    }
+    assert_eq!(allocated(&answer), found, "the order within an answer changes the result");
+    !found.is_empty()
+}
+
+fn assert_allocatable(mut answer: AllocatableResourcesResponse) -> bool {
+    let found = allocatable(&answer);
+    assert!(found.len() <= answer.devices.iter().map(|devices| devices.device_ids.len()).sum());
+    assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "a device twice");
+    found.iter().for_each(assert_device);
+    answer.devices.reverse();
+    answer.devices.iter_mut().for_each(|devices| devices.device_ids.reverse());
+    assert_eq!(allocatable(&answer), found, "the order within an answer changes the result");
+    !found.is_empty()
+}
+
+/// A device has a resource and a name that denotes a single GPU.
+fn assert_device(device: &AllocatedDevice) {
+    assert!((1..=317).contains(&device.resource.len()), "{device:?}");
+    let is_uuid = |text: &str, kind: &str| {
+        let parts: Vec<_> = text.strip_prefix(kind).unwrap_or_default().split('-').collect();
+        parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])
+            && parts.concat().bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let of_nvidia = device.resource.starts_with("nvidia.com/");
+    let sound = match &device.device {
+        DeviceName::Gpu(uuid) | DeviceName::Instance { gpu: uuid, .. } => is_uuid(uuid, "GPU-"),
+        DeviceName::Mig(uuid) => is_uuid(uuid, "MIG-"),
+        DeviceName::Minor { .. } | DeviceName::Index { .. } => of_nvidia,
+    };
+    assert!(sound, "{device:?}");
+    let number = |text: &String| text.parse::<u32>().is_ok_and(|number| number.to_string() == *text);
+    assert!(device.replica.as_ref().is_none_or(number), "{device:?}");
+}
