@@ -5,23 +5,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What stands before the path of a socket file.
+/// The prefix of the path of a socket file.
 const UNIX: &str = "unix:";
-/// The longest path that the system takes for a socket, its closing zero left out.
+/// The longest path that the system accepts for a socket, without its closing zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// Where the web server listens.
+/// An address of the web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// A literal address and a port. `:PORT` is `[::]:PORT`, where IPv4 is answered too.
+    /// A literal address and a port. `:PORT` is `[::]:PORT`, which accepts IPv4 too.
     Tcp(SocketAddr),
     /// The absolute path of a socket file.
     Unix(PathBuf),
 }
 
 impl ListenAddress {
-    /// Whether the system gives one of the two only: the same address, or one that stands for all and so for the other too. Port 0 is a
-    /// free port each time.
+    /// Whether only one of the two can be listened on: they are the same, or one includes the other. Port 0 is a free port each time.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {
@@ -32,12 +31,12 @@ impl ListenAddress {
     }
 }
 
-/// Whether who listens on `wide` answers at `address` too, the ports aside. `[::]` answers IPv4.
+/// Whether a listener on `wide` also accepts connections to `address`, regardless of ports. `[::]` accepts IPv4.
 fn takes_in(wide: &SocketAddr, address: &SocketAddr) -> bool {
     match (wide.ip().to_canonical(), address.ip().to_canonical()) {
         (IpAddr::V6(ip), _) if ip.is_unspecified() => true,
         (IpAddr::V4(ip), IpAddr::V4(_)) if ip.is_unspecified() => true,
-        // The same link-local address on two links is two addresses.
+        // The same link-local address on two links counts as two addresses.
         (IpAddr::V6(_), IpAddr::V6(_)) => {
             wide.ip() == address.ip()
                 && matches!((wide, address), (SocketAddr::V6(a), SocketAddr::V6(b)) if a.scope_id() == b.scope_id())
@@ -47,7 +46,7 @@ fn takes_in(wide: &SocketAddr, address: &SocketAddr) -> bool {
 }
 
 impl fmt::Display for ListenAddress {
-    /// Writes it so that [`ListenAddress::from_str`] reads back the same one.
+    /// Writes it so that [`ListenAddress::from_str`] reads the same address.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(SocketAddr::V6(v6)) if v6.ip().is_unspecified() && v6.scope_id() == 0 => {
@@ -62,7 +61,7 @@ impl fmt::Display for ListenAddress {
 impl FromStr for ListenAddress {
     type Err = String;
 
-    /// Reads `:9836`, `127.0.0.1:9836`, `localhost:9836` (the same), `[::1]:9836` or `unix:/run/vram-exporter.sock`; the error says what is allowed.
+    /// Reads `:9836`, `127.0.0.1:9836`, `localhost:9836` (the same), `[::1]:9836` or `unix:/run/vram-exporter.sock`; the error names what is allowed.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix(UNIX) {
             Some(path) => socket_path(path).map(Self::Unix),
@@ -155,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Held against the system: each pair is bound, one beside the other.
+    /// Compared with the system: each pair is bound at the same time.
     #[test]
     fn addresses_overlap_where_the_system_gives_one_of_them_only() {
         let tcp = ["0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]", "[::ffff:127.0.0.1]"];

@@ -1,23 +1,22 @@
-//! The layer of environment variables. Every variable with the exporter's prefix is a key, or one that somebody else
-//! has reason to set, or an error.
+//! The layer of environment variables. A variable with the exporter's prefix is a key, or set by another program for a known
+//! reason, or an error.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::key::PREFIX;
 use super::keys::{KEYS, Key};
 use super::layers::Layer;
-use super::problem::{Problem, nearest, nearest_key, preview};
+use super::problem::{Problem, nearest, preview};
 
-/// What the name of every variable begins with.
-pub(super) const PREFIX: &str = "VRAM_EXPORTER_";
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
 
-/// What the environment gives.
+/// The settings of the environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     pub(super) layer: Layer,
-    /// [`CONFIG_FILE`]; absent where it is empty.
+    /// [`CONFIG_FILE`]; absent if it is empty.
     pub(super) config_file: Option<PathBuf>,
 }
 
@@ -53,10 +52,10 @@ pub(super) fn read(
 }
 
 fn unknown(name: &str) -> Problem {
-    // Compared without the prefix, which all have in common.
+    // Compared without the prefix, which all of them have.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
     let names = KEYS.iter().map(|key| bare(&key.variable())).chain([bare(CONFIG_FILE)]);
-    let elsewhere = || nearest_key(&bare(name).to_lowercase()).and_then(|key| Some(Key::find(&key)?.variable()));
+    let elsewhere = || Key::nearest(&bare(name).to_lowercase()).map(Key::variable);
     Problem::Unknown {
         origin: "environment".to_owned(),
         what: "variable",
@@ -65,10 +64,10 @@ fn unknown(name: &str) -> Problem {
     }
 }
 
-/// Variables that are none of ours although they bear the prefix: what Kubernetes sets in every container for a Service
-/// whose name begins with `vram-exporter` (documented under "Service environment variables"), and what tests set.
+/// Whether another program sets this variable with the exporter's prefix: Kubernetes sets some in every container for a Service
+/// whose name begins with `vram-exporter` (documented under "Service environment variables"), and so do tests.
 fn is_foreign(name: &str, value: &str) -> bool {
-    // The underscore before the name is kept, so that the Service may be called vram-exporter or vram-exporter-more.
+    // With the underscore before the name, so that the Service may be called vram-exporter or vram-exporter-more.
     let rest = &name[PREFIX.len() - 1..];
     let service = rest.ends_with("_SERVICE_HOST") || rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_");
     let port_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));

@@ -1,5 +1,5 @@
-//! The layer of the configuration file, TOML or YAML. The file is foreign: its size is bounded, and what it holds can
-//! make an error but neither a panic nor a wait.
+//! The layer of the configuration file, TOML or YAML. The file is not trusted: its size is bounded, and its content can cause an
+//! error but neither a panic nor a wait.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,15 +10,15 @@ use ::config::{FileFormat, Format, Map, Value, ValueKind};
 
 use super::keys::{Key, SECTIONS};
 use super::layers::Layer;
-use super::problem::{Problem, nearest_key, preview};
+use super::problem::{Problem, preview};
 use super::yaml;
 
 /// The largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads a file's settings. One that cannot be read gives an empty layer and a problem.
+/// Reads the settings of a file. An unreadable file gives an empty layer and a problem.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
-    // A message is one line whatever the file is called.
+    // A message is one line, whatever the name of the file is.
     let origin = path.display().to_string().replace(char::is_control, "?");
     match tables(path, &origin) {
         Ok(root) => Reading { origin, layer: Layer::default(), seen: BTreeSet::new(), problems }.root(root),
@@ -45,7 +45,7 @@ fn toml(origin: &String, text: &str) -> Result<Map<String, Value>, String> {
 
 fn text(path: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    // Asked before it is opened, since opening a FIFO would wait for its writer.
+    // Checked before it is opened, because opening a FIFO would wait for its writer.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err("is not a regular file".to_owned());
     }
@@ -58,7 +58,7 @@ fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()))
 }
 
-/// A parser's message without the picture of the line that it draws.
+/// A parser's message without its drawing of the line.
 fn one_line(message: &str) -> String {
     let drawn = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !drawn(l) && !l.is_empty()).collect();
@@ -78,7 +78,7 @@ impl Reading<'_> {
             let is_section = SECTIONS.iter().any(|(section, _)| *section == name);
             match value.kind {
                 ValueKind::Table(table) if !table.is_empty() || is_section => self.table(&name, table),
-                // YAML's section with every key commented out.
+                // A section of YAML in which every key is commented out.
                 ValueKind::Nil if is_section => {}
                 _ if is_section => self.problems.push(Problem::Unreadable {
                     origin: self.origin.clone(),
@@ -102,10 +102,10 @@ impl Reading<'_> {
                 origin: self.origin.clone(),
                 what: "key",
                 name: preview(name),
-                nearest: nearest_key(name),
+                nearest: Key::nearest(name).map(|key| key.name.to_owned()),
             });
         };
-        // A nested table and a dotted name may mean the same key; neither is the right one.
+        // A nested table and a dotted name may set the same key; neither of them wins.
         let read = if self.seen.insert(key.name) { key.read_value(value) } else { Err("is given twice".to_owned()) };
         self.layer.take(key, read, &self.origin, shown(value), self.problems);
     }

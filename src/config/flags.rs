@@ -1,5 +1,4 @@
-//! The command line: a flag for every key of the table, and the few flags that are not keys.
-//! Nothing is decided here; it says exactly what was typed.
+//! The layer of the command line: a flag for every key of the table, and the few flags that are not keys.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -7,39 +6,39 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
-use super::keys::{KEYS, Key, SECTIONS};
+use super::keys::{KEYS, Key, LISTEN_ADDRESS, SECTIONS};
 use super::layers::Layer;
-use super::problem::{LISTEN_ADDRESS, Problem, nearest, nearest_key, preview};
+use super::problem::{Problem, nearest, preview};
 use super::setting::Kind;
 
-/// A flag that is no key: its name, the name of its value if it takes one, and its help.
+/// A flag that is not a key: its name, the name of its value if it takes one, and its help.
 pub(super) type Extra = (&'static str, Option<&'static str>, &'static str);
 
 /// The scenario of `--demo` without a value.
 const DEFAULT_SCENARIO: &str = "demo";
-/// What is done with the configuration; the default is to run. At most one may be given.
+/// What to do with the configuration instead of running. At most one may be given.
 const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
 
-/// All flags that are no keys.
+/// All flags that are not keys.
 pub(super) const EXTRAS: &[Extra] = &[
     ("config.file", Some("FILE"), "Configuration file, .toml, .yaml or .yml. [env: VRAM_EXPORTER_CONFIG_FILE]"),
-    ("once", None, "Print one scrape and end."),
-    ("check-config", None, "Check the configuration, say what is wrong, and end."),
-    ("print-config", None, "Print the effective configuration with comments, and end."),
+    ("once", None, "Print one scrape and exit."),
+    ("check-config", None, "Check the configuration, print what is wrong, and exit."),
+    ("print-config", None, "Print the effective configuration with comments, and exit."),
     (
         "demo",
         Some("SCENARIO"),
         "Run on simulated GPUs. The scenario is a file, or one of demo, idle-h200, busy-h200, eight-h200, mig-a100, mig-h100, \
          mixed, old-driver, unified-memory and hostile-names. [default: demo]",
     ),
-    ("version", None, "Print the version and end."),
-    ("help", None, "Print this help and end."),
+    ("version", None, "Print the version and exit."),
+    ("help", None, "Print this help and exit."),
 ];
 
-/// Flags by the names that users of other exporters know, each with its key.
+/// Flags with the names of other exporters, each with its key.
 const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
-/// What was typed.
+/// The settings of the command line.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
     pub(super) layer: Layer,
@@ -47,11 +46,11 @@ pub(super) struct CommandLine {
     /// One of [`ACTIONS`], or none to run.
     pub(super) action: Option<&'static str>,
     pub(super) demo: Option<String>,
-    /// The text of `--help` or `--version`; nothing else matters then.
+    /// The text of `--help` or `--version`, which is all that happens then.
     pub(super) explain: Option<String>,
 }
 
-/// Reads the command line, the program's name first.
+/// Reads the command line, beginning with the program's name.
 pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<Problem>) -> CommandLine {
     let known = without_unknown(args.into_iter().collect(), problems);
     let matches = match command().try_get_matches_from(known) {
@@ -112,7 +111,7 @@ fn demo(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// Takes unknown flags out, with the value that seems to belong to them, so that all of them are told at once.
+/// Removes unknown flags, each with the value that seems to belong to it, so that all of them are reported at once.
 fn without_unknown(args: Vec<OsString>, problems: &mut Vec<Problem>) -> Vec<OsString> {
     let mut known = Vec::with_capacity(args.len());
     let mut rest = args.into_iter().peekable();
@@ -138,18 +137,21 @@ fn without_unknown(args: Vec<OsString>, problems: &mut Vec<Problem>) -> Vec<OsSt
     known
 }
 
-/// The flag that was most likely meant, with its value where that is a bare port.
+/// The flag that was most likely meant, with its value if that is a bare port.
 fn nearest_flag(name: &str, value: Option<&str>) -> Option<String> {
     let mut extras = EXTRAS.iter().map(|(extra, ..)| (*extra).to_owned());
     let begins = |extra: &String| extra.split_once('.').is_some_and(|(section, _)| section == name);
-    let near = nearest_key(name).or_else(|| nearest(name, extras.clone())).or_else(|| extras.find(begins))?;
+    let near = Key::nearest(name)
+        .map(|key| key.name.to_owned())
+        .or_else(|| nearest(name, extras.clone()))
+        .or_else(|| extras.find(begins))?;
     match value.and_then(|value| value.parse::<u16>().ok()).filter(|_| near == LISTEN_ADDRESS) {
         Some(port) => Some(format!("--{near}=:{port}")),
         None => Some(format!("--{near}")),
     }
 }
 
-/// The name of a flag that does not exist, and the value that is joined to it.
+/// The name of a flag that does not exist, and the value after its equals sign.
 fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
     let text = arg.to_string_lossy();
     let (name, value) = text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value.to_owned())));
@@ -159,7 +161,7 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
                 || EXTRAS.iter().any(|(extra, ..)| *extra == long)
                 || ALIASES.iter().any(|(alias, _)| *alias == long)
         }
-        // A value may begin with a minus: only letters after it make a flag.
+        // A value may begin with a minus: only letters behind it make a flag.
         None => {
             ["-h", "-V"].contains(&name)
                 || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
@@ -196,7 +198,7 @@ fn key_flag(key: &'static Key) -> Arg {
     let arg = Arg::new(key.name)
         .long(key.name)
         .visible_aliases(ALIASES.iter().filter(|(_, name)| *name == key.name).map(|(alias, _)| *alias))
-        .value_name(key.value_name)
+        .value_name(key.kind.value_name())
         .help(format!("{}{default}", key.full_help()))
         .action(ArgAction::Append)
         .allow_negative_numbers(true)

@@ -1,18 +1,18 @@
-//! The forms of text that some keys ask for: a path of the web server, a log filter, a node, a server.
-//! Pure functions; an error says what is allowed.
+//! The forms of text that some keys require: a path of the web server, a log filter, a node, a server.
+//! Pure functions; an error names what is allowed.
 
 use std::net::IpAddr;
 
 use axum::http::Uri;
 use tracing_subscriber::filter::LevelFilter;
 
-/// What `kubernetes.api-server` is inside a pod that has a service account.
+/// The value of `kubernetes.api-server` inside a pod that has a service account.
 pub(super) const IN_CLUSTER: &str = "in-cluster";
 
 /// The longest name that Kubernetes gives a node.
 const LONGEST_NODE_NAME: usize = 253;
 
-/// Paths of the web server that `web.telemetry-path` must leave alone.
+/// Paths of the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -30,8 +30,8 @@ pub(super) fn check_url_path(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a level, or levels by target, as the log's filter takes them. A bare target is refused: a mistyped level would pass
-/// as one; so are spans and fields, which the exporter has none of.
+/// Reads a level, or levels by target, for the log's filter. A bare target is refused, because a mistyped level would be accepted as one;
+/// so are spans and fields, which the exporter does not have.
 pub(super) fn log_filter(text: &str) -> Result<String, String> {
     let read = |part: &str| match part.split_once('=') {
         Some((target, level)) => {
@@ -55,7 +55,7 @@ fn filter_level(text: &str) -> &str {
     if text.eq_ignore_ascii_case("warning") { "warn" } else { text }
 }
 
-/// Whether `text` can be the name of a node: what Kubernetes allows, and so nothing that a selector gives a meaning to.
+/// Whether `text` can be the name of a node. Kubernetes allows no character that has a meaning in a selector.
 pub(super) fn check_node_name(text: &str) -> Result<(), String> {
     let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';

@@ -1,26 +1,26 @@
-//! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration and the
-//! documentation are all made from it.
+//! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration, the fields of
+//! [`Config`](super::Config) and the documentation all come from it.
 
 use std::time::Duration;
 
-use super::setting::{Kind, Setting};
+pub use super::key::Key;
+use super::model::{ApiServer, LogFormat};
+use super::problem::nearest;
+use super::setting::Kind;
 
-/// One key of the configuration.
-#[derive(Debug)]
-pub struct Key {
-    /// The path in a file and, after `--`, the flag: `memory.rate`.
-    pub name: &'static str,
-    /// The default as text, absent where the key is not set by default.
-    pub default: Option<&'static str>,
-    /// What the value must be.
-    pub kind: Kind,
-    /// What the help calls the value.
-    pub value_name: &'static str,
-    /// What it does, with its unit.
-    pub help: &'static str,
-}
+/// The key that a bare port can be meant for.
+pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
-/// The sections in the order in which they are shown: the first part of a key's name, and a heading.
+/// Words in the names of other programs' flags, each with the key of the same purpose.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("port", LISTEN_ADDRESS),
+    ("listen", LISTEN_ADDRESS),
+    ("bind", LISTEN_ADDRESS),
+    ("verbose", "log.level"),
+    ("debug", "log.level"),
+];
+
+/// The sections in order: the first part of a key's name, and a heading.
 pub const SECTIONS: &[(&str, &str)] = &[
     ("web", "Web server"),
     ("nvml", "NVIDIA driver library"),
@@ -35,263 +35,270 @@ pub const SECTIONS: &[(&str, &str)] = &[
 /// Every key, by section.
 pub const KEYS: &[Key] = &[
     Key {
-        name: "web.listen-address",
+        name: LISTEN_ADDRESS,
         default: Some(":9836"),
         kind: Kind::Addresses,
-        value_name: "ADDRESS",
-        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"localhost:9836\" (127.0.0.1), \"[::1]:9836\", or \
-               a socket file, \"unix:/run/vram-exporter.sock\". May be several: a list in a file, the flag repeated, or separated by \
-               commas. Port 0 takes a free port.",
+        set: |c, s| c.web.listen_addresses = s.addresses(),
+        help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"localhost:9836\" (127.0.0.1), \
+               \"[::1]:9836\", or a socket file, \"unix:/run/vram-exporter.sock\". Several addresses are a list in a file, a \
+               repeated flag, or text with commas. Port 0 takes a free port.",
     },
     Key {
         name: "web.systemd-socket",
         default: Some("false"),
         kind: Kind::Switch,
-        value_name: "BOOL",
-        help: "Take the sockets that the service manager hands over (socket activation) instead of web.listen-address.",
+        set: |c, s| c.web.systemd_socket = s.switch(),
+        help: "Use the sockets that the service manager passes (socket activation) instead of web.listen-address.",
     },
     Key {
         name: "web.health-address",
         default: None,
         kind: Kind::Addresses,
-        value_name: "ADDRESS",
-        help: "Address where /healthz and /readyz alone are told as well, without TLS and password: for probes that have no \
-               client certificate. Not set: nowhere else.",
+        set: |c, s| c.web.health_addresses = s.addresses(),
+        help: "Additional address for /healthz and /readyz only, without TLS and passwords: for probes that have no client \
+               certificate. Not set: no additional address.",
     },
     Key {
         name: "web.config-file",
         default: None,
-        kind: Kind::Path,
-        value_name: "FILE",
-        help: "A web-config file: TLS, client certificates, passwords, headers and a rate limit (docs/web-config.md). Read again \
-               as it changes, and on SIGHUP. Not set: plain HTTP for everybody.",
+        kind: Kind::Path("FILE"),
+        set: |c, s| c.web.config_file = s.path(),
+        help: "A web-config file: TLS, client certificates, passwords, headers and a rate limit (docs/web-config.md). Read \
+               again when it changes and on SIGHUP. Not set: plain HTTP without authentication.",
     },
     Key {
         name: "web.telemetry-path",
         default: Some("/metrics"),
         kind: Kind::UrlPath,
-        value_name: "PATH",
-        help: "Path under which the metrics are served; not /, /healthz or /readyz.",
+        set: |c, s| c.web.telemetry_path = s.text().unwrap_or_default(),
+        help: "Path of the metrics; not /, /healthz or /readyz.",
     },
     Key {
         name: "web.max-requests",
         default: Some("40"),
         kind: Kind::Count { min: 1, max: 65_536 },
-        value_name: "COUNT",
-        help: "Most requests that are answered at once; further ones get 503. Health is always answered.",
+        set: |c, s| c.web.max_requests = s.count(),
+        help: "Maximum number of requests answered at the same time; further requests get 503. Health is always answered.",
     },
     Key {
         name: "web.max-connections",
         default: Some("512"),
         kind: Kind::Count { min: 1, max: 65_536 },
-        value_name: "COUNT",
-        help: "Most connections open at once. For a further one, the one that has rested or owed a request longest is closed.",
+        set: |c, s| c.web.max_connections = s.count(),
+        help: "Maximum number of open connections. For a further connection, the one that has been idle or has owed a \
+               request longest is closed.",
     },
     Key {
         name: "web.read-timeout",
         default: Some("10s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(600) },
-        value_name: "DURATION",
-        help: "How long a client may take to send a request, from connecting or from its first byte.",
+        set: |c, s| c.web.read_timeout = s.duration(),
+        help: "Maximum time for a client to send a request, from connecting or from its first byte.",
     },
     Key {
         name: "web.write-timeout",
         default: Some("30s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(600) },
-        value_name: "DURATION",
-        help: "How long an answer may take to leave, until its client has taken all of it.",
+        set: |c, s| c.web.write_timeout = s.duration(),
+        help: "Maximum time to send a response, until the client has received all of it.",
     },
     Key {
         name: "web.idle-timeout",
         default: Some("5m"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(86_400) },
-        value_name: "DURATION",
-        help: "How long a connection may rest between two requests. Longer than the scrape interval, or each scrape connects anew.",
+        set: |c, s| c.web.idle_timeout = s.duration(),
+        help: "Maximum time that a connection may be idle between two requests. If it is shorter than the scrape interval, \
+               each scrape opens a new connection.",
     },
     Key {
         name: "nvml.library",
         default: None,
-        kind: Kind::Path,
-        value_name: "FILE",
+        kind: Kind::Path("FILE"),
+        set: |c, s| c.nvml.library = s.path(),
         help: "The driver's library, libnvidia-ml.so.1. Not set: it is searched for where drivers install it.",
     },
     Key {
         name: "nvml.call-timeout",
         default: Some("2s"),
         kind: Kind::Duration { min: Duration::from_millis(10), max: Duration::from_secs(60) },
-        value_name: "DURATION",
+        set: |c, s| c.nvml.call_timeout = s.duration(),
         help: "A driver call that takes longer marks its GPU as stalled.",
     },
     Key {
         name: "nvml.release-duration",
         default: Some("5m"),
         kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) },
-        value_name: "DURATION",
-        help: "How long SIGUSR1 makes the exporter close the driver, so that it can be replaced. A second SIGUSR1 opens it at once.",
+        set: |c, s| c.nvml.release_duration = s.duration(),
+        help: "How long the driver stays closed after SIGUSR1, so that it can be replaced. A second SIGUSR1 opens it at \
+               once.",
     },
     Key {
         name: "path.procfs",
         default: Some("/proc"),
-        kind: Kind::Path,
-        value_name: "DIR",
-        help: "Where procfs is mounted: that of the exporter's own pid namespace, so the host's only with the host's.",
+        kind: Kind::Path("DIR"),
+        set: |c, s| c.path.procfs = s.path().unwrap_or_default(),
+        help: "Where procfs is mounted. It must be that of the exporter's own pid namespace: the host's procfs needs the \
+               host's pid namespace.",
     },
     Key {
         name: "path.passwd",
         default: None,
-        kind: Kind::Path,
-        value_name: "FILE",
-        help: "A passwd file to read user names from. Not set: the system is asked.",
+        kind: Kind::Path("FILE"),
+        set: |c, s| c.path.passwd = s.path(),
+        help: "A passwd file to read user names from. Not set: the system's name service is asked.",
     },
     Key {
         name: "memory.rate",
         default: Some("100"),
         kind: Kind::Number { min: 1.0, max: 1000.0 },
-        value_name: "HZ",
-        help: "Samples of GPU memory a second. A peak shorter than the time between two samples can be missed.",
+        set: |c, s| c.memory.rate = s.number(),
+        help: "Samples of GPU memory per second. A peak shorter than the time between two samples can be missed.",
     },
     Key {
         name: "memory.idle-rate",
         default: Some("1"),
         kind: Kind::Number { min: 0.1, max: 1000.0 },
-        value_name: "HZ",
-        help: "Samples a second while no process uses any GPU; at most memory.rate.",
+        set: |c, s| c.memory.idle_rate = s.number(),
+        help: "Samples per second while no process uses any GPU; at most memory.rate.",
     },
     Key {
         name: "memory.peak-window",
         default: Some("60s"),
         kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3600) },
-        value_name: "DURATION",
-        help: "Length of the sliding window of the window peaks. No shorter than the scrape interval, or peaks are lost.",
+        set: |c, s| c.memory.peak_window = s.duration(),
+        help: "Length of the sliding window of the window peaks. Choose at least the scrape interval, or peaks are lost.",
     },
     Key {
         name: "memory.stale-after",
         default: Some("5s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) },
-        value_name: "DURATION",
-        help: "A GPU without a good sample for so long loses its memory values. At least two periods of memory.idle-rate.",
+        set: |c, s| c.memory.stale_after = s.duration(),
+        help: "A GPU without a good sample for this long loses its memory values. At least two periods of memory.idle-rate.",
     },
     Key {
         name: "process.interval",
         default: Some("1s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(60) },
-        value_name: "DURATION",
-        help: "Longest time between two readings of the processes; a change of memory asks for one at once.",
+        set: |c, s| c.process.interval = s.duration(),
+        help: "Longest time between two readings of the processes; a change of memory triggers one at once.",
     },
     Key {
         name: "process.linger",
         default: Some("5m"),
         kind: Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
-        value_name: "DURATION",
+        set: |c, s| c.process.linger = s.duration(),
         help: "How long the peaks of an ended process stay after its last peak window.",
     },
     Key {
         name: "process.series-limit",
         default: Some("256"),
         kind: Kind::Count { min: 1, max: 65_536 },
-        value_name: "COUNT",
-        help: "Most processes shown for each GPU; those with the most memory come first.",
+        set: |c, s| c.process.series_limit = s.count(),
+        help: "Maximum number of processes shown per GPU; those with the most memory come first.",
     },
     Key {
         name: "process.series",
         default: Some("true"),
         kind: Kind::Switch,
-        value_name: "BOOL",
-        help: "Show single processes. Without them the workloads stay, whose number does not grow with short processes.",
+        set: |c, s| c.process.series = s.switch(),
+        help: "Show single processes. Without them the workloads remain, whose number does not grow with short-lived \
+               processes.",
     },
     Key {
         name: "process.command-line",
         default: Some("false"),
         kind: Kind::Switch,
-        value_name: "BOOL",
-        help: "Show each process' command line. Command lines may hold secrets, and whoever reads the metrics sees them.",
+        set: |c, s| c.process.command_line = s.switch(),
+        help: "Show the command line of each process. Command lines may contain secrets, and everyone who can read the \
+               metrics sees them.",
     },
     Key {
         name: "telemetry.interval",
         default: Some("1s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) },
-        value_name: "DURATION",
-        help: "Time between two readings of temperature, power, clocks and what else is cheap to read.",
+        set: |c, s| c.telemetry.interval = s.duration(),
+        help: "Interval for cheap readings such as temperature, power and clocks.",
     },
     Key {
         name: "telemetry.slow-interval",
         default: Some("15s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) },
-        value_name: "DURATION",
-        help: "Time between two readings of what is dear to read; at least telemetry.interval.",
+        set: |c, s| c.telemetry.slow_interval = s.duration(),
+        help: "Interval for expensive readings (BAR1, PCIe replays, energy, retired pages); at least telemetry.interval.",
     },
     Key {
         name: "telemetry.energy",
         default: Some("false"),
         kind: Kind::Switch,
-        value_name: "BOOL",
+        set: |c, s| c.telemetry.energy = s.switch(),
         help: "Read the energy counter. Its call can hold the driver's lock for many milliseconds.",
     },
     Key {
         name: "kubernetes.node-name",
         default: None,
         kind: Kind::NodeName,
-        value_name: "NAME",
-        help: "This node's name in the cluster, as in spec.nodeName of its pods. Needed with kubernetes.api-server.",
+        set: |c, s| c.kubernetes.node_name = s.text(),
+        help: "This node's name in the cluster, as in spec.nodeName of its pods. Required with kubernetes.api-server.",
     },
     Key {
         name: "kubernetes.api-server",
         default: None,
         kind: Kind::ApiServer,
-        value_name: "URL",
-        help: "The API server that names pods: \"in-cluster\" (the service account of the exporter's pod) or a URL such as \
-               \"https://10.0.0.1:6443\". It is asked for the pods of this node only. Not set: nobody is asked.",
+        set: |c, s| c.kubernetes.api_server = s.text().map(ApiServer::of),
+        help: "The API server to ask for the names of pods: \"in-cluster\" (the service account of the exporter's pod) or a \
+               URL such as \"https://10.0.0.1:6443\". Only the pods of this node are requested. Not set: no API server is \
+               asked.",
     },
     Key {
         name: "kubernetes.token-file",
         default: None,
-        kind: Kind::Path,
-        value_name: "FILE",
-        help: "A bearer token for the API server, read again as it changes. Not with \"in-cluster\".",
+        kind: Kind::Path("FILE"),
+        set: |c, s| c.kubernetes.set_token_file(s.path()),
+        help: "A bearer token for the API server, read again when it changes. Not with \"in-cluster\".",
     },
     Key {
         name: "kubernetes.ca-file",
         default: None,
-        kind: Kind::Path,
-        value_name: "FILE",
+        kind: Kind::Path("FILE"),
+        set: |c, s| c.kubernetes.set_ca_file(s.path()),
         help: "The certificates to trust for the API server, in PEM. Not with \"in-cluster\".",
     },
     Key {
         name: "kubernetes.pod-resources",
         default: None,
-        kind: Kind::Path,
-        value_name: "SOCKET",
-        help: "The kubelet's socket that tells which GPU was given to which container, as a rule \
-               /var/lib/kubelet/pod-resources/kubelet.sock. Not set: nobody is asked.",
+        kind: Kind::Path("SOCKET"),
+        set: |c, s| c.kubernetes.pod_resources = s.path(),
+        help: "The kubelet's socket that reports which GPU is assigned to which container, usually \
+               /var/lib/kubelet/pod-resources/kubelet.sock. Not set: the kubelet is not asked.",
     },
     Key {
         name: "kubernetes.pod-resources-interval",
         default: Some("10s"),
         kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3600) },
-        value_name: "DURATION",
-        help: "Time between two questions to the kubelet.",
+        set: |c, s| c.kubernetes.pod_resources_interval = s.duration(),
+        help: "Time between two requests to the kubelet.",
     },
     Key {
         name: "kubernetes.timeout",
         default: Some("5s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(300) },
-        value_name: "DURATION",
-        help: "How long the kubelet or the API server may take to answer.",
+        set: |c, s| c.kubernetes.timeout = s.duration(),
+        help: "Maximum time for the kubelet or the API server to answer.",
     },
     Key {
         name: "log.level",
         default: Some("info"),
         kind: Kind::LogFilter,
-        value_name: "LEVEL",
-        help: "What is logged on standard error: error, warn, info, debug, trace or off, or levels by target such as \
+        set: |c, s| c.log.level = s.text().unwrap_or_default(),
+        help: "Level of the log on standard error: error, warn, info, debug, trace or off, or levels by target such as \
                \"info,vram_exporter=debug\".",
     },
     Key {
         name: "log.format",
         default: Some("logfmt"),
         kind: Kind::Choice(&["logfmt", "json"]),
-        value_name: "FORMAT",
-        help: "How a log line looks: key=value pairs, or one JSON object a line.",
+        set: |c, s| c.log.format = LogFormat::of(s.text().as_deref()),
+        help: "Format of a log line: key=value pairs, or one JSON object per line.",
     },
 ];
 
@@ -301,52 +308,27 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The section, and the name within it.
-    pub fn parts(&self) -> (&'static str, &'static str) {
-        self.name.split_once('.').expect("every key in the table has a section; a test holds this")
-    }
-
-    /// The environment variable: `VRAM_EXPORTER_MEMORY_RATE`.
-    pub fn variable(&self) -> String {
-        format!("{}{}", super::environment::PREFIX, self.name.replace(['.', '-'], "_").to_uppercase())
-    }
-
-    /// The help, and a sentence on what is allowed where the help does not say it already.
-    pub fn full_help(&self) -> String {
-        match self.kind {
-            Kind::Duration { .. } | Kind::Number { .. } | Kind::Count { .. } | Kind::Choice(_) => {
-                format!("{} Value: {}.", self.help, self.kind.allowed())
-            }
-            _ => self.help.to_owned(),
-        }
-    }
-
-    /// The default, read.
-    pub fn default_setting(&self) -> Setting {
-        match self.default {
-            None => Setting::Unset,
-            Some(text) => self.kind.read_text(text).expect("every default is a good value; a test holds this"),
-        }
-    }
-
-    /// Reads the text of a flag or a variable. Empty text unsets a key that has no default.
-    pub fn read_text(&self, text: &str) -> Result<Setting, String> {
-        if text.is_empty() && self.default.is_none() { Ok(Setting::Unset) } else { self.kind.read_text(text) }
-    }
-
-    /// Reads a value of a file. Empty text, or YAML's null, unsets a key that has no default.
-    pub fn read_value(&self, value: &::config::ValueKind) -> Result<Setting, String> {
-        match value {
-            ::config::ValueKind::Nil if self.default.is_none() => Ok(Setting::Unset),
-            ::config::ValueKind::String(text) if text.is_empty() => self.read_text(text),
-            other => self.kind.read_value(other),
-        }
+    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in the name, or the one that
+    /// other programs call so.
+    pub(super) fn nearest(name: &str) -> Option<&'static Self> {
+        let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
+        let ending = || {
+            let mut ends = KEYS.iter().filter(|key| key.parts().1 == name);
+            ends.next().filter(|_| ends.next().is_none())
+        };
+        let elsewhere = || {
+            let mut words = name.split(['.', '-', '_']);
+            let (_, key) = words.find_map(|word| ELSEWHERE.iter().find(|(known, _)| *known == word))?;
+            Self::find(key)
+        };
+        similar.or_else(ending).or_else(elsewhere)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::setting::Setting;
 
     #[test]
     fn the_table_is_sound() {
@@ -354,7 +336,11 @@ mod tests {
             let (section, leaf) = key.parts();
             assert!(SECTIONS.iter().any(|(name, _)| *name == section), "{} has no section", key.name);
             assert!(!leaf.contains('.') && !key.help.is_empty() && key.help.ends_with('.'), "{}", key.name);
-            assert!(KEYS[..index].iter().all(|other| other.variable() != key.variable()), "{} stands twice", key.name);
+            assert!(
+                KEYS[..index].iter().all(|other| other.variable() != key.variable()),
+                "{} is there twice",
+                key.name
+            );
             assert_eq!(key.default.is_none(), key.default_setting() == Setting::Unset);
         }
         for (section, _) in SECTIONS {
@@ -363,10 +349,21 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_survives_its_value() {
-        for key in KEYS {
-            let setting = key.default_setting();
-            assert_eq!(key.read_value(&setting.to_value()), Ok(setting), "{}", key.name);
+    fn the_nearest_key_is_found_or_none() {
+        for (name, expected) in [
+            ("memory.rat", Some("memory.rate")),
+            ("memory.idle_rate", Some("memory.idle-rate")),
+            ("memroy.rate", Some("memory.rate")),
+            ("linger", Some("process.linger")),
+            ("interval", None),
+            ("gremlins", None),
+            ("port", Some("web.listen-address")),
+            ("web.listen_port", Some("web.listen-address")),
+            ("verbose", Some("log.level")),
+            ("report", None),
+        ] {
+            assert_eq!(Key::nearest(name).map(|key| key.name), expected, "{name}");
         }
+        assert!(Key::nearest(&"x".repeat(1_000_000)).is_none());
     }
 }

@@ -1,34 +1,22 @@
-//! Layers of settings, each with its origin, laid over one another: defaults, file, environment, flags.
-//! Only checked settings get into a layer, so a merged configuration holds no bad value.
+//! Layers of settings, each with its origin: defaults, file, environment, flags. Later layers win.
+//!
+//! Invariant: only checked settings get into a layer, so a merged configuration contains no invalid value.
 
 use std::collections::BTreeMap;
 
-use ::config::{Map, Source, Value, ValueKind};
-
 use super::keys::{KEYS, Key};
+use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
 
-/// What one place sets.
+/// The settings of one source by the names of their keys, each with its origin.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
-    entries: Vec<(&'static Key, Setting, String)>,
-}
-
-/// Every key's effective setting, and where it came from.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Effective {
     settings: BTreeMap<&'static str, (Setting, String)>,
 }
 
 impl Layer {
-    /// The defaults of the table.
-    pub(super) fn defaults() -> Self {
-        let entry = |key: &'static Key| (key, key.default_setting(), "default".to_owned());
-        Self { entries: KEYS.iter().map(entry).collect() }
-    }
-
-    /// Takes a setting that was read, or notes why it could not be. `shown` is the value as a message shows it.
+    /// Takes a setting that was read, or adds the reason why it could not be. `shown` is the value for a message.
     pub(super) fn take(
         &mut self,
         key: &'static Key,
@@ -38,54 +26,32 @@ impl Layer {
         problems: &mut Vec<Problem>,
     ) {
         match read {
-            Ok(setting) => self.entries.push((key, setting, origin.to_owned())),
+            Ok(setting) => drop(self.settings.insert(key.name, (setting, origin.to_owned()))),
             Err(why) => problems.push(Problem::Value { origin: origin.to_owned(), key: key.name, value: shown, why }),
         }
     }
 
-    /// How many keys it sets.
+    /// The number of keys that it sets.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.settings.len()
     }
 }
 
-impl Source for Layer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, ::config::ConfigError> {
-        let entry = |(key, setting, origin): &(&'static Key, Setting, String)| {
-            (key.name.to_owned(), Value::new(Some(origin), setting.to_value()))
-        };
-        Ok(self.entries.iter().map(entry).collect())
-    }
-}
+/// Every key's effective setting and its origin.
+#[derive(Debug, Clone)]
+pub(super) struct Effective(Layer);
 
 impl Effective {
-    /// What holds where nothing is said.
+    /// The defaults of the table.
     pub(super) fn defaults() -> Self {
-        Self::merge(vec![Layer::defaults()])
+        let entry = |key: &Key| (key.name, (key.default_setting(), "default".to_owned()));
+        Self(Layer { settings: KEYS.iter().map(entry).collect() })
     }
 
-    /// Lays later layers over earlier ones; the first is the defaults, so that every key is set.
-    pub(super) fn merge(layers: Vec<Layer>) -> Self {
-        let builder = layers.into_iter().fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
-        let merged = builder.build().expect("the layers are in memory and each collects without error");
-        let sections = merged.collect().expect("a merged configuration is a table");
-        let settings = KEYS.iter().map(|key| (key.name, Self::pick(&sections, key))).collect();
-        Self { settings }
-    }
-
-    fn pick(sections: &Map<String, Value>, key: &'static Key) -> (Setting, String) {
-        let (section, leaf) = key.parts();
-        let value = match sections.get(section).map(|value| &value.kind) {
-            Some(ValueKind::Table(table)) => table.get(leaf),
-            _ => None,
-        };
-        let value = value.expect("the defaults set every key");
-        let setting = key.read_value(&value.kind).expect("a layer holds checked settings, which read back the same");
-        (setting, value.origin().unwrap_or("default").to_owned())
+    /// The same with the settings of a layer in place of its own.
+    pub(super) fn overridden_by(mut self, layer: Layer) -> Self {
+        self.0.settings.extend(layer.settings);
+        self
     }
 
     /// The setting of a key of the table.
@@ -93,12 +59,28 @@ impl Effective {
         &self.entry(name).0
     }
 
-    /// Where that setting came from.
+    /// The origin of that setting.
     pub(super) fn origin(&self, name: &str) -> &str {
         &self.entry(name).1
     }
 
     fn entry(&self, name: &str) -> &(Setting, String) {
-        self.settings.get(name).expect("the name is in the table of keys, and every key has a setting")
+        self.0.settings.get(name).expect("the name is in the table of keys, and every key has a setting")
+    }
+
+    /// The configuration with these settings.
+    pub(super) fn config(&self) -> Config {
+        let mut config = Config::unset();
+        for key in KEYS {
+            (key.set)(&mut config, self.get(key.name));
+        }
+        config
+    }
+}
+
+/// The defaults of the table of keys.
+impl Default for Config {
+    fn default() -> Self {
+        Effective::defaults().config()
     }
 }

@@ -1,32 +1,33 @@
-//! From arguments and environment to a command. The one thing touched outside is the configuration file.
+//! Turns arguments and environment into a command. Of the file system only the configuration file is read.
 
 use std::ffi::OsString;
 
-use super::layers::{Effective, Layer};
+use super::layers::Effective;
+use super::model::Config;
 use super::problem::Error;
-use super::{Config, check, environment, file, flags, show};
+use super::{check, environment, file, flags, show};
 
-/// What the program is to do.
+/// What the program has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Serve until told to stop.
+    /// Serve until a signal ends it.
     Run(Config),
-    /// Print one scrape and end.
+    /// Print one scrape and exit.
     Once(Config),
-    /// The configuration is good: print this and end.
+    /// The configuration is valid: print this and exit.
     CheckConfig {
         /// What was read, in one line.
         summary: String,
-        /// What names further files, which are not read here.
+        /// It may name further files, which are not read here.
         config: Box<Config>,
     },
-    /// Print the effective configuration, TOML, and end.
+    /// Print the effective configuration as TOML and exit.
     PrintConfig(String),
-    /// Print this answer to `--help` or `--version` and end.
+    /// Print the text of `--help` or `--version` and exit.
     Explain(String),
 }
 
-/// Reads and checks everything: `args` as [`std::env::args_os`] and `env` as [`std::env::vars_os`] give them.
+/// Reads and checks everything. `args` are those of [`std::env::args_os`], `env` those of [`std::env::vars_os`].
 ///
 /// # Errors
 /// All problems of flags, environment and file together, one line each. The exit code for them is
@@ -45,17 +46,19 @@ pub fn load(
     let from_file = path.as_deref().map(|path| file::read(path, &mut problems)).unwrap_or_default();
 
     let counts = [(from_file.len(), "file"), (environment.layer.len(), "environment"), (typed.layer.len(), "flags")];
-    let effective = Effective::merge(vec![Layer::defaults(), from_file, environment.layer, typed.layer]);
-    problems.extend(check::fit(&effective, &problems));
+    let layers = [from_file, environment.layer, typed.layer];
+    let effective = layers.into_iter().fold(Effective::defaults(), Effective::overridden_by);
+    let config = Config { demo: typed.demo, ..effective.config() };
+    problems.extend(check::fit(&config, &effective, &problems));
     Error::unless_empty(problems, || match typed.action {
         Some("check-config") => {
             let file = path.map_or("no file".to_owned(), |path| path.display().to_string());
             let keys = counts.map(|(count, place)| format!("{count} from {place}"));
             let summary = format!("configuration is good: {file}; keys set: {}", keys.join(", "));
-            Command::CheckConfig { summary, config: Box::new(check::config(&effective, typed.demo)) }
+            Command::CheckConfig { summary, config: Box::new(config) }
         }
         Some("print-config") => Command::PrintConfig(show::toml(&effective)),
-        Some("once") => Command::Once(check::config(&effective, typed.demo)),
-        _ => Command::Run(check::config(&effective, typed.demo)),
+        Some("once") => Command::Once(config),
+        _ => Command::Run(config),
     })
 }

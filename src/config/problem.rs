@@ -1,24 +1,11 @@
-//! What can be wrong with a configuration. One problem is one line, and all problems of a run are told together.
+//! The problems of a configuration. Each is one line, and all problems of a run are reported together.
 
 use std::fmt;
 
-use super::keys::KEYS;
-
-/// Further problems are only counted: a file of rubbish must not fill the log.
+/// The most problems that are shown; further ones are only counted, so that a file of random bytes does not fill the log.
 const SHOWN: usize = 20;
-/// Longer names and values are cut in messages.
+/// The most characters of a name or value that a message shows.
 const PREVIEW: usize = 64;
-
-/// Words in the names of other programs' flags, each with the key of the same purpose.
-const ELSEWHERE: [(&str, &str); 5] = [
-    ("port", LISTEN_ADDRESS),
-    ("listen", LISTEN_ADDRESS),
-    ("bind", LISTEN_ADDRESS),
-    ("verbose", "log.level"),
-    ("debug", "log.level"),
-];
-/// The key that a bare port can be meant for.
-pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Everything that is wrong with the configuration: at least one problem, one line each.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -26,17 +13,17 @@ pub struct Error {
     problems: Vec<Problem>,
 }
 
-/// One thing that is wrong. Its message names the place, the key, the value and what is allowed.
+/// One problem. Its message names the origin, the key, the value and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// A value that its key does not allow.
     #[error("{origin}: {key} = {value}: {why}")]
     Value {
-        /// Where it was given.
+        /// The origin of the value.
         origin: String,
         /// The key.
         key: &'static str,
-        /// The value, cut.
+        /// The value, shortened.
         value: String,
         /// What is allowed.
         why: String,
@@ -44,13 +31,13 @@ pub enum Problem {
     /// A key, flag or variable that does not exist.
     #[error("{origin}: unknown {what} {name}{}", hint(nearest))]
     Unknown {
-        /// Where it was given.
+        /// The origin of the value.
         origin: String,
         /// Key, flag or environment variable.
         what: &'static str,
-        /// The name, cut.
+        /// The name, shortened.
         name: String,
-        /// The valid name that is most like it, if one is.
+        /// The most similar valid name, if one is similar.
         nearest: Option<String>,
     },
     /// A file, a variable or a command line that cannot be read as a whole.
@@ -58,17 +45,17 @@ pub enum Problem {
     Unreadable {
         /// What cannot be read.
         origin: String,
-        /// Why, and the way out.
+        /// Why, and what to do.
         why: String,
     },
-    /// Two values that do not fit each other.
+    /// Two values that contradict each other.
     #[error("{key} = {value} ({origin}) {why}")]
     Together {
         /// The key to change.
         key: &'static str,
         /// Its value.
         value: String,
-        /// Where it was given.
+        /// The origin of the value.
         origin: String,
         /// What it must be, and because of which other key.
         why: String,
@@ -80,12 +67,12 @@ fn hint(nearest: &Option<String>) -> String {
 }
 
 impl Error {
-    /// `Ok(value)` where there is no problem.
+    /// `Ok(value)` if there is no problem.
     pub(super) fn unless_empty<T>(problems: Vec<Problem>, value: impl FnOnce() -> T) -> Result<T, Self> {
         if problems.is_empty() { Ok(value()) } else { Err(Self { problems }) }
     }
 
-    /// The problems in the order: command line, environment, file, what does not fit together.
+    /// The problems in the order: command line, environment, file, contradictions.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -105,20 +92,20 @@ impl fmt::Display for Error {
 }
 
 impl Problem {
-    /// The key whose value is bad in itself.
+    /// The key whose value is invalid in itself.
     pub(super) fn bad_key(&self) -> Option<&'static str> {
         if let Self::Value { key, .. } = self { Some(key) } else { None }
     }
 }
 
-/// Foreign text for a message: quoted, escaped, cut.
+/// Foreign text for a message: quoted, escaped and shortened.
 pub(super) fn preview(text: &str) -> String {
     let cut: String = text.chars().take(PREVIEW).collect();
     let more = if cut.len() < text.len() { "…" } else { "" };
     format!("{cut:?}{more}")
 }
 
-/// The candidate that `name` was most likely meant to be; `None` where none is like it.
+/// The candidate most similar to `name`; `None` if none is similar.
 pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     if name.chars().count() > PREVIEW {
         return None;
@@ -130,42 +117,10 @@ pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// The key that `name` was most likely meant to be: a name like it, the only key that ends in it, or what other programs call
-/// so.
-pub(super) fn nearest_key(name: &str) -> Option<String> {
-    let near = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).or_else(|| {
-        let mut ends = KEYS.iter().filter(|key| key.parts().1 == name);
-        ends.next().filter(|_| ends.next().is_none()).map(|key| key.name.to_owned())
-    });
-    near.or_else(|| {
-        let mut words = name.split(['.', '-', '_']).map(|word| ELSEWHERE.iter().find(|(known, _)| *known == word));
-        words.find_map(|found| found.map(|(_, key)| (*key).to_owned()))
-    })
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_found_or_none() {
-        for (name, expected) in [
-            ("memory.rat", Some("memory.rate")),
-            ("memory.idle_rate", Some("memory.idle-rate")),
-            ("memroy.rate", Some("memory.rate")),
-            ("linger", Some("process.linger")),
-            ("interval", None),
-            ("gremlins", None),
-            ("port", Some("web.listen-address")),
-            ("web.listen_port", Some("web.listen-address")),
-            ("verbose", Some("log.level")),
-            ("report", None),
-        ] {
-            assert_eq!(nearest_key(name).as_deref(), expected, "{name}");
-        }
-        assert_eq!(nearest_key(&"x".repeat(1_000_000)), None);
-    }
 
     #[test]
     fn hostile_text_stays_on_one_short_line() {

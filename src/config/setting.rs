@@ -1,6 +1,7 @@
-//! The kinds of value a key may ask for, and one read value. All that concerns a single key is checked here;
-//! what several keys owe each other is checked in `check`.
+//! The kinds of values, and one checked value. Everything that concerns a single key is checked here; what concerns several
+//! keys is checked in `check`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::config::ValueKind;
@@ -9,15 +10,15 @@ use super::address::ListenAddress;
 use super::forms::{check_api_server, check_node_name, check_url_path, log_filter};
 use super::units::{format_duration, parse_duration, with_unit};
 
-/// What a key's value must be.
+/// The kind of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// Addresses to listen on: a list in a file, repeated as a flag, separated by commas elsewhere.
     Addresses,
     /// A path of the web server.
     UrlPath,
-    /// A path of the file system.
-    Path,
+    /// A path of the file system. The help calls it by this word.
+    Path(&'static str),
     /// A time span with its unit, both bounds allowed.
     Duration {
         /// The shortest.
@@ -25,7 +26,7 @@ pub enum Kind {
         /// The longest.
         max: Duration,
     },
-    /// A number with or without a fraction, both bounds allowed.
+    /// A number with or without a fraction, in hertz, both bounds allowed.
     Number {
         /// The least.
         min: f64,
@@ -54,7 +55,7 @@ pub enum Kind {
 /// One value, checked against its key's [`Kind`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
-    /// Deliberately without a value; only keys without a default can be so.
+    /// Deliberately without a value; only for keys without a default.
     Unset,
     /// A path, a word or a filter.
     Text(String),
@@ -71,12 +72,29 @@ pub enum Setting {
 }
 
 impl Kind {
-    /// What is allowed, to be read after "must be" and in the documentation.
-    pub fn allowed(&self) -> String {
+    /// The name of the value in the help.
+    pub(super) fn value_name(&self) -> &'static str {
+        match self {
+            Self::Addresses => "ADDRESS",
+            Self::UrlPath => "PATH",
+            Self::Path(name) => name,
+            Self::Duration { .. } => "DURATION",
+            Self::Number { .. } => "HZ",
+            Self::Count { .. } => "COUNT",
+            Self::Switch => "BOOL",
+            Self::Choice(_) => "FORMAT",
+            Self::LogFilter => "LEVEL",
+            Self::NodeName => "NAME",
+            Self::ApiServer => "URL",
+        }
+    }
+
+    /// The allowed values, for use after "must be" and in the documentation.
+    pub(super) fn allowed(&self) -> String {
         match self {
             Self::Addresses => "one or more addresses".to_owned(),
             Self::UrlPath => "a path that begins with /".to_owned(),
-            Self::Path => "a path".to_owned(),
+            Self::Path(_) => "a path".to_owned(),
             Self::Duration { min, max } => {
                 format!("a duration from {} to {}", format_duration(*min), format_duration(*max))
             }
@@ -90,15 +108,15 @@ impl Kind {
         }
     }
 
-    /// Reads a flag's or an environment variable's text; the error says what is allowed.
-    pub fn read_text(&self, text: &str) -> Result<Setting, String> {
+    /// Reads the text of a flag or an environment variable; the error names the allowed values.
+    pub(super) fn read_text(&self, text: &str) -> Result<Setting, String> {
         let read = match self {
             Self::Addresses => return addresses(text.split(',').map(str::trim)),
             Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
             Self::LogFilter => return log_filter(text).map(Setting::Text),
             Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
             Self::ApiServer => return check_api_server(text).map(|()| Setting::Text(text.to_owned())),
-            Self::Path => {
+            Self::Path(_) => {
                 (!text.is_empty() && !text.contains(char::is_control)).then(|| Setting::Text(text.to_owned()))
             }
             Self::Choice(words) => words.contains(&text).then(|| Setting::Text(text.to_owned())),
@@ -114,8 +132,8 @@ impl Kind {
         read.ok_or_else(|| format!("must be {}", self.allowed()))
     }
 
-    /// Reads a file's value, whose type must fit: a number is not taken from a string, nor a duration from a number.
-    pub fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
+    /// Reads a value of a file. Its type must fit: a number is not read from a string, nor a duration from a number.
+    pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
         let textual = !matches!(self, Self::Number { .. } | Self::Count { .. } | Self::Switch);
         match (self, value) {
             (_, ValueKind::String(text)) if textual => self.read_text(text),
@@ -128,7 +146,7 @@ impl Kind {
                 addresses(texts.ok_or("must be a list of texts such as \":9836\"")?.into_iter())
             }
             (Self::Number { .. }, ValueKind::Float(number)) => self.read_number(Some(*number)),
-            // Far beyond every range, so that the loss of precision cannot matter.
+            // Precision is lost only far beyond every range.
             (Self::Number { .. }, ValueKind::I64(number)) => self.read_number(Some(*number as f64)),
             (Self::Count { .. }, ValueKind::I64(count)) => self.read_count(u64::try_from(*count).ok()),
             (Self::Count { .. }, ValueKind::U64(count)) => self.read_count(Some(*count)),
@@ -173,21 +191,49 @@ fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String
 }
 
 impl Setting {
-    /// The value as a file gives it; [`Kind::read_value`] reads back the same setting.
-    pub fn to_value(&self) -> ValueKind {
-        match self {
-            Self::Unset => ValueKind::Nil,
-            Self::Text(text) => text.clone().into(),
-            Self::Addresses(list) => list.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
-            Self::Duration(duration) => format_duration(*duration).into(),
-            Self::Number(number) => (*number).into(),
-            Self::Count(count) => (*count).into(),
-            Self::Switch(on) => (*on).into(),
-        }
+    // The table fixes the kind of each key, so a setter asks for the kind that its key has.
+
+    /// A text, if it is set.
+    pub(super) fn text(&self) -> Option<String> {
+        if let Self::Text(text) = self { Some(text.clone()) } else { None }
     }
 
-    /// The value as TOML writes it, `None` where it is not set.
-    pub fn to_toml(&self) -> Option<String> {
+    /// A path, if it is set.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.text().map(PathBuf::from)
+    }
+
+    /// Addresses, none if they are not set.
+    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
+        if let Self::Addresses(list) = self { list.clone() } else { Vec::new() }
+    }
+
+    /// A time span.
+    pub(super) fn duration(&self) -> Duration {
+        let Self::Duration(duration) = self else { unreachable!("{self:?} is no duration") };
+        *duration
+    }
+
+    /// A number.
+    pub(super) fn number(&self) -> f64 {
+        let Self::Number(number) = self else { unreachable!("{self:?} is no number") };
+        *number
+    }
+
+    /// A whole number.
+    pub(super) fn count(&self) -> usize {
+        let Self::Count(count) = self else { unreachable!("{self:?} is no whole number") };
+        usize::try_from(*count).unwrap_or(usize::MAX)
+    }
+
+    /// On or off.
+    pub(super) fn switch(&self) -> bool {
+        let Self::Switch(on) = self else { unreachable!("{self:?} is no switch") };
+        *on
+    }
+
+    /// The value in TOML; `None` if it is not set.
+    pub(super) fn to_toml(&self) -> Option<String> {
         match self {
             Self::Unset => None,
             Self::Text(text) => Some(toml_string(text)),
@@ -206,7 +252,7 @@ impl Setting {
     }
 }
 
-/// A basic string of TOML. No setting holds a control character, so quotes and backslashes are all there is to escape.
+/// A basic string of TOML. No setting contains a control character, so only quotes and backslashes are escaped.
 fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

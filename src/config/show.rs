@@ -1,5 +1,5 @@
-//! The configuration shown: `--print-config`, and the reference in `docs/configuration.md`. Both are made from the
-//! table of keys, and what is printed can be read back as a file.
+//! The output of `--print-config`, and the reference in `docs/configuration.md`. Both come from the table of keys, and the printed
+//! configuration can be read back as a file.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ fn assignment(key: &Key, setting: &Setting) -> String {
     let leaf = key.parts().1;
     match (setting.to_toml(), key.default) {
         (None, _) => format!("# {leaf} ="),
-        // A default stands as the table has it: 60s rather than 1m.
+        // A default is printed as in the table: 60s rather than 1m.
         (Some(_), Some(text)) if *setting == key.default_setting() && parse_duration(text).is_some() => {
             format!("{leaf} = \"{text}\"")
         }
@@ -44,19 +44,19 @@ fn assignment(key: &Key, setting: &Setting) -> String {
 pub fn reference() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         <!-- Made from the table in src/config/keys.rs; `UPDATE_GOLDEN=1 cargo test --test it config` writes it anew. -->\n\n\
-         Every key can be set in four places. Each place wins over those before it:\n\n\
+         <!-- Generated from the table in src/config/keys.rs; `UPDATE_GOLDEN=1 cargo test --test it config` updates it. -->\n\n\
+         Every key can be set in four places. Later places win:\n\n\
          1. the default,\n\
-         2. the configuration file, TOML or YAML by the end of its name, at most 1 MiB: `rate = 100` under `[memory]`,\n\
+         2. the configuration file, TOML or YAML by its extension, at most 1 MiB: `rate = 100` under `[memory]`,\n\
          3. the environment: `VRAM_EXPORTER_MEMORY_RATE=100`,\n\
          4. the command line: `--memory.rate=100`.\n\n\
          Durations have a unit: `10ms`, `1m30s`, `2h`. Several addresses are a list in a file, a repeated flag, or text\n\
-         with commas. A key without a default is unset by empty text. YAML anchors and aliases are not read.\n\n\
+         with commas. Empty text unsets a key without a default. YAML anchors and aliases are not allowed.\n\n\
          An unknown key, flag or `VRAM_EXPORTER_` variable, a value of the wrong type and an impossible value are errors:\n\
-         the exporter names all of them and ends with exit code 64. The variables that Kubernetes sets for a Service\n\
-         whose name begins with `vram-exporter` are left alone.\n\n\
-         `--check-config` checks a configuration without running it. `--print-config` shows the one in effect, and where\n\
-         each value came from; its output is a valid configuration file.\n",
+         the exporter reports all of them and exits with code 64. The variables that Kubernetes sets for a Service whose\n\
+         name begins with `vram-exporter` are ignored.\n\n\
+         `--check-config` checks a configuration without running it. `--print-config` prints the effective one with\n\
+         the origin of each value; its output is a valid configuration file.\n",
     );
     for (section, title) in SECTIONS {
         push(&mut out, format_args!("\n## {title}: `{section}`\n\n"));

@@ -1,9 +1,9 @@
-//! Durations as people write them: read and written without loss, never without a unit.
+//! Durations as text, read and written without loss and always with a unit.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Reads `10ms`, `1m30s` or `2h`. `None` where the text is no duration, has no unit, or is longer than can be held.
+/// Reads `10ms`, `1m30s` or `2h`. `None` if the text is no duration, has no unit, or is too long.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     // humantime reads a bare 0; here a duration always has its unit.
     if !text.contains(|c: char| c.is_ascii_alphabetic()) {
@@ -12,7 +12,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     humantime::parse_duration(text).ok()
 }
 
-/// What a whole number without a unit was most likely meant to be: seconds where they are allowed, else milliseconds.
+/// What a whole number without a unit most likely means: seconds if they are allowed, else milliseconds.
 pub(super) fn with_unit(text: &str, allowed: RangeInclusive<Duration>) -> Option<String> {
     let number: u64 = text.parse().ok()?;
     let fits = |text: &String| parse_duration(text).is_some_and(|duration| allowed.contains(&duration));

@@ -1,22 +1,22 @@
-//! A configuration in YAML, read much as version 1.2 has it: `yes` is a text. The parser also takes `1_000` and `0b11` for numbers, and `<<`
-//! for a merge.
+//! A configuration in YAML, mostly as in version 1.2: `yes` is a text. The parser also reads `1_000` and `0b11` as numbers, and `<<` as a
+//! merge.
 //!
-//! What it may not hold is looked for before the parser sees it: a parser copies what an alias names and calls itself for
-//! every level, so that a small file could take all memory or the whole stack. The look is coarse: it may refuse an odd file
-//! that is harmless, never let a harmful one pass.
+//! Anchors, aliases and deep nesting are rejected before parsing: a parser copies what an alias names and recurses for every level, so a
+//! small file could use up the memory or the stack. The check is coarse: it may reject an unusual file that is harmless, but never accepts
+//! a harmful one.
 
 use ::config::{Map, Value};
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
-/// A configuration needs a bracket for each section and each address at most.
+/// A configuration needs at most one bracket for each section and each address.
 const MAX_BRACKETS: usize = 256;
-/// Columns of indentation, or of markers such as `- - -`: each can be a level. The keys lie two levels deep.
+/// Columns of indentation, or of markers such as `- - -`: each can be a level. The keys are two levels deep.
 const MAX_INDENT: usize = 128;
 
-/// Reads a file's text; one without any key gives an empty table.
+/// Reads the text of a file; a file without keys gives an empty table.
 ///
 /// # Errors
-/// What is wrong, with its line. It may take several lines.
+/// The problem and its line, in one line or several.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     check_shape(text)?;
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
@@ -27,9 +27,9 @@ pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     })
 }
 
-/// Refuses anchors, aliases and whatever could nest deeply.
+/// Rejects anchors, aliases and deep nesting.
 fn check_shape(text: &str) -> Result<(), String> {
-    // Closing brackets are not counted, since in a quoted text they close nothing.
+    // Closing brackets are not counted, because inside a quoted text they close nothing.
     let mut brackets = 0_usize;
     // A lone carriage return ends a line of YAML too.
     for (index, line) in text.replace("\r\n", "\n").split(['\n', '\r']).enumerate() {
@@ -51,7 +51,7 @@ fn check_shape(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The line up to its comment. A `#` before a quote may lie in a quoted text of several lines, so it is kept.
+/// The line without its comment. A `#` before a quote may be part of a quoted text of several lines, so it is kept.
 fn without_comment(line: &str) -> &str {
     let comment = line.char_indices().find(|(at, c)| {
         *c == '#' && (*at == 0 || line.as_bytes()[at - 1] == b' ') && !line[*at..].contains(['"', '\''])

@@ -202,7 +202,7 @@ fn a_list_replaces_the_list_below_it() {
 }
 
 #[test]
-fn empty_text_unsets_what_has_no_default() {
+fn empty_text_unsets_a_key_without_a_default() {
     let env = [("VRAM_EXPORTER_NVML_LIBRARY", "/opt/a.so")];
     assert_eq!(config(&[], &env).nvml.library, Some("/opt/a.so".into()));
     assert_eq!(config(&["--nvml.library="], &env).nvml.library, None);
@@ -210,7 +210,7 @@ fn empty_text_unsets_what_has_no_default() {
 }
 
 #[test]
-fn good_files_are_good_and_toml_and_yaml_agree() {
+fn valid_files_load_and_toml_and_yaml_agree() {
     for path in fixtures(".good.") {
         assert!(matches!(from_file(&path), Ok(Command::Run(_))), "{}: {:?}", path.display(), from_file(&path));
     }
@@ -219,7 +219,7 @@ fn good_files_are_good_and_toml_and_yaml_agree() {
 }
 
 #[test]
-fn bad_files_say_what_is_wrong() {
+fn invalid_files_say_what_is_wrong() {
     for path in fixtures(".bad.") {
         let message = from_file(&path).expect_err(&path.display().to_string());
         let message = message.replace(&format!("{}/", path.parent().unwrap().display()), "");
@@ -230,7 +230,7 @@ fn bad_files_say_what_is_wrong() {
 }
 
 #[test]
-fn what_is_printed_reads_back_the_same() {
+fn print_config_reads_back_the_same() {
     let all: Vec<String> = KEYS.iter().map(|key| format!("--{}={}", key.name, changed(key))).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let odd = ["--path.procfs=/a\\b\"c d#e'f ü", "--web.listen-address=:0,[::1]:0,127.0.0.1:0", "--memory.rate=1.1"];
@@ -246,7 +246,7 @@ fn what_is_printed_reads_back_the_same() {
 }
 
 #[test]
-fn what_is_printed_says_where_each_value_came_from() {
+fn print_config_names_the_origin_of_each_value() {
     let file = root("tests/fixtures/config/minimal.good.toml");
     let args = ["--print-config", "--memory.rate=7", "--config.file", file.to_str().unwrap()];
     let Ok(Command::PrintConfig(printed)) = given(&args, &[("VRAM_EXPORTER_LOG_LEVEL", "debug")]) else {
@@ -264,7 +264,7 @@ fn what_is_printed_says_where_each_value_came_from() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let file = root("tests/fixtures/config/unknown-key.bad.toml");
     let args = [
         "--memory.rat=5",
@@ -360,7 +360,7 @@ fn text_that_is_not_utf8_is_refused_without_a_panic() {
 }
 
 #[test]
-fn variables_of_others_are_left_alone() {
+fn variables_of_other_programs_are_ignored() {
     let others = [
         ("VRAM_EXPORTER_PORT", "tcp://10.0.0.1:9836"),
         ("VRAM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
@@ -405,7 +405,7 @@ fn hostile_files_are_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn anything_but_a_regular_file_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("folder.toml");
     std::fs::create_dir(&folder).unwrap();
@@ -478,7 +478,7 @@ fn the_reference_is_fresh() {
 }
 
 #[test]
-fn what_other_programs_call_a_port_is_answered_with_the_address() {
+fn a_flag_of_another_program_is_answered_with_our_key() {
     for (args, meant) in [
         (&["--port=9000"][..], "--web.listen-address=:9000"),
         (&["--port", "9000"], "--web.listen-address=:9000"),
@@ -510,7 +510,7 @@ fn a_duration_without_a_unit_is_answered_with_one() {
 }
 
 #[test]
-fn localhost_and_warning_are_taken() {
+fn localhost_and_warning_are_accepted() {
     let config = config(&["--web.listen-address=localhost:9836", "--log.level=warning"], &[]);
     assert_eq!(config.web.listen_addresses, ["127.0.0.1:9836".parse().unwrap()]);
     assert_eq!(config.log.level, "warn");

@@ -79,7 +79,7 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
             (0..1 + u.below(3)).map(|_| address(u)).collect::<Vec<_>>().join(",")
         }
         Kind::UrlPath => format!("/{}", u.text(8)),
-        Kind::Path => format!("/a/{}", u.text(12)),
+        Kind::Path(_) => format!("/a/{}", u.text(12)),
         Kind::Duration { .. } => {
             let unit = u.pick(&["ns", "us", "ms", "s", "m", "h", "days", "month", "y", "", " s"]);
             format!("{}{unit}", u.number() >> u.below(64))

@@ -1,0 +1,214 @@
+//! The checked configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::address::ListenAddress;
+use super::forms::IN_CLUSTER;
+
+/// The checked configuration. It does not change while the exporter runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `web.*`
+    pub web: Web,
+    /// `nvml.*`
+    pub nvml: Nvml,
+    /// `path.*`
+    pub path: Paths,
+    /// `memory.*`
+    pub memory: Memory,
+    /// `process.*`
+    pub process: Process,
+    /// `telemetry.*`
+    pub telemetry: Telemetry,
+    /// `kubernetes.*`
+    pub kubernetes: Kubernetes,
+    /// `log.*`
+    pub log: Log,
+    /// `--demo`: the scenario's name or path, if the GPUs are simulated.
+    pub demo: Option<String>,
+}
+
+impl Config {
+    /// A configuration in which no key is set yet.
+    pub(super) fn unset() -> Self {
+        Self {
+            web: Web::default(),
+            nvml: Nvml::default(),
+            path: Paths::default(),
+            memory: Memory::default(),
+            process: Process::default(),
+            telemetry: Telemetry::default(),
+            kubernetes: Kubernetes::default(),
+            log: Log::default(),
+            demo: None,
+        }
+    }
+}
+
+/// The web server.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Web {
+    /// `web.listen-address`: at least one.
+    pub listen_addresses: Vec<ListenAddress>,
+    /// `web.systemd-socket`: whether the service manager's sockets are used instead.
+    pub systemd_socket: bool,
+    /// `web.health-address`: additional addresses for health only.
+    pub health_addresses: Vec<ListenAddress>,
+    /// `web.config-file`: a web-config file, if the server is guarded.
+    pub config_file: Option<PathBuf>,
+    /// `web.telemetry-path`: begins with `/` and is none of the exporter's other paths.
+    pub telemetry_path: String,
+    /// `web.max-requests`: answered at the same time.
+    pub max_requests: usize,
+    /// `web.max-connections`: open at the same time.
+    pub max_connections: usize,
+    /// `web.read-timeout`
+    pub read_timeout: Duration,
+    /// `web.write-timeout`
+    pub write_timeout: Duration,
+    /// `web.idle-timeout`
+    pub idle_timeout: Duration,
+}
+
+/// The driver's library.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Nvml {
+    /// `nvml.library`: a path; `None` searches for the library.
+    pub library: Option<PathBuf>,
+    /// `nvml.call-timeout`: a call that takes longer marks its GPU as stalled.
+    pub call_timeout: Duration,
+    /// `nvml.release-duration`: how long the driver stays closed after SIGUSR1.
+    pub release_duration: Duration,
+}
+
+/// Paths of the host's files.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Paths {
+    /// `path.procfs`
+    pub procfs: PathBuf,
+    /// `path.passwd`: a passwd file to read user names from, instead of asking the system.
+    pub passwd: Option<PathBuf>,
+}
+
+/// The memory lane.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Memory {
+    /// `memory.rate`: samples per second, 1 to 1000.
+    pub rate: f64,
+    /// `memory.idle-rate`: samples per second while no process uses any GPU, at most `rate`.
+    pub idle_rate: f64,
+    /// `memory.peak-window`
+    pub peak_window: Duration,
+    /// `memory.stale-after`: a GPU without a good sample for this long loses its values.
+    pub stale_after: Duration,
+}
+
+/// The process lane.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Process {
+    /// `process.interval`: the longest time between two lists.
+    pub interval: Duration,
+    /// `process.linger`: how long after a peak window the peaks of an ended process stay.
+    pub linger: Duration,
+    /// `process.series-limit`: processes shown per GPU.
+    pub series_limit: usize,
+    /// `process.series`: whether single processes are shown, or workloads only.
+    pub series: bool,
+    /// `process.command-line`: whether `gpu_process_info` has the command line.
+    pub command_line: bool,
+}
+
+/// The telemetry readings.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Telemetry {
+    /// `telemetry.interval`
+    pub interval: Duration,
+    /// `telemetry.slow-interval`
+    pub slow_interval: Duration,
+    /// `telemetry.energy`: whether the expensive energy counter is read.
+    pub energy: bool,
+}
+
+/// The sources of the pods of this node.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Kubernetes {
+    /// `kubernetes.node-name`; set if `api_server` is.
+    pub node_name: Option<String>,
+    /// `kubernetes.api-server`, with `token-file` and `ca-file`.
+    pub api_server: Option<ApiServer>,
+    /// `kubernetes.pod-resources`: the kubelet's socket.
+    pub pod_resources: Option<PathBuf>,
+    /// `kubernetes.pod-resources-interval`
+    pub pod_resources_interval: Duration,
+    /// `kubernetes.timeout`
+    pub timeout: Duration,
+}
+
+/// The API server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ApiServer {
+    /// That of the exporter's own pod, with its service account.
+    InCluster,
+    /// The one at a URL.
+    At {
+        /// `https://host:port`, or `http://` on this machine.
+        url: String,
+        /// `kubernetes.token-file`
+        token_file: Option<PathBuf>,
+        /// `kubernetes.ca-file`
+        ca_file: Option<PathBuf>,
+    },
+}
+
+impl Kubernetes {
+    /// Sets `kubernetes.token-file`, which only an API server at a URL has.
+    pub(super) fn set_token_file(&mut self, path: Option<PathBuf>) {
+        if let Some(ApiServer::At { token_file, .. }) = &mut self.api_server {
+            *token_file = path;
+        }
+    }
+
+    /// Sets `kubernetes.ca-file`, which only an API server at a URL has.
+    pub(super) fn set_ca_file(&mut self, path: Option<PathBuf>) {
+        if let Some(ApiServer::At { ca_file, .. }) = &mut self.api_server {
+            *ca_file = path;
+        }
+    }
+}
+
+impl ApiServer {
+    /// The server that `kubernetes.api-server` names, without files.
+    pub(super) fn of(text: String) -> Self {
+        match text.as_str() {
+            IN_CLUSTER => Self::InCluster,
+            _ => Self::At { url: text, token_file: None, ca_file: None },
+        }
+    }
+}
+
+/// The log on standard error.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Log {
+    /// `log.level`: error, warn, info, debug, trace or off, or levels by target.
+    pub level: String,
+    /// `log.format`
+    pub format: LogFormat,
+}
+
+/// The format of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// key=value.
+    #[default]
+    Logfmt,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// The format that `log.format` names.
+    pub(super) fn of(text: Option<&str>) -> Self {
+        if text == Some("json") { Self::Json } else { Self::Logfmt }
+    }
+}
