@@ -194,7 +194,7 @@ impl Source {
 #[derive(Debug)]
 pub struct Faults {
     counts: Vec<AtomicU64>,
-    spoken: Mutex<HashMap<Kind, Spoken>>,
+    throttles: Mutex<HashMap<Kind, LogThrottle>>,
 }
 
 /// What makes a fault the same fault: source, reason, GPU.
@@ -202,13 +202,13 @@ type Kind = (Source, Reason, Option<u32>);
 
 /// When a fault was last written to the log, when it last came, and how often it came in between.
 #[derive(Debug)]
-struct Spoken {
+struct LogThrottle {
     at: Instant,
     seen: Instant,
     held_back: u64,
 }
 
-impl Spoken {
+impl LogThrottle {
     fn now(now: Instant) -> Self {
         Self { at: now, seen: now, held_back: 0 }
     }
@@ -228,7 +228,7 @@ impl Spoken {
 impl Default for Faults {
     fn default() -> Self {
         let pairs = Source::ALL.len() * Reason::ALL.len();
-        Self { counts: (0..pairs).map(|_| AtomicU64::new(0)).collect(), spoken: Mutex::default() }
+        Self { counts: (0..pairs).map(|_| AtomicU64::new(0)).collect(), throttles: Mutex::default() }
     }
 }
 
@@ -238,11 +238,11 @@ impl Faults {
         debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = spoken.get_mut(&(source, reason, gpu));
+        let mut throttles = self.throttles.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = throttles.get_mut(&(source, reason, gpu));
         let Some(held_back) = known.map_or(Some(0), |known| known.again(now)) else { return };
-        spoken.entry((source, reason, gpu)).or_insert_with(|| Spoken::now(now));
-        drop(spoken);
+        throttles.entry((source, reason, gpu)).or_insert_with(|| LogThrottle::now(now));
+        drop(throttles);
         let error = chain(error);
         let (source, reason) = (source.label(), reason.label());
         tracing::warn!(source, reason, gpu, held_back, error, "fault");
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn a_lasting_fault_is_written_when_it_begins_and_once_an_hour() {
         let begin = Instant::now();
-        let mut spoken = Spoken::now(begin);
+        let mut throttle = LogThrottle::now(begin);
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let written: Vec<_> = (1..=240).filter_map(|n| spoken.again(at(n * 30))).collect();
+        let written: Vec<_> = (1..=240).filter_map(|n| throttle.again(at(n * 30))).collect();
         assert_eq!(written, [119, 119]);
-        assert_eq!(spoken.again(at(240 * 30 + 600)), Some(0), "after a pause it is another one");
+        assert_eq!(throttle.again(at(240 * 30 + 600)), Some(0), "after a pause it is another one");
     }
 
     #[test]
