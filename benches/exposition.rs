@@ -17,8 +17,8 @@ use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::{
-    Driver, Gpu, GpuMemory, GpuProcesses, GpuState, Home, MemoryFigures, MemoryPart, Owner, Process, ProcessKind,
-    ProcessPart, Snapshot, Workload, WorkloadKind, WorkloadUse,
+    CgroupLocation, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryFigures, MemoryPart, Owner, Process,
+    ProcessKind, ProcessPart, Snapshot, Workload, WorkloadKind, WorkloadUse,
 };
 
 const ROUNDS: usize = 41;
@@ -51,7 +51,7 @@ fn process(pid: u32) -> Process {
         uid: Some(1000),
         user: Some("ada".to_owned()),
         start: Some(SystemTime::now() - Duration::from_millis(3_600_250)),
-        home: Home { container_id: Some(id), ..Home::default() },
+        location: CgroupLocation { container_id: Some(id), ..CgroupLocation::default() },
         workload: Some(Arc::new(Workload { name, kind: WorkloadKind::Container, pod: None })),
         ..Owner::default()
     };

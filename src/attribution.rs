@@ -29,7 +29,7 @@ use record::Stat;
 use users::Users;
 
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::{Home, Owner, Snapshot};
+use crate::snapshot::{CgroupLocation, Owner, Snapshot};
 
 pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};
 
@@ -197,8 +197,8 @@ impl Attribution {
         let known = match earlier {
             // All but its place was read before.
             Some(known) if known.read => {
-                let home = cgroup.and_then(|cgroup| self.home(&cgroup, known.ended));
-                known.placed_at(home)
+                let location = cgroup.and_then(|cgroup| self.locate(&cgroup, known.ended));
+                known.placed_at(location)
             }
             earlier => {
                 let (uid, read) = (self.part(uid), cmdline.is_some());
@@ -302,7 +302,7 @@ impl Attribution {
         cgroup: Option<Vec<u8>>,
         cmdline: &[u8],
     ) -> Known {
-        let home = cgroup.and_then(|cgroup| self.home(&cgroup, stat.ended));
+        let location = cgroup.and_then(|cgroup| self.locate(&cgroup, stat.ended));
         let start = self.boot.at(stat.start).unwrap_or_else(|error| {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
             None
@@ -313,16 +313,16 @@ impl Attribution {
             user: None,
             start,
             command: self.settings.command_line.then(|| name::command(cmdline)).flatten(),
-            home: home.clone().unwrap_or_default(),
+            location: location.clone().unwrap_or_default(),
             workload: None,
         };
-        Known::new(directory, stat, owner, home.is_some())
+        Known::new(directory, stat, owner, location.is_some())
     }
 
     /// Where a process lives. `None` where the kernel may have taken an `ended` one out of its place already.
-    fn home(&mut self, cgroup: &[u8], ended: bool) -> Option<Home> {
-        let home = cgroup::home(cgroup, self.own_cgroup());
-        (!ended || home.boundary.is_some()).then_some(home)
+    fn locate(&mut self, cgroup: &[u8], ended: bool) -> Option<CgroupLocation> {
+        let location = cgroup::locate(cgroup, self.own_cgroup());
+        (!ended || location.boundary.is_some()).then_some(location)
     }
 
     /// The exporter's own cgroups; empty where they cannot be read, as in a simulated `/proc`.

@@ -24,7 +24,7 @@ mod tests;
 
 use path::Path;
 
-use crate::snapshot::{Boundary, Home};
+use crate::snapshot::{Boundary, CgroupLocation};
 
 /// The lines that are looked at: the kernel knows fewer hierarchies, so more were not written by it.
 const LINES: usize = 64;
@@ -41,34 +41,34 @@ const UNIFIED: usize = 7;
 /// A container that encloses this process too is the machine and no owner (a node of kind), as long as there is a
 /// boundary further inside. With a cgroup namespace of its own this process sees all paths from its own cgroup
 /// (`/../..`); what lies above the part that is seen is not known, and is not told.
-pub fn home(cgroup: &[u8], own: &[u8]) -> Home {
+pub fn locate(cgroup: &[u8], own: &[u8]) -> CgroupLocation {
     let mut hierarchies = [None; HIERARCHIES.len()];
     for line in lines(cgroup) {
         if let Some(rank) = rank(line.controllers) {
             hierarchies[rank].get_or_insert(line);
         }
     }
-    let mut best: Option<Home> = None;
-    let mut unit: Option<(usize, Home)> = None;
+    let mut best: Option<CgroupLocation> = None;
+    let mut unit: Option<(usize, CgroupLocation)> = None;
     for (rank, line) in hierarchies.into_iter().enumerate() {
         let Some(line) = line else { continue };
-        let home = Path::new(line.path, own_path(own, line.controllers), line.whole).home();
-        match (home.boundary, &best) {
+        let location = Path::new(line.path, own_path(own, line.controllers), line.whole).location();
+        match (location.boundary, &best) {
             (None, _) => {}
             (Some(Boundary::Unit | Boundary::User), _) => {
                 let order = order_of_units(rank);
                 if unit.as_ref().is_none_or(|(other, _)| order < *other) {
-                    unit = Some((order, home));
+                    unit = Some((order, location));
                 }
             }
-            (Some(_), Some(other)) if !tells_more(&home, other) => {}
-            (Some(_), _) => best = Some(home),
+            (Some(_), Some(other)) if !tells_more(&location, other) => {}
+            (Some(_), _) => best = Some(location),
         }
         if best.as_ref().is_some_and(is_complete) {
             break;
         }
     }
-    best.or(unit.map(|(_, home)| home)).unwrap_or_default()
+    best.or(unit.map(|(_, location)| location)).unwrap_or_default()
 }
 
 /// One line: a hierarchy, and the path of the process's cgroup in it.
@@ -118,20 +118,20 @@ fn order_of_units(rank: usize) -> usize {
 }
 
 /// Nothing that another hierarchy could add.
-fn is_complete(home: &Home) -> bool {
-    match home.boundary {
-        Some(Boundary::Pod) => home.container_id.is_some(),
-        Some(Boundary::SlurmJob) => home.slurm_step.is_some(),
+fn is_complete(location: &CgroupLocation) -> bool {
+    match location.boundary {
+        Some(Boundary::Pod) => location.container_id.is_some(),
+        Some(Boundary::SlurmJob) => location.slurm_step.is_some(),
         _ => true,
     }
 }
 
 /// The same pod or job, and more of it.
-fn tells_more(home: &Home, than: &Home) -> bool {
-    home.boundary == than.boundary
-        && home.pod_uid == than.pod_uid
-        && home.slurm_job == than.slurm_job
-        && home.job == than.job
-        && is_complete(home)
+fn tells_more(location: &CgroupLocation, than: &CgroupLocation) -> bool {
+    location.boundary == than.boundary
+        && location.pod_uid == than.pod_uid
+        && location.slurm_job == than.slurm_job
+        && location.job == than.job
+        && is_complete(location)
         && !is_complete(than)
 }

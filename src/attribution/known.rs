@@ -8,7 +8,7 @@ use super::directory::Directory;
 use super::reader::Straggler;
 use super::record::Stat;
 use super::workload;
-use crate::snapshot::{Home, Owner, Snapshot};
+use crate::snapshot::{CgroupLocation, Owner, Snapshot};
 
 /// One process, resolved.
 #[derive(Debug)]
@@ -61,11 +61,11 @@ impl Known {
     }
 
     /// The same, in its place where that is known by now.
-    pub(super) fn placed_at(mut self, home: Option<Home>) -> Self {
+    pub(super) fn placed_at(mut self, location: Option<CgroupLocation>) -> Self {
         self.straggler = None;
-        if let Some(home) = home {
+        if let Some(location) = location {
             self.placed = true;
-            self.owner = Arc::new(Owner { home, ..(*self.owner).clone() });
+            self.owner = Arc::new(Owner { location, ..(*self.owner).clone() });
         }
         self
     }
@@ -76,14 +76,14 @@ impl Known {
         // A container id is never given twice, so a pod that was once named stays.
         let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
         let pod = named.clone().or_else(|| {
-            let container = workload::cluster_container(&owner.home)?;
+            let container = workload::cluster_container(&owner.location)?;
             snapshot.pods.load().containers.get(container).cloned()
         });
         let known = owner.workload.is_some() || !self.placed;
         if known && owner.user.as_deref() == user && pod == named {
             return;
         }
-        let workload = workload::workload(&owner.home, owner.uid, user, pod.as_ref()).filter(|_| self.placed);
+        let workload = workload::workload(&owner.location, owner.uid, user, pod.as_ref()).filter(|_| self.placed);
         // The same workload stays the same object, so that it can be told apart at a glance.
         let workload = match &owner.workload {
             Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),

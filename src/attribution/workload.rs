@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::{Boundary, Home, PodContainer, Workload, WorkloadKind};
+use crate::snapshot::{Boundary, CgroupLocation, PodContainer, Workload, WorkloadKind};
 
 /// How many digits of a container's id stand in a name, as container tools show it.
 const SHORT_ID: usize = 12;
@@ -14,16 +14,16 @@ const ID_DIGITS: usize = 64;
 
 /// The container by which the cluster may know the process: only the one that is the outermost boundary, because any
 /// other id on the path may have been made up inside.
-pub(super) fn cluster_container(home: &Home) -> Option<&str> {
-    match home.boundary? {
-        Boundary::Pod | Boundary::Container => home.container_id.as_deref(),
+pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
+    match location.boundary? {
+        Boundary::Pod | Boundary::Container => location.container_id.as_deref(),
         Boundary::SlurmJob | Boundary::Job | Boundary::Unit | Boundary::User => None,
     }
 }
 
 /// The workload of a process that lives there; `None` where neither place nor user is known.
 pub(super) fn workload(
-    home: &Home,
+    location: &CgroupLocation,
     uid: Option<u32>,
     user: Option<&str>,
     pod: Option<&Arc<PodContainer>>,
@@ -33,15 +33,17 @@ pub(super) fn workload(
         return Some(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod.clone()) });
     }
     let named = |kind, prefix: &str, name: &str| Workload { name: format!("{prefix}:{name}"), kind, pod: None };
-    let place = match home.boundary {
-        Some(Boundary::Pod | Boundary::Container) => match (&home.container_id, &home.pod_uid) {
+    let place = match location.boundary {
+        Some(Boundary::Pod | Boundary::Container) => match (&location.container_id, &location.pod_uid) {
             (Some(id), _) => Some(named(WorkloadKind::Container, "container", short(id))),
             (None, Some(uid)) => Some(named(WorkloadKind::Container, "pod", uid)),
             (None, None) => None,
         },
-        Some(Boundary::SlurmJob) => home.slurm_job.as_deref().map(|job| named(WorkloadKind::Slurm, "slurm", job)),
-        Some(Boundary::Job) => home.job.as_ref().map(|job| named(WorkloadKind::Job, job.scheduler.label(), &job.id)),
-        Some(Boundary::Unit) => home.unit.as_deref().map(|unit| named(WorkloadKind::Systemd, "unit", unit)),
+        Some(Boundary::SlurmJob) => location.slurm_job.as_deref().map(|job| named(WorkloadKind::Slurm, "slurm", job)),
+        Some(Boundary::Job) => {
+            location.job.as_ref().map(|job| named(WorkloadKind::Job, job.scheduler.label(), &job.id))
+        }
+        Some(Boundary::Unit) => location.unit.as_deref().map(|unit| named(WorkloadKind::Systemd, "unit", unit)),
         Some(Boundary::User) | None => None,
     };
     place.or_else(|| match (user, uid) {
@@ -63,8 +65,8 @@ mod tests {
 
     const ID: &str = "3b1f0c9d8e7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c";
 
-    fn home(boundary: Boundary) -> Home {
-        Home {
+    fn location(boundary: Boundary) -> CgroupLocation {
+        CgroupLocation {
             boundary: Some(boundary),
             container_id: Some(ID.into()),
             pod_uid: Some("1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f".into()),
@@ -75,13 +77,13 @@ mod tests {
         }
     }
 
-    fn name(home: &Home, uid: Option<u32>, user: Option<&str>) -> Option<(String, &'static str)> {
-        workload(home, uid, user, None).map(|workload| (workload.name, workload.kind.label()))
+    fn name(location: &CgroupLocation, uid: Option<u32>, user: Option<&str>) -> Option<(String, &'static str)> {
+        workload(location, uid, user, None).map(|workload| (workload.name, workload.kind.label()))
     }
 
     #[test]
     fn each_boundary_has_its_own_form() {
-        let of = |boundary| name(&home(boundary), Some(1000), Some("ada")).unwrap();
+        let of = |boundary| name(&location(boundary), Some(1000), Some("ada")).unwrap();
         assert_eq!(of(Boundary::Pod), ("container:3b1f0c9d8e7a".into(), "container"));
         assert_eq!(of(Boundary::Container), ("container:3b1f0c9d8e7a".into(), "container"));
         assert_eq!(of(Boundary::SlurmJob), ("slurm:42".into(), "slurm"));
@@ -94,31 +96,31 @@ mod tests {
     fn a_named_pod_wins_and_bears_its_names() {
         let pod =
             Arc::new(PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() });
-        let named = workload(&home(Boundary::Pod), Some(0), None, Some(&pod)).unwrap();
+        let named = workload(&location(Boundary::Pod), Some(0), None, Some(&pod)).unwrap();
         assert_eq!((named.name.as_str(), named.kind), ("team-b/notebook-7/main", WorkloadKind::Kubernetes));
         assert_eq!(named.pod, Some(pod));
     }
 
     #[test]
     fn what_is_not_known_falls_back_to_what_is() {
-        let nowhere = Home::default();
+        let nowhere = CgroupLocation::default();
         assert_eq!(name(&nowhere, Some(1000), Some("ada")), Some(("user:ada".into(), "user")));
         assert_eq!(name(&nowhere, Some(1000), None), Some(("user:1000".into(), "user")));
         assert_eq!(name(&nowhere, None, None), None);
-        let lxc = Home { container_id: Some("web-1".into()), pod_uid: None, ..home(Boundary::Container) };
+        let lxc = CgroupLocation { container_id: Some("web-1".into()), pod_uid: None, ..location(Boundary::Container) };
         assert_eq!(name(&lxc, None, None), Some(("container:web-1".into(), "container")));
-        let sandbox = Home { container_id: None, ..home(Boundary::Pod) };
+        let sandbox = CgroupLocation { container_id: None, ..location(Boundary::Pod) };
         let name = name(&sandbox, None, None).unwrap().0;
         assert_eq!(name, "pod:1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f");
     }
 
     #[test]
     fn only_the_outermost_container_may_be_the_clusters() {
-        assert_eq!(cluster_container(&home(Boundary::Pod)), Some(ID));
-        assert_eq!(cluster_container(&home(Boundary::Container)), Some(ID));
+        assert_eq!(cluster_container(&location(Boundary::Pod)), Some(ID));
+        assert_eq!(cluster_container(&location(Boundary::Container)), Some(ID));
         for boundary in [Boundary::User, Boundary::SlurmJob, Boundary::Job, Boundary::Unit] {
-            assert_eq!(cluster_container(&home(boundary)), None);
+            assert_eq!(cluster_container(&location(boundary)), None);
         }
-        assert_eq!(cluster_container(&Home::default()), None);
+        assert_eq!(cluster_container(&CgroupLocation::default()), None);
     }
 }

@@ -111,7 +111,7 @@ impl Tag {
     fn of(process: &Process, gpu: &Labels, text: &mut String) -> Self {
         let Process { pid, kind, ref mig, ref owner, .. } = *process;
         let workload = owner.workload.as_deref();
-        let home = &owner.home;
+        let home = &owner.location;
         let begin = text.len();
         let untyped = gpu
             .with_room(16)

@@ -17,14 +17,14 @@ pub struct Owner {
     /// The command line, only where the configuration asks for it.
     pub command: Option<String>,
     /// Where it lives.
-    pub home: Home,
+    pub location: CgroupLocation,
     /// What its memory is counted for; `None` where `/proc` does not show the process.
     pub workload: Option<Arc<Workload>>,
 }
 
 /// Where a process lives, as its cgroup path tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Home {
+pub struct CgroupLocation {
     /// The outermost boundary on the path, the one that no process inside can have made up; `None` for a process in the root.
     pub boundary: Option<Boundary>,
     /// The container, by the runtime's full id, or by its name where the runtime has no ids (LXC).

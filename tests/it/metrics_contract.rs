@@ -203,7 +203,7 @@ fn everything() -> Machine {
     machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");
     inside.mig = Some(mig);
-    let home = Home {
+    let location = CgroupLocation {
         boundary: Some(Boundary::Pod),
         container_id: Some("c0ffee".to_owned()),
         pod_uid: Some("1d5c7a0e".to_owned()),
@@ -213,7 +213,7 @@ fn everything() -> Machine {
         job: Some(Job { scheduler: Scheduler::Pbs, id: "12345".to_owned() }),
     };
     let command = Some("vllm serve".to_owned());
-    inside.owner = Arc::new(Owner { command, home, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
+    inside.owner = Arc::new(Owner { command, location, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
     let mig = inside.mig.clone();
     machine.processes[1].processes.push(inside);
     machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];

@@ -4,7 +4,7 @@
 //! it does not change whose the process is.
 
 use super::{scheduler, shape};
-use crate::snapshot::{Boundary, Home};
+use crate::snapshot::{Boundary, CgroupLocation};
 
 /// The names that are looked at. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
 const DEPTH: usize = 64;
@@ -22,7 +22,7 @@ pub(super) struct Path<'a> {
 
 /// A boundary, and where the container ends that makes or fills it.
 struct Found {
-    home: Home,
+    location: CgroupLocation,
     container_end: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Path<'a> {
     }
 
     /// Where the process lives.
-    pub(super) fn home(&self) -> Home {
+    pub(super) fn location(&self) -> CgroupLocation {
         let mut from = 0;
         let mut enclosing = None;
         while let Some(found) = self.boundary(from) {
@@ -49,9 +49,9 @@ impl<'a> Path<'a> {
                 // This process is in the container too: it is the machine, if there is something further inside.
                 Some(end) if end <= self.shared => {
                     from = end;
-                    enclosing = Some(found.home);
+                    enclosing = Some(found.location);
                 }
-                _ => return found.home,
+                _ => return found.location,
             }
         }
         enclosing.unwrap_or_default()
@@ -70,8 +70,12 @@ impl<'a> Path<'a> {
             }
             let found = self.pod(at, in_kubepods).or_else(|| {
                 let (id, end) = self.container(at).or_else(|| self.named_container(at, from))?;
-                let home = Home { boundary: Some(Boundary::Container), container_id: Some(id), ..Home::default() };
-                Some(Found { home, container_end: Some(end) })
+                let location = CgroupLocation {
+                    boundary: Some(Boundary::Container),
+                    container_id: Some(id),
+                    ..CgroupLocation::default()
+                };
+                Some(Found { location, container_end: Some(end) })
             });
             if found.is_some() {
                 return found;
@@ -105,8 +109,13 @@ impl<'a> Path<'a> {
             None => shape::container(self.name(at + 1)).map(|id| (id, at + 2)),
         };
         let (container_id, container_end) = container.unzip();
-        let home = Home { boundary: Some(Boundary::Pod), pod_uid: Some(uid), container_id, ..Home::default() };
-        Some(Found { home, container_end })
+        let location = CgroupLocation {
+            boundary: Some(Boundary::Pod),
+            pod_uid: Some(uid),
+            container_id,
+            ..CgroupLocation::default()
+        };
+        Some(Found { location, container_end })
     }
 
     /// A container of a shape that is one anywhere.
@@ -147,8 +156,9 @@ impl<'a> Path<'a> {
     fn job(&self, at: usize) -> Option<Found> {
         self.slurm_job(at).or_else(|| {
             let (job, length) = scheduler::job(&self.names[at..self.length])?;
-            let home = Home { boundary: Some(Boundary::Job), job: Some(job), ..Home::default() };
-            self.ends(at + length - 1).then(|| self.filled(home, at + length))
+            let location =
+                CgroupLocation { boundary: Some(Boundary::Job), job: Some(job), ..CgroupLocation::default() };
+            self.ends(at + length - 1).then(|| self.filled(location, at + length))
         })
     }
 
@@ -160,9 +170,13 @@ impl<'a> Path<'a> {
         };
         let job = shape::slurm_job(self.name(at_job)).filter(|_| self.ends(at_job))?;
         let step = shape::slurm_step(self.name(at_job + 1)).filter(|_| self.ends(at_job + 1));
-        let home =
-            Home { boundary: Some(Boundary::SlurmJob), slurm_job: Some(job), slurm_step: step, ..Home::default() };
-        Some(self.filled(home, at_job + 1))
+        let location = CgroupLocation {
+            boundary: Some(Boundary::SlurmJob),
+            slurm_job: Some(job),
+            slurm_step: step,
+            ..CgroupLocation::default()
+        };
+        Some(self.filled(location, at_job + 1))
     }
 
     /// A user: the first unit that is not a slice, the user's own systemd left aside if there is one below it.
@@ -184,18 +198,21 @@ impl<'a> Path<'a> {
                 break;
             }
         }
-        Some(self.filled(Home { boundary: Some(Boundary::User), unit, ..Home::default() }, at))
+        Some(self.filled(CgroupLocation { boundary: Some(Boundary::User), unit, ..CgroupLocation::default() }, at))
     }
 
     fn unit(&self, at: usize) -> Option<Found> {
         let unit = shape::unit_name(self.name(at))?;
-        Some(self.filled(Home { boundary: Some(Boundary::Unit), unit: Some(unit), ..Home::default() }, at + 1))
+        Some(self.filled(
+            CgroupLocation { boundary: Some(Boundary::Unit), unit: Some(unit), ..CgroupLocation::default() },
+            at + 1,
+        ))
     }
 
     /// With the first container from there on, which belongs to whom the home says.
-    fn filled(&self, home: Home, from: usize) -> Found {
+    fn filled(&self, location: CgroupLocation, from: usize) -> Found {
         let (container_id, container_end) = (from..self.length).find_map(|at| self.container(at)).unzip();
-        Found { home: Home { container_id, ..home }, container_end }
+        Found { location: CgroupLocation { container_id, ..location }, container_end }
     }
 
     /// The name there; empty behind the end.

@@ -10,8 +10,8 @@ mod schedulers;
 mod trust;
 mod units;
 
-use super::home;
-use crate::snapshot::{Boundary, Home, Job, Scheduler};
+use super::locate;
+use crate::snapshot::{Boundary, CgroupLocation, Job, Scheduler};
 
 /// A container's id: made up, like all of them.
 const IDS: [(&str, &str); 4] = [
@@ -34,12 +34,12 @@ struct Row {
     source: &'static str,
     cgroup: String,
     own: String,
-    home: Home,
+    location: CgroupLocation,
 }
 
 /// A shape as a process on the machine itself sees it.
-fn row(source: &'static str, cgroup: &str, home: Home) -> Row {
-    Row { source, cgroup: whole(cgroup), own: String::new(), home }
+fn row(source: &'static str, cgroup: &str, location: CgroupLocation) -> Row {
+    Row { source, cgroup: whole(cgroup), own: String::new(), location }
 }
 
 impl Row {
@@ -63,44 +63,48 @@ fn expand(text: &str) -> String {
     text
 }
 
-fn nowhere() -> Home {
-    Home::default()
+fn nowhere() -> CgroupLocation {
+    CgroupLocation::default()
 }
 
-fn pod(uid: &str, container: &str) -> Home {
-    Home { container_id: Some(expand(container)), ..pod_only(uid) }
+fn pod(uid: &str, container: &str) -> CgroupLocation {
+    CgroupLocation { container_id: Some(expand(container)), ..pod_only(uid) }
 }
 
-fn pod_only(uid: &str) -> Home {
-    Home { boundary: Some(Boundary::Pod), pod_uid: Some(expand(uid)), ..Home::default() }
+fn pod_only(uid: &str) -> CgroupLocation {
+    CgroupLocation { boundary: Some(Boundary::Pod), pod_uid: Some(expand(uid)), ..CgroupLocation::default() }
 }
 
-fn container(id: &str) -> Home {
-    Home { boundary: Some(Boundary::Container), container_id: Some(expand(id)), ..Home::default() }
+fn container(id: &str) -> CgroupLocation {
+    CgroupLocation { boundary: Some(Boundary::Container), container_id: Some(expand(id)), ..CgroupLocation::default() }
 }
 
-fn job(job: &str) -> Home {
-    Home { boundary: Some(Boundary::SlurmJob), slurm_job: Some(job.into()), ..Home::default() }
+fn job(job: &str) -> CgroupLocation {
+    CgroupLocation { boundary: Some(Boundary::SlurmJob), slurm_job: Some(job.into()), ..CgroupLocation::default() }
 }
 
-fn step(number: &str, step: &str) -> Home {
-    Home { slurm_step: Some(step.into()), ..job(number) }
+fn step(number: &str, step: &str) -> CgroupLocation {
+    CgroupLocation { slurm_step: Some(step.into()), ..job(number) }
 }
 
-fn job_of(scheduler: Scheduler, id: &str) -> Home {
-    Home { boundary: Some(Boundary::Job), job: Some(Job { scheduler, id: id.into() }), ..Home::default() }
+fn job_of(scheduler: Scheduler, id: &str) -> CgroupLocation {
+    CgroupLocation {
+        boundary: Some(Boundary::Job),
+        job: Some(Job { scheduler, id: id.into() }),
+        ..CgroupLocation::default()
+    }
 }
 
-fn unit(name: &str) -> Home {
-    Home { boundary: Some(Boundary::Unit), unit: Some(expand(name)), ..Home::default() }
+fn unit(name: &str) -> CgroupLocation {
+    CgroupLocation { boundary: Some(Boundary::Unit), unit: Some(expand(name)), ..CgroupLocation::default() }
 }
 
-fn user(unit: &str) -> Home {
-    Home { boundary: Some(Boundary::User), unit: Some(unit.into()), ..Home::default() }
+fn user(unit: &str) -> CgroupLocation {
+    CgroupLocation { boundary: Some(Boundary::User), unit: Some(unit.into()), ..CgroupLocation::default() }
 }
 
-fn with_container(home: Home, id: &str) -> Home {
-    Home { container_id: Some(expand(id)), ..home }
+fn with_container(location: CgroupLocation, id: &str) -> CgroupLocation {
+    CgroupLocation { container_id: Some(expand(id)), ..location }
 }
 
 fn rows() -> Vec<Row> {
@@ -111,6 +115,6 @@ fn rows() -> Vec<Row> {
 #[test]
 fn every_shape_is_read() {
     for row in rows() {
-        assert_eq!(home(row.cgroup.as_bytes(), row.own.as_bytes()), row.home, "{}\n{}", row.source, row.cgroup);
+        assert_eq!(locate(row.cgroup.as_bytes(), row.own.as_bytes()), row.location, "{}\n{}", row.source, row.cgroup);
     }
 }

@@ -1,7 +1,7 @@
 //! Cgroup files of any content: every id has its shape, is in the text, and cannot be replaced by a cgroup further inside.
 
-use vram_exporter::internals::home;
-use vram_exporter::snapshot::{Boundary, Home};
+use vram_exporter::internals::locate;
+use vram_exporter::snapshot::{Boundary, CgroupLocation};
 
 use crate::choices::{Choose, Unstructured, choices};
 
@@ -110,14 +110,14 @@ pub fn cgroup(data: &[u8]) -> bool {
     let parting = data.windows(OWN.len()).position(|window| window == OWN);
     let (text, own) = parting.map_or((data, &b""[..]), |at| (&data[..=at], &data[at + OWN.len()..]));
 
-    let found = home(text, own);
+    let found = locate(text, own);
     assert_sound(&found);
     assert_whole(&found, text);
-    assert_sound(&home(own, text));
+    assert_sound(&locate(own, text));
     let lines = text.split(|byte| *byte == b'\n').count();
     if text.ends_with(b"\n") && lines < 30 {
         let again = [text, b"77:blkio:/docker/", ID.as_bytes(), b"\n", text].concat();
-        assert_eq!(home(&again, own), found, "a hierarchy's first line counts, and blkio does not");
+        assert_eq!(locate(&again, own), found, "a hierarchy's first line counts, and blkio does not");
     }
     for line in text.split(|byte| *byte == b'\n').take(16) {
         assert_trusted(line);
@@ -126,8 +126,8 @@ pub fn cgroup(data: &[u8]) -> bool {
 }
 
 /// The form of every result, whatever the text is.
-fn assert_sound(found: &Home) {
-    let Home { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
+fn assert_sound(found: &CgroupLocation) {
+    let CgroupLocation { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
     let job_id = job.as_ref().map(|job| job.id.clone());
     for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
         assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
@@ -136,7 +136,7 @@ fn assert_sound(found: &Home) {
     assert_eq!(*boundary == Some(Boundary::Pod), pod_uid.is_some(), "{found:?}");
     assert_eq!(*boundary == Some(Boundary::SlurmJob), slurm_job.is_some(), "{found:?}");
     assert_eq!(*boundary == Some(Boundary::Job), job.is_some(), "{found:?}");
-    assert!(boundary.is_some() || *found == Home::default(), "{found:?}");
+    assert!(boundary.is_some() || *found == CgroupLocation::default(), "{found:?}");
     assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
     assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
     assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
@@ -159,7 +159,7 @@ fn assert_sound(found: &Home) {
 }
 
 /// Each id is in the text, with no letter or digit next to it.
-fn assert_whole(found: &Home, text: &[u8]) {
+fn assert_whole(found: &CgroupLocation, text: &[u8]) {
     let open = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let is_whole = |id: &str| {
         text.windows(id.len()).enumerate().any(|(at, window)| {
@@ -203,7 +203,7 @@ fn assert_trusted(line: &[u8]) {
     if path.ends_with(b" (deleted)") {
         return;
     }
-    let read = |path: &[u8]| home(&[b"0::", path, b"\n"].concat(), b"");
+    let read = |path: &[u8]| locate(&[b"0::", path, b"\n"].concat(), b"");
     let outer = read(path);
     // These create cgroups for others and own what is below only if nothing else does.
     let makes_room =
@@ -214,7 +214,9 @@ fn assert_trusted(line: &[u8]) {
     let own_id = ID.replace('a', "b");
     for name in NAMES {
         let inner = read(&[path, b"/", name_of(name, &own_id).as_bytes()].concat());
-        let all = |home: &Home| (home.boundary, home.pod_uid.clone(), home.slurm_job.clone(), home.job.clone());
+        let all = |location: &CgroupLocation| {
+            (location.boundary, location.pod_uid.clone(), location.slurm_job.clone(), location.job.clone())
+        };
         assert_eq!(all(&inner), all(&outer), "{name} below {}", path.escape_ascii());
         let keeps = |outer: &Option<String>, inner: &Option<String>| outer.is_none() || outer == inner;
         assert!(keeps(&outer.container_id, &inner.container_id), "{name} below {}", path.escape_ascii());
@@ -227,7 +229,7 @@ fn assert_trusted(line: &[u8]) {
 
 fn is_runtime(unit: &str) -> bool {
     let path = format!("/system.slice/{unit}/docker/{ID}");
-    home(format!("0::{path}\n").as_bytes(), b"").boundary == Some(Boundary::Container)
+    locate(format!("0::{path}\n").as_bytes(), b"").boundary == Some(Boundary::Container)
 }
 
 fn name_of(form: &str, id: &str) -> String {

@@ -107,7 +107,7 @@ fn identity(base: &Labels, process: &Process) -> Labels {
 }
 
 fn description(base: &Labels, process: &Process) -> Labels {
-    let (owner, home) = (&process.owner, &process.owner.home);
+    let (owner, home) = (&process.owner, &process.owner.location);
     let mut labels = identity(base, process);
     put(&mut labels, "user", owner.user.as_deref());
     put(&mut labels, "uid", owner.uid.map(|uid| uid.to_string()).as_deref());

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use vram_exporter::snapshot::{
     AllocatedDevice, Allocation, Allocations, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses, GpuState,
-    GpuTelemetry, Home, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods,
+    GpuTelemetry, CgroupLocation, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods,
     Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind, WorkloadUse,
 };
 
@@ -181,7 +181,7 @@ fn owner(names: &mut Names<'_>) -> Owner {
         user: names.known(),
         start: Some(SystemTime::now()),
         command: names.known(),
-        home: Home {
+        location: CgroupLocation {
             boundary: None,
             container_id: names.known(),
             pod_uid: names.known(),

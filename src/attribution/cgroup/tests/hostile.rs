@@ -1,10 +1,10 @@
 //! Texts that are cut off, altered, senseless or too long.
 
-use super::{container, expand, home, job, nowhere, pod, rows, unit, whole};
-use crate::snapshot::Home;
+use super::{container, expand, locate, job, nowhere, pod, rows, unit, whole};
+use crate::snapshot::CgroupLocation;
 
 /// Each id of the owner is in the text, as written or as systemd escapes it, with no letter or digit next to it.
-fn assert_whole(owner: &Home, text: &str) {
+fn assert_whole(owner: &CgroupLocation, text: &str) {
     let alphanumeric = |c: char| c.is_ascii_alphanumeric();
     let is_in = |text: &str, id: &str| {
         text.match_indices(id).any(|(at, _)| {
@@ -25,17 +25,17 @@ fn assert_whole(owner: &Home, text: &str) {
 fn a_cut_text_gives_no_part_of_an_id() {
     for row in rows() {
         for end in 0..row.cgroup.len() {
-            assert_whole(&home(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), &row.cgroup);
+            assert_whole(&locate(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), &row.cgroup);
         }
         for end in 0..row.own.len() {
-            assert_whole(&home(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), &row.cgroup);
+            assert_whole(&locate(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), &row.cgroup);
         }
     }
 }
 
 #[test]
 fn without_the_last_newline_only_what_cannot_be_a_part_counts() {
-    let read = |text: &str| home(expand(text).as_bytes(), b"");
+    let read = |text: &str| locate(expand(text).as_bytes(), b"");
     assert_eq!(read("0::/docker/{A}"), container("{A}"));
     assert_eq!(read("0::/kubepods/pod{P}/{A}"), pod("{P}", "{A}"));
     assert_eq!(read("0::/system.slice/ollama.service"), unit("ollama.service"));
@@ -53,7 +53,7 @@ fn an_id_of_another_length_or_alphabet_is_none() {
     for id in [&"a".repeat(63), &"a".repeat(65), &"A".repeat(64), &"g".repeat(64)] {
         for shape in ["/docker/{}", "/system.slice/docker-{}.scope", "/kubepods/burstable/podx/{}", "/crio-{}"] {
             let text = format!("0::{}\n", shape.replace("{}", id));
-            let found = home(text.as_bytes(), b"");
+            let found = locate(text.as_bytes(), b"");
             assert_eq!(found.container_id, None, "{text}");
             assert_eq!(found.pod_uid, None, "{text}");
         }
@@ -78,7 +78,7 @@ fn only_lines_of_the_kernels_form_count() {
         "1:name=openrc:/docker/{A}",
         "-1::/docker/{A}",
     ] {
-        assert_eq!(home(whole(text).as_bytes(), b""), nowhere(), "{text}");
+        assert_eq!(locate(whole(text).as_bytes(), b""), nowhere(), "{text}");
     }
 }
 
@@ -86,15 +86,15 @@ fn only_lines_of_the_kernels_form_count() {
 fn long_texts_are_read_without_harm() {
     let long = |part: &str| part.repeat(64 * 1024 / part.len()).into_bytes();
     let path = [b"0::".as_slice(), &long("/a")].concat();
-    assert_eq!(home(&path, &path), nowhere());
+    assert_eq!(locate(&path, &path), nowhere());
     let nested = [b"0::".as_slice(), &long(&expand("/docker/{A}")), b"\n"].concat();
-    assert_eq!(home(&nested, b""), container("{A}"));
-    assert_eq!(home(&nested, &nested), container("{A}"));
+    assert_eq!(locate(&nested, b""), container("{A}"));
+    assert_eq!(locate(&nested, &nested), container("{A}"));
     for part in ["0::/a\n", ":", "/", "\n", "0::/..", "9:memory:/user.slice\n", "0::/lxc"] {
-        assert_eq!(home(&long(part), &long(part)), nowhere(), "{part}");
+        assert_eq!(locate(&long(part), &long(part)), nowhere(), "{part}");
     }
     let lxc = format!("0::/lxc/{}\n", "n".repeat(64 * 1024));
-    assert_eq!(home(lxc.as_bytes(), b""), nowhere());
+    assert_eq!(locate(lxc.as_bytes(), b""), nowhere());
     let unit = format!("0::/system.slice/{}.service\n", "n".repeat(64 * 1024));
-    assert_eq!(home(unit.as_bytes(), b""), nowhere());
+    assert_eq!(locate(unit.as_bytes(), b""), nowhere());
 }

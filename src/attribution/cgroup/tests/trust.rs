@@ -1,7 +1,7 @@
 //! Names that somebody made up below a boundary of their own.
 
-use super::{Row, container, expand, home, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
-use crate::snapshot::{Boundary, Home};
+use super::{Row, container, expand, locate, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
+use crate::snapshot::{Boundary, CgroupLocation};
 
 /// Another pod's container.
 const VICTIM: &str = "/kubepods.slice/kubepods-pod{x}.slice/cri-containerd-{B}.scope";
@@ -55,7 +55,7 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "version 1, below a login of pam_cgfs",
             &format!("9:memory:/user/ada/0{VICTIM}"),
-            with_container(Home { boundary: Some(Boundary::User), ..Home::default() }, "{B}"),
+            with_container(CgroupLocation { boundary: Some(Boundary::User), ..CgroupLocation::default() }, "{B}"),
         ),
         row(
             "another scheduler's job made up by a service with Delegate= and User=",
@@ -98,15 +98,15 @@ fn nothing_deeper_replaces_a_boundary() {
     for outer in &all {
         for inner in &all {
             let text = whole(&format!("{}{}", outer.cgroup.trim_end(), &inner.cgroup.trim_end()["0::".len()..]));
-            let found = home(text.as_bytes(), b"");
-            assert_eq!(found.boundary, outer.home.boundary, "{text}");
-            assert_eq!(found.pod_uid, outer.home.pod_uid, "{text}");
-            assert_eq!(found.slurm_job, outer.home.slurm_job, "{text}");
+            let found = locate(text.as_bytes(), b"");
+            assert_eq!(found.boundary, outer.location.boundary, "{text}");
+            assert_eq!(found.pod_uid, outer.location.pod_uid, "{text}");
+            assert_eq!(found.slurm_job, outer.location.slurm_job, "{text}");
             if matches!(found.boundary, Some(Boundary::Pod | Boundary::Container)) {
-                assert_eq!(found.container_id, outer.home.container_id, "{text}");
+                assert_eq!(found.container_id, outer.location.container_id, "{text}");
             }
             if found.boundary == Some(Boundary::Unit) {
-                assert_eq!(found.unit, outer.home.unit, "{text}");
+                assert_eq!(found.unit, outer.location.unit, "{text}");
             }
         }
     }
@@ -115,11 +115,11 @@ fn nothing_deeper_replaces_a_boundary() {
 /// The rows of version 2 as the host sees them whose boundary is closed: a pod's container, or anything else but the
 /// units of the machine's own runtimes, which are trusted.
 fn rows_on_one_line() -> Vec<Row> {
-    let closed = |row: &Row| match row.home.boundary {
+    let closed = |row: &Row| match row.location.boundary {
         None => false,
-        Some(Boundary::Pod) => row.home.container_id.is_some(),
+        Some(Boundary::Pod) => row.location.container_id.is_some(),
         Some(Boundary::Unit) => {
-            let unit = row.home.unit.as_deref().unwrap_or_default();
+            let unit = row.location.unit.as_deref().unwrap_or_default();
             !super::super::shape::is_runtime(unit.as_bytes())
         }
         Some(_) => true,
@@ -137,8 +137,8 @@ fn rows_on_one_line() -> Vec<Row> {
 fn bytes_that_are_no_text_are_no_name() {
     for name in [b"ol\xfflama.service".as_slice(), b"lxc.payload.\xff", b"lxc.payload.a\x1b[2J"] {
         let text = [b"0::/", name, b"\n"].concat();
-        assert_eq!(home(&text, b""), nowhere());
+        assert_eq!(locate(&text, b""), nowhere());
     }
     let text = [b"0::/\xff\xfe/", expand("{A}").as_bytes(), b"\n"].concat();
-    assert_eq!(home(&text, b""), container("{A}"));
+    assert_eq!(locate(&text, b""), container("{A}"));
 }

@@ -1,7 +1,7 @@
 //! systemd: the machine's units, users, sessions.
 
 use super::{Row, nowhere, row, unit, user};
-use crate::snapshot::{Boundary, Home};
+use crate::snapshot::{Boundary, CgroupLocation};
 
 pub(super) fn rows() -> Vec<Row> {
     vec![
@@ -91,7 +91,7 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "a user's slice alone",
             "0::/user.slice/user-1000.slice",
-            Home { boundary: Some(Boundary::User), ..Home::default() },
+            CgroupLocation { boundary: Some(Boundary::User), ..CgroupLocation::default() },
         ),
         row("a service of the machine in user.slice", "0::/user.slice/kiosk.service", unit("kiosk.service")),
         row(

@@ -1,7 +1,7 @@
 //! The table over time, with clocks of its own.
 
 use super::*;
-use crate::snapshot::{Ended, Home, Owner, PodContainer, ProcessKind, WorkloadKind};
+use crate::snapshot::{Ended, CgroupLocation, Owner, PodContainer, ProcessKind, WorkloadKind};
 
 const MIB: u64 = 1 << 20;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -132,8 +132,8 @@ fn a_process_that_moved_takes_nothing_along_and_one_that_is_named_does() {
     let (start, mut table) = (Instant::now(), table(9));
     let at = |unit: &str, workload: &str| {
         let workload = Workload { name: workload.into(), kind: WorkloadKind::Systemd, pod: None };
-        let home = Home { unit: Some(unit.into()), ..Home::default() };
-        let owner = Owner { home, workload: Some(Arc::new(workload)), ..Owner::default() };
+        let location = CgroupLocation { unit: Some(unit.into()), ..CgroupLocation::default() };
+        let owner = Owner { location, workload: Some(Arc::new(workload)), ..Owner::default() };
         Identity { start: StartTime::Ticks(1), owner: Arc::new(owner) }
     };
     let before = |table: &ProcessTable| table.members().next().unwrap().before.map(|workload| workload.name.clone());

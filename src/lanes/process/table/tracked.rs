@@ -84,7 +84,7 @@ impl TrackedProcess {
     /// Takes what is known of the owner by now. A process that was resolved anew and lives elsewhere, or as another user,
     /// is not called otherwise than before: it has moved, and takes nothing along.
     pub(super) fn take_owner(&mut self, owner: Arc<Owner>) {
-        if self.owner.home != owner.home || self.owner.uid != owner.uid {
+        if self.owner.location != owner.location || self.owner.uid != owner.uid {
             self.before = None;
         }
         self.owner = owner;
