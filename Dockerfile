@@ -7,6 +7,7 @@ WORKDIR /src
 
 # The dependencies alone, built around empty crates: this layer stands until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 # Nothing of it is built; the workspace and its lock file name it.
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/

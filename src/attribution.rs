@@ -6,7 +6,6 @@
 //! Nothing here waits for the network, and for files of a process that hang only a bounded time.
 
 mod boot;
-pub(crate) mod cgroup;
 mod directory;
 mod interpreter;
 mod known;
@@ -321,7 +320,7 @@ impl Attribution {
 
     /// Where a process lives. `None` where the kernel may have taken an `ended` one out of its place already.
     fn locate(&mut self, cgroup: &[u8], ended: bool) -> Option<CgroupLocation> {
-        let location = cgroup::locate(cgroup, self.own_cgroup());
+        let location = cgroup_owner::locate(cgroup, self.own_cgroup());
         (!ended || location.boundary.is_some()).then_some(location)
     }
 

@@ -2,7 +2,6 @@
 //!
 //! Invariant: no room imports from here (`tests/it/architecture.rs`), and nothing here is kept stable.
 
-pub use crate::attribution::cgroup::locate;
 pub use crate::attribution::name::{COMMAND_LIMIT, arguments, command, name};
 pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};
 pub use crate::attribution::users::passwd::parse as parse_passwd;

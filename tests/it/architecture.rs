@@ -113,6 +113,30 @@ fn has_word(text: &str, word: &str) -> bool {
     code.any(|line| line.split(|c| !is_part(c)).any(|found| found == word))
 }
 
+/// A crate of the workspace and the rooms that may use it.
+const CRATES: [(&str, &[&str]); 1] = [("cgroup_owner", &["attribution", "snapshot"])];
+
+#[test]
+fn crates_of_the_workspace_are_used_in_their_rooms_alone() {
+    for (name, rooms) in CRATES {
+        let mut seen = BTreeSet::new();
+        for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+            if has_word(&fs::read_to_string(&file).unwrap(), name) {
+                seen.insert(room_of(&file));
+            }
+        }
+        assert_eq!(seen, rooms.iter().map(|&room| room.to_owned()).collect(), "{name}");
+    }
+}
+
+#[test]
+fn cgroup_owner_forbids_unsafe_code_and_depends_on_nothing() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/cgroup-owner/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    assert!(manifest.lines().any(|line| line == r#"unsafe_code = "forbid""#), "{manifest}");
+    assert!(!manifest.contains("dependencies]"), "{manifest}");
+}
+
 #[test]
 fn nvml_wrapper_types_stay_in_their_room() {
     for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {

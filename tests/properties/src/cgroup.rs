@@ -1,7 +1,6 @@
 //! Cgroup files of any content: every id has its shape, is in the text, and cannot be replaced by a cgroup further inside.
 
-use vram_exporter::internals::locate;
-use vram_exporter::snapshot::{Boundary, CgroupLocation};
+use cgroup_owner::{Boundary, CgroupLocation, locate};
 
 use crate::choices::{Choose, Unstructured, choices};
 

@@ -1,34 +1,16 @@
-//! Texts that are cut off, altered, senseless or too long.
+//! Texts that are cut off, changed, meaningless or too long.
 
-use super::{container, expand, locate, job, nowhere, pod, rows, unit, whole};
-use crate::snapshot::CgroupLocation;
-
-/// Each id of the owner is in the text, as written or as systemd escapes it, with no letter or digit next to it.
-fn assert_whole(owner: &CgroupLocation, text: &str) {
-    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-    let is_in = |text: &str, id: &str| {
-        text.match_indices(id).any(|(at, _)| {
-            let (before, behind) = (&text[..at], &text[at + id.len()..]);
-            (before.ends_with("pod") || !before.ends_with(alphanumeric)) && !behind.starts_with(alphanumeric)
-        })
-    };
-    let job = owner.job.as_ref().map(|job| job.id.clone());
-    for id in [&owner.container_id, &owner.unit, &owner.slurm_job, &owner.slurm_step, &job].into_iter().flatten() {
-        assert!(is_in(text, id) || is_in(&text.replace("\\x2d", "-"), id), "{id} is not in the text: {text}");
-    }
-    if let Some(uid) = &owner.pod_uid {
-        assert!(is_in(text, uid) || is_in(text, &uid.replace('-', "_")), "{uid} is not in the text: {text}");
-    }
-}
+use super::invariants::{assert_complete_ids, assert_sound};
+use super::{container, expand, job, locate, nowhere, pod, rows, unit, whole};
 
 #[test]
 fn a_cut_text_gives_no_part_of_an_id() {
     for row in rows() {
         for end in 0..row.cgroup.len() {
-            assert_whole(&locate(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), &row.cgroup);
+            assert_complete_ids(&locate(&row.cgroup.as_bytes()[..end], row.own.as_bytes()), row.cgroup.as_bytes());
         }
         for end in 0..row.own.len() {
-            assert_whole(&locate(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), &row.cgroup);
+            assert_complete_ids(&locate(row.cgroup.as_bytes(), &row.own.as_bytes()[..end]), row.cgroup.as_bytes());
         }
     }
 }

@@ -1,37 +1,37 @@
-//! One cgroup path, read from the outside in.
+//! One cgroup path, read from the root inwards.
 //!
-//! Invariant: reading stops at the first boundary. Below a user, a job or a unit only the container is looked for, and
-//! it does not change whose the process is.
+//! Invariant: reading stops at the first boundary. Below a user, a job or a unit only a container is searched for, and it does
+//! not change the owner.
 
-use super::{scheduler, shape};
-use crate::snapshot::{Boundary, CgroupLocation};
+use crate::location::{Boundary, CgroupLocation};
+use crate::{scheduler, shape};
 
-/// The names that are looked at. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
+/// Names of a path that are read. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
 const DEPTH: usize = 64;
 
-/// A path in its names.
+/// A path, split into names.
 #[derive(Debug)]
-pub(super) struct Path<'a> {
+pub(crate) struct Path<'a> {
     names: [&'a [u8]; DEPTH],
     length: usize,
-    /// How many of the first names are also on this process's own path.
+    /// How many of the first names the calling process's own path shares.
     shared: usize,
-    /// The last name may be cut off.
+    /// Whether the last name may be cut off.
     cut: bool,
 }
 
-/// A boundary, and where the container ends that makes or fills it.
+/// A boundary, and the index behind the container that forms it or is inside it.
 struct Found {
     location: CgroupLocation,
     container_end: Option<usize>,
 }
 
-/// A container, and the place behind its names.
+/// A container, and the index behind its names.
 type Container = (String, usize);
 
 impl<'a> Path<'a> {
-    /// `own` is this process's path in the same hierarchy; `whole` says that the line is not cut off.
-    pub(super) fn new(path: &'a [u8], own: &[u8], whole: bool) -> Self {
+    /// `own` is the calling process's path in the same hierarchy; `whole` means that the line is not cut off.
+    pub(crate) fn new(path: &'a [u8], own: &[u8], whole: bool) -> Self {
         let mut names: [&[u8]; DEPTH] = [b""; DEPTH];
         let mut parts = names_of(path);
         let length = names.iter_mut().zip(parts.by_ref()).map(|(name, part)| *name = part).count();
@@ -40,13 +40,13 @@ impl<'a> Path<'a> {
         Self { names, length, shared, cut }
     }
 
-    /// Where the process lives.
-    pub(super) fn location(&self) -> CgroupLocation {
+    /// Where the process runs.
+    pub(crate) fn location(&self) -> CgroupLocation {
         let mut from = 0;
         let mut enclosing = None;
         while let Some(found) = self.boundary(from) {
             match found.container_end {
-                // This process is in the container too: it is the machine, if there is something further inside.
+                // The calling process is in the container too: it is the machine if there is a boundary further inside.
                 Some(end) if end <= self.shared => {
                     from = end;
                     enclosing = Some(found.location);
@@ -57,9 +57,9 @@ impl<'a> Path<'a> {
         enclosing.unwrap_or_default()
     }
 
-    /// The first boundary from there on.
+    /// The first boundary at or behind `from`.
     fn boundary(&self, from: usize) -> Option<Found> {
-        // Seen from inside, the word can be above what is seen.
+        // In a cgroup namespace, `kubepods` can be above the visible part of the path.
         let mut in_kubepods = from == 0 && self.name(0) == b"..";
         let mut slices_only = true;
         let mut runtime = None;
@@ -70,17 +70,13 @@ impl<'a> Path<'a> {
             }
             let found = self.pod(at, in_kubepods).or_else(|| {
                 let (id, end) = self.container(at).or_else(|| self.named_container(at, from))?;
-                let location = CgroupLocation {
-                    boundary: Some(Boundary::Container),
-                    container_id: Some(id),
-                    ..CgroupLocation::default()
-                };
+                let location = CgroupLocation { container_id: Some(id), ..at_boundary(Boundary::Container) };
                 Some(Found { location, container_end: Some(end) })
             });
             if found.is_some() {
                 return found;
             }
-            // Units and users are systemd's, and it puts nothing but slices above them. Jobs can be in a scheduler's own unit.
+            // systemd creates units and users, and puts only slices above them. Jobs can be in a scheduler's own unit.
             if (slices_only || runtime.is_some())
                 && let Some(job) = self.job(at)
             {
@@ -103,26 +99,21 @@ impl<'a> Path<'a> {
     fn pod(&self, at: usize, in_kubepods: bool) -> Option<Found> {
         let name = self.name(at);
         let uid = shape::pod_slice(name).or_else(|| shape::pod_directory(name).filter(|_| in_kubepods))?;
-        // A pod's containers are its children. Others (a monitor, a virtual machine's helpers) are the pod's only.
+        // A pod's containers are its children. Other children (a monitor, a virtual machine's helpers) belong to the pod alone.
         let container = match shape::container(name) {
             Some(id) => Some((id, at + 1)),
             None => shape::container(self.name(at + 1)).map(|id| (id, at + 2)),
         };
         let (container_id, container_end) = container.unzip();
-        let location = CgroupLocation {
-            boundary: Some(Boundary::Pod),
-            pod_uid: Some(uid),
-            container_id,
-            ..CgroupLocation::default()
-        };
+        let location = CgroupLocation { pod_uid: Some(uid), container_id, ..at_boundary(Boundary::Pod) };
         Some(Found { location, container_end })
     }
 
-    /// A container of a shape that is one anywhere.
+    /// A container of a shape that is unambiguous anywhere on a path.
     fn container(&self, at: usize) -> Option<Container> {
         let name = self.name(at);
         if let Some(id) = shape::container(name) {
-            // podman's pods have names like containers there, and their containers are called `libpod-<id>`.
+            // Below `libpod_parent`, podman's pods are named like containers, and their containers are named `libpod-<id>`.
             let is_pod = at > 0 && self.name(at - 1) == b"libpod_parent" && id.len() == name.len();
             return (!is_pod).then_some((id, at + 1));
         }
@@ -138,7 +129,7 @@ impl<'a> Path<'a> {
             return Some((machine, at + 1));
         }
         if shape::is_garden(name) {
-            // With a limit on processors there is one level more.
+            // With a CPU limit there is one more level.
             let at = at + 1 + usize::from(matches!(self.name(at + 1), b"good" | b"bad"));
             return shape::garden_container(self.name(at)).filter(|_| self.ends(at)).map(|handle| (handle, at + 1));
         }
@@ -146,7 +137,7 @@ impl<'a> Path<'a> {
         shape::ecs_container(name).filter(|_| in_ecs && self.ends(at)).map(|id| (id, at + 1))
     }
 
-    /// A container that was given a name, in a namespace of containerd at the top.
+    /// A container with a chosen name, in a containerd namespace at the top of the path.
     fn named_container(&self, at: usize, from: usize) -> Option<Container> {
         let at_top = at == from || self.name(at - 1) == b"..";
         let named = at_top && shape::is_containerd_namespace(self.name(at), at == 0) && self.ends(at + 1);
@@ -156,8 +147,7 @@ impl<'a> Path<'a> {
     fn job(&self, at: usize) -> Option<Found> {
         self.slurm_job(at).or_else(|| {
             let (job, length) = scheduler::job(&self.names[at..self.length])?;
-            let location =
-                CgroupLocation { boundary: Some(Boundary::Job), job: Some(job), ..CgroupLocation::default() };
+            let location = CgroupLocation { job: Some(job), ..at_boundary(Boundary::Job) };
             self.ends(at + length - 1).then(|| self.filled(location, at + length))
         })
     }
@@ -170,16 +160,11 @@ impl<'a> Path<'a> {
         };
         let job = shape::slurm_job(self.name(at_job)).filter(|_| self.ends(at_job))?;
         let step = shape::slurm_step(self.name(at_job + 1)).filter(|_| self.ends(at_job + 1));
-        let location = CgroupLocation {
-            boundary: Some(Boundary::SlurmJob),
-            slurm_job: Some(job),
-            slurm_step: step,
-            ..CgroupLocation::default()
-        };
+        let location = CgroupLocation { slurm_job: Some(job), slurm_step: step, ..at_boundary(Boundary::SlurmJob) };
         Some(self.filled(location, at_job + 1))
     }
 
-    /// A user: the first unit that is not a slice, the user's own systemd left aside if there is one below it.
+    /// A user, with the first unit that is not a slice; a unit below the user's own systemd replaces that one.
     fn user(&self, at: usize) -> Option<Found> {
         if !shape::is_user(self.name(at)) {
             return None;
@@ -190,7 +175,7 @@ impl<'a> Path<'a> {
             if shape::is_slice(name) {
                 continue;
             }
-            // A container's scope is a unit as well, but the container is told apart.
+            // A container's scope is a unit too, but is reported as a container.
             let Some(next) = shape::unit_name(name).filter(|_| self.container(at).is_none()) else { break };
             let goes_on = unit.is_none() && shape::is_user_manager(name);
             unit = Some(next);
@@ -198,32 +183,33 @@ impl<'a> Path<'a> {
                 break;
             }
         }
-        Some(self.filled(CgroupLocation { boundary: Some(Boundary::User), unit, ..CgroupLocation::default() }, at))
+        Some(self.filled(CgroupLocation { unit, ..at_boundary(Boundary::User) }, at))
     }
 
     fn unit(&self, at: usize) -> Option<Found> {
         let unit = shape::unit_name(self.name(at))?;
-        Some(self.filled(
-            CgroupLocation { boundary: Some(Boundary::Unit), unit: Some(unit), ..CgroupLocation::default() },
-            at + 1,
-        ))
+        Some(self.filled(CgroupLocation { unit: Some(unit), ..at_boundary(Boundary::Unit) }, at + 1))
     }
 
-    /// With the first container from there on, which belongs to whom the home says.
+    /// Adds the first container at or behind `from`, which belongs to the owner in `location`.
     fn filled(&self, location: CgroupLocation, from: usize) -> Found {
         let (container_id, container_end) = (from..self.length).find_map(|at| self.container(at)).unzip();
         Found { location: CgroupLocation { container_id, ..location }, container_end }
     }
 
-    /// The name there; empty behind the end.
+    /// The name at an index; empty behind the end.
     fn name(&self, at: usize) -> &'a [u8] {
         self.names.get(at).copied().unwrap_or_default()
     }
 
-    /// Whether the name there is surely not cut off.
+    /// Whether the name at an index is certainly not cut off.
     fn ends(&self, at: usize) -> bool {
         at + 1 < self.length || !self.cut
     }
+}
+
+fn at_boundary(boundary: Boundary) -> CgroupLocation {
+    CgroupLocation { boundary: Some(boundary), ..CgroupLocation::default() }
 }
 
 fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -1,7 +1,7 @@
-//! systemd: the machine's units, users, sessions.
+//! systemd: units of the machine, users, sessions.
 
 use super::{Row, nowhere, row, unit, user};
-use crate::snapshot::{Boundary, CgroupLocation};
+use crate::{Boundary, CgroupLocation};
 
 pub(super) fn rows() -> Vec<Row> {
     vec![
@@ -10,7 +10,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("systemd itself", "0::/init.scope", unit("init.scope")),
         row("a service", "0::/system.slice/ollama.service", unit("ollama.service")),
         row(
-            "a service that parts itself (Delegate=)",
+            "a service with cgroups of its own (Delegate=)",
             "0::/system.slice/ollama.service/runner",
             unit("ollama.service"),
         ),
@@ -29,7 +29,11 @@ pub(super) fn rows() -> Vec<Row> {
             "0::/system.slice/__proxy.service",
             unit("_proxy.service"),
         ),
-        row("and one that the kernel could have a file of", "0::/system.slice/_cpu.service", unit("cpu.service")),
+        row(
+            "and one that could collide with a file of the kernel",
+            "0::/system.slice/_cpu.service",
+            unit("cpu.service"),
+        ),
         row("systemd-run --scope", "0::/system.slice/run-r5f0c.scope", unit("run-r5f0c.scope")),
         row("a slice of its own", "0::/gpu.slice/gpu-train.slice/train.service", unit("train.service")),
         row("a process in a slice alone", "0::/gpu.slice", nowhere()),
@@ -95,7 +99,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row("a service of the machine in user.slice", "0::/user.slice/kiosk.service", unit("kiosk.service")),
         row(
-            "a user's unit that parts itself",
+            "a user's unit with cgroups of its own",
             "0::/user.slice/user-1000.slice/user@1000.service/a.service/b.service",
             user("a.service"),
         ),

@@ -1,9 +1,9 @@
-//! What one name on a cgroup path can be.
+//! The shapes of one name on a cgroup path.
 //!
-//! Invariant: an id is taken whole or not at all; what is returned is ASCII.
+//! Invariant: an id is returned complete or not at all, and every returned text is ASCII.
 
-/// The units of the machine that make cgroups for containers or jobs of others below their own, which happens where a runtime
-/// and the kubelet disagree over who makes cgroups. In any other unit a container is that unit's own affair.
+/// Units of the machine that create cgroups for containers or jobs of other owners below their own. This happens when a runtime
+/// and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that unit.
 const RUNTIMES: [&[u8]; 19] = [
     b"balena.service",
     b"condor.service",
@@ -33,7 +33,7 @@ const ID_LENGTH: usize = 64;
 /// The length of the ids of an ECS task and of a static pod: an MD5 sum or a uid without hyphens.
 const SHORT_LENGTH: usize = 32;
 
-/// A name that is known to be ASCII.
+/// Copies a name that is known to be ASCII.
 fn owned(name: &[u8]) -> String {
     name.iter().copied().map(char::from).collect()
 }
@@ -47,12 +47,12 @@ fn is_number(bytes: &[u8]) -> bool {
 }
 
 /// A runtime's container: its 64 hexadecimal digits alone, behind `prefix-`, or so in a scope: `docker-<id>.scope`,
-/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or what the systemd driver meant for systemd and a
-/// runtime without it took as a name, `slice:prefix:<id>`.
+/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the systemd driver passes on
+/// and a runtime without systemd takes for a name.
 ///
-/// The prefix is not asked for: a runtime puts its containers under any parent that it is told, and nothing else names
-/// cgroups so. Except for podman's and cri-o's monitors, which bear the container's id and are not in it.
-pub(super) fn container(name: &[u8]) -> Option<String> {
+/// Any prefix is accepted: a runtime puts its containers under any configured parent, and nothing else uses such names. The
+/// exceptions are the monitors of podman and cri-o, which have the container's id in their name and are not in the container.
+pub(crate) fn container(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".scope").unwrap_or(name);
     let (prefix, id) = name.split_at(name.len().checked_sub(ID_LENGTH)?);
     let is_prefix = match prefix {
@@ -64,20 +64,20 @@ pub(super) fn container(name: &[u8]) -> Option<String> {
 }
 
 /// A container of AWS Fargate, below `ecs`: the task's id, a hyphen and a number.
-pub(super) fn ecs_container(name: &[u8]) -> Option<String> {
+pub(crate) fn ecs_container(name: &[u8]) -> Option<String> {
     let (task, number) = name.split_at_checked(SHORT_LENGTH)?;
     (is_hex(task) && is_number(number.strip_prefix(b"-")?)).then(|| owned(name))
 }
 
-/// A container that containerd was given a name for, as its own rule for names is. What ends like a unit is systemd's.
-pub(super) fn containerd_name(name: &[u8]) -> Option<String> {
+/// A container with a chosen name, by containerd's own rule for names. A name with a unit's suffix is systemd's.
+pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
     (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
 }
 
-/// Whether containers are below that containerd was given names for: one of its namespaces, at the top. `default` is that of
-/// its own tools, `moby` Docker's and `k8s.io` Kubernetes'. Others are believed where they are called like a domain, as
-/// nothing else at the top is.
-pub(super) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
+/// Whether this is a containerd namespace, with containers of chosen names below it. `default` is the namespace of containerd's
+/// own tools, `moby` Docker's and `k8s.io` that of Kubernetes. Others count at the top of the path only, and only if they look
+/// like a domain, as nothing else at the top does.
+pub(crate) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
     let others = name.starts_with(b"lxc.") || name.starts_with(b"incus.") || name.ends_with(b".partition");
     let like_a_domain = name.contains(&b'.') && is_containerd_identifier(name) && !ends_like_a_unit(name) && !others;
     matches!(name, b"default" | b"moby" | b"k8s.io") || at_top && like_a_domain
@@ -94,20 +94,20 @@ fn ends_like_a_unit(name: &[u8]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The name of an LXC container, as LXC, LXD and Incus put it behind `lxc.payload.` or `incus.payload.`; with the word alone,
-/// or `lxc`, it is the next name.
-pub(super) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
+/// The name of an LXC container behind `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. Behind the bare word,
+/// or behind `lxc`, the container is the next name on the path.
+pub(crate) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(b"lxc.payload.").or_else(|| name.strip_prefix(b"incus.payload."))
 }
 
 /// An LXC container's name.
-pub(super) fn lxc_name(name: &[u8]) -> Option<String> {
+pub(crate) fn lxc_name(name: &[u8]) -> Option<String> {
     graphic(name).filter(|_| !name.starts_with(b"lxc.") && !name.starts_with(b"incus."))
 }
 
-/// A container of libvirt's LXC driver: `<name>.libvirt-lxc`, and in a scope `machine-lxc\x2d<number>\x2d<name>`; older
-/// versions have no number.
-pub(super) fn libvirt_container(name: &[u8]) -> Option<String> {
+/// A container of libvirt's LXC driver: `<name>.libvirt-lxc`, or as a scope `machine-lxc\x2d<number>\x2d<name>`; older
+/// versions write no number.
+pub(crate) fn libvirt_container(name: &[u8]) -> Option<String> {
     let name = match name.strip_suffix(b".libvirt-lxc") {
         Some(name) => owned_graphic(name)?,
         None => machine_scope(name)?.strip_prefix("lxc-")?.to_owned(),
@@ -118,35 +118,36 @@ pub(super) fn libvirt_container(name: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A machine of systemd-nspawn by its unit, or another one that systemd-machined knows by its scope; virtual machines of
-/// libvirt are none.
-pub(super) fn machine(name: &[u8]) -> Option<String> {
+/// A machine of systemd-nspawn by its unit, or another machine of systemd-machined by its scope. Virtual machines of libvirt are
+/// excluded.
+pub(crate) fn machine(name: &[u8]) -> Option<String> {
     match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
         Some(instance) => unescape(instance),
         None => machine_scope(name).filter(|name| !name.starts_with("qemu-")),
     }
 }
 
-/// The name of a machine by its scope in `machine.slice`.
+/// The name of a machine from its scope in `machine.slice`.
 fn machine_scope(name: &[u8]) -> Option<String> {
     unescape(name.strip_prefix(b"machine-")?.strip_suffix(b".scope")?)
 }
 
-/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or 28 characters of one, and what may follow.
-pub(super) fn garden_container(name: &[u8]) -> Option<String> {
+/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or the first 28 characters of one, with an
+/// optional suffix.
+pub(crate) fn garden_container(name: &[u8]) -> Option<String> {
     let tail = |length| name.split_at_checked(length).filter(|(_, tail)| tail.is_empty() || tail[0] == b'-');
     let is_handle =
         tail(36).is_some_and(|(uuid, _)| is_uuid(uuid)) || tail(28).is_some_and(|(short, _)| is_hex_parts(short, b'-'));
     is_handle.then(|| graphic(name))?
 }
 
-/// Whether Garden's containers are below: `garden`, `garden-<tag>`.
-pub(super) fn is_garden(name: &[u8]) -> bool {
+/// Whether Garden's containers are below this name: `garden`, `garden-<tag>`.
+pub(crate) fn is_garden(name: &[u8]) -> bool {
     name == b"garden" || name.starts_with(b"garden-")
 }
 
-/// A name of printable ASCII that Linux allows.
-pub(super) fn graphic(name: &[u8]) -> Option<String> {
+/// A name of printable ASCII, at most as long as Linux allows.
+pub(crate) fn graphic(name: &[u8]) -> Option<String> {
     owned_graphic(name).filter(|name| name.len() <= NAME_LENGTH)
 }
 
@@ -154,8 +155,8 @@ fn owned_graphic(name: &[u8]) -> Option<String> {
     (!name.is_empty() && name.iter().all(u8::is_ascii_graphic)).then(|| owned(name))
 }
 
-/// A name as it was before systemd escaped it for a unit's: `\x2d` is a hyphen.
-pub(super) fn unescape(name: &[u8]) -> Option<String> {
+/// Undoes systemd's escaping in the name of a unit: `\x2d` is a hyphen.
+pub(crate) fn unescape(name: &[u8]) -> Option<String> {
     let text = graphic(name)?;
     let mut parts = text.split("\\x");
     let mut plain = parts.next()?.to_owned();
@@ -167,12 +168,12 @@ pub(super) fn unescape(name: &[u8]) -> Option<String> {
     graphic(plain.as_bytes()).filter(|plain| !plain.contains('/'))
 }
 
-/// Whether it is a UUID of lower-case digits.
-pub(super) fn is_uuid(text: &[u8]) -> bool {
+/// Whether the text is a UUID in lower case.
+pub(crate) fn is_uuid(text: &[u8]) -> bool {
     text.len() == 36 && is_hex_parts(text, b'-')
 }
 
-/// Whether it is made of digits, with hyphens where a UUID has them.
+/// Whether the text consists of hexadecimal digits, with hyphens at the positions of a UUID.
 fn is_hex_parts(text: &[u8], hyphen: u8) -> bool {
     text.iter().enumerate().all(|(at, byte)| match at {
         8 | 13 | 18 | 23 => *byte == hyphen,
@@ -180,8 +181,8 @@ fn is_hex_parts(text: &[u8], hyphen: u8) -> bool {
     })
 }
 
-/// Whether the kubelet's pods are below: `kubepods`, `kubepods.slice`, `kubelet-kubepods-burstable.slice`.
-pub(super) fn is_kubepods(name: &[u8]) -> bool {
+/// Whether the kubelet's pods are below this name: `kubepods`, `kubepods.slice`, `kubelet-kubepods-burstable.slice`.
+pub(crate) fn is_kubepods(name: &[u8]) -> bool {
     is_kubepods_stem(name.strip_suffix(b".slice").unwrap_or(name))
 }
 
@@ -190,8 +191,8 @@ fn is_kubepods_stem(stem: &[u8]) -> bool {
     stem.strip_suffix(b"kubepods").is_some_and(|parent| matches!(parent, [] | [.., b'-']))
 }
 
-/// The uid of a pod by its slice, `kubepods-burstable-pod<uid>.slice`. Of `slice:prefix:id` the slice is looked at.
-pub(super) fn pod_slice(name: &[u8]) -> Option<String> {
+/// The uid of a pod from its slice, `kubepods-burstable-pod<uid>.slice`. Of `slice:prefix:id` only the slice is read.
+pub(crate) fn pod_slice(name: &[u8]) -> Option<String> {
     let (slice, joined) = match name.iter().position(|byte| *byte == b':') {
         Some(colon) => (&name[..colon], true),
         None => (name, false),
@@ -205,12 +206,12 @@ pub(super) fn pod_slice(name: &[u8]) -> Option<String> {
     is_kubepods_stem(&stem[..at]).then(|| uid(&stem[at + 4..], b'_')).flatten()
 }
 
-/// The uid of a pod by its directory, `pod<uid>`.
-pub(super) fn pod_directory(name: &[u8]) -> Option<String> {
+/// The uid of a pod from its directory, `pod<uid>`.
+pub(crate) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens; in the text they are `hyphen`, as in a slice's name a hyphen parts levels. A static pod has
+/// A uid with hyphens, which the text writes as `hyphen`: in a slice's name a hyphen separates levels. A static pod's uid has
 /// none.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
@@ -220,35 +221,35 @@ fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     is_uid.then(|| text.iter().map(|byte| if *byte == hyphen { '-' } else { char::from(*byte) }).collect())
 }
 
-/// The top of Slurm's tree in version 1, `slurm`, or `slurm_<node>` where several slurmd share a machine.
-pub(super) fn is_slurm(name: &[u8]) -> bool {
+/// The top of Slurm's tree in version 1: `slurm`, or `slurm_<node>` if several slurmd share a machine.
+pub(crate) fn is_slurm(name: &[u8]) -> bool {
     name == b"slurm" || name.starts_with(b"slurm_")
 }
 
-/// A user's level in it.
-pub(super) fn is_slurm_uid(name: &[u8]) -> bool {
+/// A user's level in Slurm's tree of version 1.
+pub(crate) fn is_slurm_uid(name: &[u8]) -> bool {
     name.strip_prefix(b"uid_").is_some_and(is_number)
 }
 
 /// The top of Slurm's tree in version 2.
-pub(super) fn is_slurm_scope(name: &[u8]) -> bool {
+pub(crate) fn is_slurm_scope(name: &[u8]) -> bool {
     name == b"slurmstepd.scope" || name.ends_with(b"_slurmstepd.scope")
 }
 
-/// A job by its number. From Slurm 26.05 on version 2 has the job's SLUID instead, unless `CgroupJobIdPaths` is set:
-/// `s` and thirteen characters, by which Slurm's own commands know the job too.
-pub(super) fn slurm_job(name: &[u8]) -> Option<String> {
+/// A job by its number. From Slurm 26.05 on, version 2 has the job's SLUID instead, unless `CgroupJobIdPaths` is set: `s` and
+/// thirteen characters, which Slurm's own commands accept too.
+pub(crate) fn slurm_job(name: &[u8]) -> Option<String> {
     if let Some(number) = name.strip_prefix(b"job_") {
         return is_number(number).then(|| owned(number));
     }
-    // Its digits and letters leave out I, L, O and U.
+    // Its alphabet has no I, L, O and U.
     let is_digit =
         |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !matches!(byte, b'I' | b'L' | b'O' | b'U');
     (name.len() == 14 && name[0] == b's' && name[1..].iter().all(is_digit)).then(|| owned(name))
 }
 
 /// A step: a number, one with a component of a heterogeneous job (`0+1`), or one of Slurm's own.
-pub(super) fn slurm_step(name: &[u8]) -> Option<String> {
+pub(crate) fn slurm_step(name: &[u8]) -> Option<String> {
     let step = name.strip_prefix(b"step_")?;
     let is_step = match step {
         b"batch" | b"extern" | b"interactive" => true,
@@ -257,34 +258,29 @@ pub(super) fn slurm_step(name: &[u8]) -> Option<String> {
     is_step.then(|| owned(step))
 }
 
-/// Whether it is a slice of systemd.
-pub(super) fn is_slice(name: &[u8]) -> bool {
+/// Whether the name is a systemd slice's.
+pub(crate) fn is_slice(name: &[u8]) -> bool {
     name.ends_with(b".slice")
 }
 
-/// A unit that is no slice, as systemd shows it: on a path an underscore is put before a name that begins with one, or
-/// that the kernel could take for a file of its own.
-pub(super) fn unit(name: &[u8]) -> Option<&[u8]> {
+/// A unit that is not a slice, as systemd shows it. On a path, systemd puts an underscore before a name that begins with one or
+/// that could collide with a file of the kernel.
+pub(crate) fn unit_name(name: &[u8]) -> Option<String> {
     let name = name.strip_prefix(b"_").unwrap_or(name);
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(byte);
     let is_type = matches!(&name[dot..], b".service" | b".scope" | b".socket" | b".mount" | b".swap");
-    (dot > 0 && is_type && name.len() <= NAME_LENGTH && name.iter().all(is_name)).then_some(name)
+    (dot > 0 && is_type && name.len() <= NAME_LENGTH && name.iter().all(is_name)).then(|| owned(name))
 }
 
-/// [`unit()`], to keep.
-pub(super) fn unit_name(name: &[u8]) -> Option<String> {
-    unit(name).map(owned)
-}
-
-/// Whether a unit makes cgroups for containers of the whole machine.
-pub(super) fn is_runtime(name: &[u8]) -> bool {
+/// Whether a unit creates cgroups for containers of the whole machine.
+pub(crate) fn is_runtime(name: &[u8]) -> bool {
     RUNTIMES.contains(&name)
 }
 
-/// Whether a user begins here. In version 1 `user` is pam_cgfs's, which gives each login a `/user/<name>/<number>` that
-/// the user may write to.
-pub(super) fn is_user(name: &[u8]) -> bool {
+/// Whether a user's part of the tree begins here. In version 1, `user` comes from pam_cgfs, which gives each login a
+/// `/user/<name>/<number>` that the user may write to.
+pub(crate) fn is_user(name: &[u8]) -> bool {
     let number = name.strip_prefix(b"user-").and_then(|rest| rest.strip_suffix(b".slice"));
     number.is_some_and(is_number)
         || name == b"user"
@@ -292,7 +288,7 @@ pub(super) fn is_user(name: &[u8]) -> bool {
         || name.starts_with(b"session-") && name.ends_with(b".scope")
 }
 
-/// Whether it is a user's own systemd.
-pub(super) fn is_user_manager(name: &[u8]) -> bool {
+/// Whether the name is that of a user's own systemd.
+pub(crate) fn is_user_manager(name: &[u8]) -> bool {
     name.strip_prefix(b"user@").and_then(|rest| rest.strip_suffix(b".service")).is_some_and(is_number)
 }

@@ -1,26 +1,26 @@
-//! What is read from cgroup paths: a table of real shapes, one file for each kind; `hostile` is what holds for any
-//! text. The ids are made up.
+//! A table of real cgroup paths, one file for each kind, with the source of each shape. `trust` and `hostile` hold for any text.
+//! All ids are made up.
 
 mod containers;
 mod enclosed;
 mod hostile;
+mod invariants;
 mod jobs;
 mod pods;
 mod schedulers;
 mod trust;
 mod units;
 
-use super::locate;
-use crate::snapshot::{Boundary, CgroupLocation, Job, Scheduler};
+use crate::{Boundary, CgroupLocation, Job, Scheduler, locate};
 
-/// A container's id: made up, like all of them.
+/// Ids of containers.
 const IDS: [(&str, &str); 4] = [
     ("{A}", "a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36"),
     ("{B}", "b18d6f32e0a95c47b18d6f32e0a95c47b18d6f32e0a95c47b18d6f32e0a95c47"),
     ("{E}", "e41f9c65b3d28f7ae41f9c65b3d28f7ae41f9c65b3d28f7ae41f9c65b3d28f7a"),
     ("{K}", "c29e7a43f1b06d58c29e7a43f1b06d58c29e7a43f1b06d58c29e7a43f1b06d58"),
 ];
-/// Uids of pods, a static pod's, and an ECS task's.
+/// Uids of pods and of a static pod, and an ECS task's id.
 const UIDS: [(&str, &str); 5] = [
     ("{P}", "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f"),
     ("{Q}", "2e3f4051-6b7c-4d8e-9fa0-1b2c3d4e5f60"),
@@ -29,7 +29,7 @@ const UIDS: [(&str, &str); 5] = [
     ("{T}", "5162738495a60b1c2d3e4f5061728394"),
 ];
 
-/// One shape, and where it comes from.
+/// One shape with its source.
 struct Row {
     source: &'static str,
     cgroup: String,
@@ -43,7 +43,7 @@ fn row(source: &'static str, cgroup: &str, location: CgroupLocation) -> Row {
 }
 
 impl Row {
-    /// As a process with these cgroups sees it.
+    /// The shape as a process with these cgroups sees it.
     fn seen_from(self, own: &str) -> Self {
         Self { own: whole(own), ..self }
     }
@@ -54,7 +54,7 @@ fn whole(text: &str) -> String {
     if text.is_empty() { text } else { text + "\n" }
 }
 
-/// The text with its ids: `{P}` is a pod's uid as the API writes it, `{p}` as systemd's slices do.
+/// Inserts the ids: `{P}` is a pod's uid as the API writes it, `{p}` as systemd's slices write it.
 fn expand(text: &str) -> String {
     let mut text = text.to_owned();
     for (mark, id) in IDS.iter().chain(&UIDS) {

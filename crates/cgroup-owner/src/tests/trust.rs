@@ -1,7 +1,7 @@
-//! Names that somebody made up below a boundary of their own.
+//! Names made up below a boundary, by a process that may create cgroups there.
 
 use super::{Row, container, expand, locate, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
-use crate::snapshot::{Boundary, CgroupLocation};
+use crate::{Boundary, CgroupLocation};
 
 /// Another pod's container.
 const VICTIM: &str = "/kubepods.slice/kubepods-pod{x}.slice/cri-containerd-{B}.scope";
@@ -23,7 +23,7 @@ pub(super) fn rows() -> Vec<Row> {
             with_container(user("user@1000.service"), "{B}"),
         ),
         row(
-            "a login that root parted",
+            "a login that root divided",
             &below("/user.slice/user-1000.slice/session-3.scope"),
             with_container(user("session-3.scope"), "{B}"),
         ),
@@ -43,7 +43,7 @@ pub(super) fn rows() -> Vec<Row> {
             container("dev"),
         ),
         row(
-            "a user called like a service",
+            "a user's unit named like a service",
             "0::/user.slice/user-1000.slice/user@1000.service/system.slice/ollama.service",
             user("ollama.service"),
         ),
@@ -82,7 +82,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row("a container's name below something else of a pod", "0::/kubepods/pod{P}/x/{B}", pod_only("{P}")),
         row("a podman pod's name made up in docker", "0::/docker/{A}/libpod_parent/{B}/libpod-{B}", container("{A}")),
-        row("a cgroup called as if it was gone", "0::/docker/{A}/x (deleted)", container("{A}")),
+        row("a cgroup named as if it were removed", "0::/docker/{A}/x (deleted)", container("{A}")),
         row(
             "a victim's path in a hierarchy that does not count",
             &format!("9:memory:/docker/{{A}}\n8:misc:{VICTIM}\n7:name=mine:{VICTIM}"),
@@ -112,15 +112,15 @@ fn nothing_deeper_replaces_a_boundary() {
     }
 }
 
-/// The rows of version 2 as the host sees them whose boundary is closed: a pod's container, or anything else but the
-/// units of the machine's own runtimes, which are trusted.
+/// The rows of version 2, as the host sees them, whose boundary is closed: a pod's container, or anything else except units of
+/// the machine's own runtimes, which are trusted.
 fn rows_on_one_line() -> Vec<Row> {
     let closed = |row: &Row| match row.location.boundary {
         None => false,
         Some(Boundary::Pod) => row.location.container_id.is_some(),
         Some(Boundary::Unit) => {
             let unit = row.location.unit.as_deref().unwrap_or_default();
-            !super::super::shape::is_runtime(unit.as_bytes())
+            !crate::shape::is_runtime(unit.as_bytes())
         }
         Some(_) => true,
     };

@@ -1,12 +1,12 @@
-//! Jobs of batch schedulers other than Slurm, by the names that schedulers give to cgroups.
+//! Jobs of batch schedulers other than Slurm, by the names that the schedulers give to cgroups.
 //!
-//! Invariant: two jobs never have the same identifier; a name that is not surely a job's gives none.
+//! Invariant: two jobs never have the same identifier; a name that is not certainly a job's gives none.
 
-use super::shape;
-use crate::snapshot::{Job, Scheduler};
+use crate::location::{Job, Scheduler};
+use crate::shape;
 
-/// The job that these names begin with, and how many of them belong to it.
-pub(super) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
+/// The job that these names begin with, and how many of the names belong to it.
+pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
     let (scheduler, id, length) = match *names {
         // OpenPBS from 2020 on, version 1; PBS Professional on version 2.
         [b"pbs_jobs.service", b"jobid" | b"jobs", id, ..] => (Scheduler::Pbs, pbs(id)?, 3),
@@ -17,7 +17,7 @@ pub(super) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
         }
         [b"torque", id, ..] => (Scheduler::Torque, pbs(id)?, 2),
         [b"htcondor", name, ..] => (Scheduler::HtCondor, condor(name)?, 2),
-        // Version 1: the cpuset hierarchy has one level more than the others.
+        // Version 1: the cpuset hierarchy has one more level than the others.
         [b"nomad", b"share" | b"reserve", task, ..] => (Scheduler::Nomad, nomad(task)?, 3),
         [b"nomad", task, ..] => (Scheduler::Nomad, nomad(task)?, 2),
         // Version 2, from Nomad 1.7 on and before.
@@ -31,7 +31,7 @@ pub(super) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
 }
 
 /// A job of PBS or Torque without the name of its server: `12345`, `12345[7]` for a part of a job array. A second number
-/// stays: on version 2 it tells the parts of an array apart.
+/// is kept: on version 2 it distinguishes the parts of an array.
 fn pbs(name: &[u8]) -> Option<String> {
     let (sequence, rest) = digits(name)?;
     let (index, rest) = match rest.strip_prefix(b"[") {
@@ -58,15 +58,15 @@ fn pbs(name: &[u8]) -> Option<String> {
     }
 }
 
-/// The digits that it begins with, and the rest.
+/// The leading digits and the rest; `None` for no digit or more than twelve.
 fn digits(text: &[u8]) -> Option<(&str, &[u8])> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     (1..=12).contains(&end).then(|| Some((std::str::from_utf8(digits).ok()?, rest)))?
 }
 
-/// The slot of a job of HTCondor, which names the cgroup by the execute directory and the slot; the whole name where there
-/// is no slot in it.
+/// The slot of a job of HTCondor, which names the cgroup by the execute directory and the slot; the whole name if it contains
+/// no slot.
 fn condor(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"condor_")?;
     let is_slot = |at: &usize| name[*at..].starts_with(b"_slot") && name.get(at + 5).is_some_and(u8::is_ascii_digit);
@@ -74,7 +74,7 @@ fn condor(name: &[u8]) -> Option<String> {
     shape::graphic(slot)
 }
 
-/// A task of Nomad, `<allocation>.<task>`; the executor before Nomad 1.7 made up a UUID on version 1.
+/// A task of Nomad, `<allocation>.<task>`; on version 1 the executor before Nomad 1.7 generated a UUID alone.
 fn nomad(name: &[u8]) -> Option<String> {
     let (uuid, task) = name.split_at_checked(36)?;
     let is_task = task.is_empty() || task.len() > 1 && task[0] == b'.';

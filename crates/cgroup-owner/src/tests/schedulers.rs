@@ -1,7 +1,7 @@
 //! Jobs of schedulers other than Slurm.
 
 use super::{Row, container, job_of, nowhere, row, unit, user, with_container};
-use crate::snapshot::Scheduler::{HtCondor, Nomad, Pbs, Torque};
+use crate::Scheduler::{HtCondor, Nomad, Pbs, Torque};
 
 /// An allocation of Nomad.
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";

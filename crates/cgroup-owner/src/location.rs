@@ -1,0 +1,72 @@
+//! Where a process runs.
+
+/// Where a process runs, as its cgroup path shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CgroupLocation {
+    /// The outermost boundary on the path, which no process inside can have made up; `None` for a process in the root.
+    pub boundary: Option<Boundary>,
+    /// The container, by the runtime's full id, or by its name if the runtime has no ids (LXC).
+    pub container_id: Option<String>,
+    /// The pod's uid with hyphens, or a static pod's 32 hexadecimal digits.
+    pub pod_uid: Option<String>,
+    /// The systemd unit, of the system or of a user, with its suffix: `ollama.service`.
+    pub unit: Option<String>,
+    /// The job's number, or the identifier (SLUID) that Slurm 26.05 and later use instead in the name of the job's cgroup.
+    pub slurm_job: Option<String>,
+    /// The step within the job: a number, `batch`, `extern` or `interactive`; `0+1` in a heterogeneous job.
+    pub slurm_step: Option<String>,
+    /// The job of a scheduler other than Slurm.
+    pub job: Option<Job>,
+}
+
+/// A job of a scheduler other than Slurm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The scheduler that runs the job.
+    pub scheduler: Scheduler,
+    /// As the scheduler's cgroup names it: `12345` and `12345[7]` (PBS, Torque), `slot1_2@node` (HTCondor),
+    /// `<allocation>.<task>` (Nomad).
+    pub id: String,
+}
+
+/// The schedulers other than Slurm whose jobs are recognised by their cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheduler {
+    /// OpenPBS and PBS Professional.
+    Pbs,
+    /// Torque.
+    Torque,
+    /// HTCondor.
+    HtCondor,
+    /// HashiCorp Nomad.
+    Nomad,
+}
+
+impl Scheduler {
+    /// A short lower-case name: `pbs`, `torque`, `htcondor`, `nomad`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pbs => "pbs",
+            Self::Torque => "torque",
+            Self::HtCondor => "htcondor",
+            Self::Nomad => "nomad",
+        }
+    }
+}
+
+/// What separates a process from the rest of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Boundary {
+    /// A container in a Kubernetes pod.
+    Pod,
+    /// A container that belongs to no known pod.
+    Container,
+    /// A Slurm job.
+    SlurmJob,
+    /// A job of another scheduler.
+    Job,
+    /// A unit of the system's systemd.
+    Unit,
+    /// A user's session, or a unit of the user's own systemd.
+    User,
+}
