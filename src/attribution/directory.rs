@@ -1,7 +1,7 @@
 //! The `/proc` directory of one process, held open or known by its path.
 //!
-//! Invariant: a held directory stays bound to its process. When the process is gone every look into it fails, whoever
-//! bears the pid by then; so a held directory that answers needs no comparison of start times.
+//! Invariant: a held directory stays bound to its process. Once the process is gone, every access through it fails, even if another
+//! process has the pid by then; so a held directory that answers needs no comparison of start times.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -13,14 +13,18 @@ use procfs::process::Process;
 
 use super::record::Stat;
 
-/// `stat` and `status` are about one and two KiB.
+/// Bytes of `stat` and `status`, which have about one and two KiB.
 const LINE_LIMIT: u64 = 16 * 1024;
+/// Bytes of the arguments that are read; a process may have megabytes of them.
+const CMDLINE_LIMIT: u64 = 64 * 1024;
+/// Bytes of the cgroup file: a dozen hierarchies with paths of maximum length.
+const CGROUP_LIMIT: u64 = 64 * 1024;
 
 /// The directory of one process.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// `None` where too many are held already, or no descriptor was left.
+    /// `None` if too many are held already, or if no descriptor was left.
     held: Option<Process>,
 }
 
@@ -34,12 +38,12 @@ pub(super) enum ReadError {
 }
 
 impl ReadError {
-    /// There is no such process any more.
+    /// The error for a process that no longer exists.
     pub(super) fn gone(path: PathBuf) -> Self {
         Self::Io { path, source: io::ErrorKind::NotFound.into() }
     }
 
-    /// Whether there is no such process (any more), or none that we may see.
+    /// Whether there is no such process (any more), or none that the exporter may see.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Io { source, .. } => {
@@ -61,7 +65,7 @@ impl ReadError {
 }
 
 impl Directory {
-    /// The directory of the pid, held open if `hold` asks for it and a descriptor is left.
+    /// The directory of the pid, held open if `hold` is set and a descriptor is left.
     pub(super) fn open(procfs: &Path, pid: u32, hold: bool) -> Result<Self, ReadError> {
         let path = procfs.join(pid.to_string());
         if !hold {
@@ -80,13 +84,13 @@ impl Directory {
         self.held.is_some()
     }
 
-    /// Whether this is still the process that started at `start`. About 2 µs for a held one: a file is opened and not
-    /// read, because the kernel composes `stat` from all threads only when it is read.
+    /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is opened and not
+    /// read, because the kernel composes it from all threads only when it is read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
             match self.open_file("stat") {
                 Ok(_) => return Ok(true),
-                // Its own descriptor is the one that the path needs.
+                // Closing its descriptor frees the one that the path needs.
                 Err(error) if error.lacks_descriptors() => self.held = None,
                 Err(error) if error.is_gone() => return Ok(false),
                 Err(error) => return Err(error),
@@ -107,14 +111,14 @@ impl Directory {
         super::record::effective_uid(&self.read("status", LINE_LIMIT)?).ok_or_else(|| self.malformed("status"))
     }
 
-    /// The first `limit` bytes of the arguments; a process may have megabytes of them.
-    pub(super) fn cmdline(&self, limit: u64) -> Result<Vec<u8>, ReadError> {
-        self.read("cmdline", limit)
+    /// The arguments, each ended by a zero byte.
+    pub(super) fn cmdline(&self) -> Result<Vec<u8>, ReadError> {
+        self.read("cmdline", CMDLINE_LIMIT)
     }
 
     /// The cgroups, one line for each hierarchy.
-    pub(super) fn cgroup(&self, limit: u64) -> Result<Vec<u8>, ReadError> {
-        self.read("cgroup", limit)
+    pub(super) fn cgroup(&self) -> Result<Vec<u8>, ReadError> {
+        self.read("cgroup", CGROUP_LIMIT)
     }
 
     fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
@@ -127,7 +131,7 @@ impl Directory {
             Some(process) => process.open_relative(name).map_err(|error| read_error(&self.path.join(name), error)),
             None => {
                 let path = self.path.join(name);
-                // In a folder that only looks like `/proc`, a pipe is no reason to wait.
+                // In a folder that only looks like `/proc`, opening a pipe must not wait for a writer.
                 let mut options = OpenOptions::new();
                 options.read(true).custom_flags(nix::libc::O_NONBLOCK);
                 options.open(&path).map_err(|source| ReadError::Io { path, source })
@@ -138,6 +142,12 @@ impl Directory {
     fn malformed(&self, name: &str) -> ReadError {
         ReadError::Malformed { path: self.path.join(name) }
     }
+}
+
+/// The exporter's own cgroup file; empty if it cannot be read, as in a simulated `/proc`.
+pub(super) fn own_cgroup(procfs: &Path) -> Vec<u8> {
+    let file = File::open(procfs.join("self/cgroup")).ok();
+    file.and_then(|file| read_bounded(file, CGROUP_LIMIT).ok()).unwrap_or_default()
 }
 
 /// Reads at most `limit` bytes of a file.

@@ -1,29 +1,27 @@
-//! The name of a process, from what the kernel shows of it.
+//! The name of a process, from its `comm` and its arguments.
 //!
-//! A pure function. Invariant: an argument never becomes part of a name; only the executable's own name, the file name
-//! of an interpreter's script, its module or its class does, because arguments can hold secrets.
+//! Pure functions. Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's
+//! own name does, or the file name of an interpreter's script, its module or its class.
 
 use super::interpreter::{Runs, runs};
 
 /// How many bytes of a name the kernel keeps in `comm`.
 const COMM_MAX: usize = 15;
-
-/// Bytes of the arguments that are shown where the configuration asks for them.
+/// Bytes of the command line that are shown if the configuration asks for it.
 pub const COMMAND_LIMIT: usize = 4096;
 
 /// The name to show for a process: the executable's file name, or the script's for an interpreter (`train.py`), or the
-/// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` where these give nothing.
+/// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` if these give no name.
 ///
-/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. Both are
-/// the process's to choose. Bytes that are not UTF-8 are replaced; control characters stay. `None` where neither has a
-/// name in it.
+/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. The process can
+/// choose both. Bytes that are not UTF-8 are replaced; control characters are kept. `None` if neither contains a name.
 pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     let args = arguments(cmdline);
     let chosen = match args.split_first() {
         Some((zeroth, rest)) => {
             let program = program(comm, zeroth);
             match runs(program, rest) {
-                // A dash is the interpreter's input.
+                // A dash means the interpreter's input.
                 Some(Runs::Script(path)) if path != b"-" => nonempty(file_name(path)).unwrap_or(program),
                 Some(Runs::Module(module)) => nonempty(module).unwrap_or(program),
                 Some(Runs::Script(_) | Runs::Itself) | None => program,
@@ -35,34 +33,34 @@ pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The arguments; the empty ones at the end are the padding of a title.
+/// The arguments without empty ones at the end, which are the padding of a title.
 pub fn arguments(cmdline: &[u8]) -> Vec<&[u8]> {
     let end = cmdline.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     if end == 0 { Vec::new() } else { cmdline[..end].split(|&b| b == 0).collect() }
 }
 
-/// The arguments separated by spaces, [`COMMAND_LIMIT`] bytes at most; `None` if there are none.
+/// The arguments separated by spaces, at most [`COMMAND_LIMIT`] bytes; `None` if there are none.
 pub fn command(cmdline: &[u8]) -> Option<String> {
     let joined = arguments(cmdline).join(&b' ');
     let mut text = String::from_utf8_lossy(&joined).into_owned();
-    if let Some((end, _)) = text.char_indices().take_while(|(at, _)| *at <= COMMAND_LIMIT).last()
-        && text.len() > COMMAND_LIMIT
-    {
-        text.truncate(end);
+    let mut end = text.len().min(COMMAND_LIMIT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
+    text.truncate(end);
     (!text.is_empty()).then_some(text)
 }
 
-/// The executable's file name as the zeroth argument gives it, or the first word where it is a title.
+/// The executable's file name as the zeroth argument gives it, or the first word if that argument is a title.
 fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
-    // A login shell is called `-bash`.
+    // A login shell's zeroth argument is `-bash`.
     let zeroth = zeroth.strip_prefix(b"-").unwrap_or(zeroth);
     if !zeroth.contains(&b' ') {
         // `ray::Model.load/a` is a title, not a path.
         let title = zeroth.windows(2).any(|pair| pair == b"::") && !zeroth.starts_with(b"/");
         return if title { zeroth } else { without_colon(file_name(zeroth)) };
     }
-    // A path with a space in it, or a title with words behind the name? The kernel's own name tells.
+    // A path that contains a space, or a title with words behind the name? The kernel's own name decides.
     let whole = file_name(zeroth);
     if !comm.is_empty() && whole == comm {
         return whole;
@@ -76,8 +74,7 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
     without_colon(file_name(word))
 }
 
-/// What stands after the last separator; a path that ends in one is a directory and keeps its name. Empty where the path is
-/// no file's own.
+/// The part behind the last separator; of a path that ends in one, the directory's name. Empty if the path does not name a file.
 fn file_name(path: &[u8]) -> &[u8] {
     if is_descriptor(path) {
         return b"";
@@ -90,7 +87,7 @@ fn file_name(path: &[u8]) -> &[u8] {
     if matches!(name, b"." | b"..") { b"" } else { name }
 }
 
-/// Whether it refers to an open file without its name: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`, `/proc/self/exe`.
+/// Whether the path refers to an open file without naming it: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`, `/proc/self/exe`.
 fn is_descriptor(path: &[u8]) -> bool {
     if !path.starts_with(b"/") {
         return false;
@@ -118,7 +115,7 @@ fn nonempty(bytes: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// (comm, arguments parted by `|`, name).
+    /// (comm, arguments separated by `|`, name).
     const TABLE: &[(&str, &str, &str)] = &[
         // Plain programs.
         ("nvidia-smi", "nvidia-smi", "nvidia-smi"),
@@ -215,11 +212,11 @@ mod tests {
         ("chrome", "/opt/google/chrome/chrome --type=gpu-process --key=/a/secret", "chrome"),
         ("chrome_crashpad", "/opt/chrome_crashpad_handler --monitor-self", "chrome_crashpad_handler"),
         ("sglang::schedul", "sglang::scheduler_TP0", "sglang::scheduler_TP0"),
-        // Run by the number of an open file.
+        // Started by the number of an open file.
         ("trainer", "/proc/self/fd/3|--key=secret", "trainer"),
         ("trainer", "/dev/fd/3", "trainer"),
         ("chrome", "/proc/self/exe --type=gpu-process --key=secret", "chrome"),
-        // Nothing to go by.
+        // No name in the arguments.
         ("kworker/0:1", "", "kworker/0:1"),
         ("ended", "|||", "ended"),
         ("odd", "|x|y", "odd"),
@@ -239,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_a_name() {
+    fn any_bytes_can_be_a_name() {
         assert_eq!(name(b"x", b"/bin/\xff\x01\n\"\0").as_deref(), Some("\u{fffd}\u{1}\n\""));
         assert_eq!(name(b"\xfe", b"").as_deref(), Some("\u{fffd}"));
         assert_eq!(name(b"", b""), None);
@@ -247,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn options_cut_off_anywhere_do_no_harm() {
+    fn arguments_cut_off_anywhere_still_give_a_name() {
         for &(comm, args, _) in TABLE {
             let cmdline: Vec<u8> = args.bytes().map(|b| if b == b'|' { 0 } else { b }).collect();
             for end in 0..cmdline.len() {

@@ -1,6 +1,6 @@
-//! Whose pids a procfs shows.
+//! Which pid namespace a procfs shows.
 //!
-//! Invariant: in the procfs of another pid namespace a pid is another process', so nobody is identified by it.
+//! Invariant: a procfs of another pid namespace identifies no process, because a pid there means another process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,42 @@ use std::path::{Path, PathBuf};
 /// The pid namespace that the kernel starts with: its number is fixed (`PROC_PID_INIT_INO`).
 const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The pids in a procfs are not those that the driver tells the exporter.
+/// The pids in a procfs are not those that the driver reports to the exporter.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} is of another pid namespace than the exporter, whose pid is {own} and there {}: a pid would be another process', so none \
-     is identified; mount the procfs of the exporter's own namespace, or give it the host's (hostPID: true, docker run --pid=host)",
+    "{} is of another pid namespace than the exporter, whose pid is {own} and there {}: a pid there means another process, so \
+     none is identified; mount the procfs of the exporter's own namespace, or give it the host's (hostPID: true, docker run --pid=host)",
     procfs.display(),
     shown.as_ref().map_or("none".into(), |shown| shown.display().to_string())
 )]
 pub struct ForeignProcfs {
     procfs: PathBuf,
     own: u32,
-    /// `None` where the procfs does not show this process at all.
+    /// `None` if the procfs does not show this process at all.
     shown: Option<PathBuf>,
 }
 
-/// Whether the procfs shows this process, whose pid is `own`, by that pid.
+/// Checks that the procfs shows this process under its pid `own`.
 ///
-/// The kernel's procfs has a link `self` in every mount. A folder without one is not the kernel's, as the simulator's: nothing
-/// in it can be compared, and it is believed.
+/// Every mount of the kernel's procfs has a link `self`. A folder without one is not the kernel's (the simulator's, for example):
+/// there is nothing to compare, and it is accepted.
 ///
 /// # Errors
-/// When `self` is another pid, or none.
+/// If `self` is another pid, or leads nowhere.
 pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
     let link = procfs.join("self");
     let shown = match fs::read_link(&link) {
         Ok(shown) if shown.as_os_str() == own.to_string().as_str() => return Ok(()),
         Ok(shown) => Some(shown),
-        // The link is there and leads nowhere for a process outside of the namespace.
+        // For a process outside of the namespace the link exists and leads nowhere.
         Err(_) if fs::symlink_metadata(&link).is_ok_and(|link| link.is_symlink()) => None,
         Err(_) => return Ok(()),
     };
     Err(ForeignProcfs { procfs: procfs.to_owned(), own, shown })
 }
 
-/// Whether the exporter is in the machine's own pid namespace. In another one it sees the processes of that one only, and
-/// the driver lists no others to it. `None` where the procfs does not tell, as a simulated one.
+/// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that namespace, and the
+/// driver lists no others to it. `None` if the procfs does not show the namespace, as a simulated one.
 pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
     let namespace = fs::read_link(procfs.join("self/ns/pid")).ok()?;
     Some(namespace.as_os_str() == MACHINE_PID_NAMESPACE)
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_procfs_is_believed_where_the_own_pid_is_the_same() {
+    fn the_kernels_procfs_is_accepted_if_it_shows_the_own_pid() {
         let own = std::process::id();
         assert!(check(Path::new("/proc"), own).is_ok());
         let foreign = check(Path::new("/proc"), own + 1).unwrap_err();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_the_link_is_not_the_kernels() {
+    fn a_folder_without_the_link_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         assert!(check(folder.path(), 1).is_ok());
         assert!(check(&folder.path().join("none"), 1).is_ok());
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_another_pid_is_another_namespaces() {
+    fn a_link_to_another_pid_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         symlink("4711", folder.path().join("self")).unwrap();
         assert!(check(folder.path(), 4711).is_ok());

@@ -1,43 +1,44 @@
-//! Reads the files of processes, on a thread of its own, since a read can hang: the kernel composes `cmdline` under a lock
-//! of the process itself, and one that is wedged with that lock held makes every reader wait until it ends.
+//! Reads the files of processes on a thread of its own, because a read can hang: the kernel composes `cmdline` under a lock of
+//! the process itself, and a process that is wedged with this lock held blocks every reader until it ends.
 //!
-//! Invariant: whoever asks waits a bounded time, for one round and for all rounds of a pass. A reader that hangs is left
-//! behind, nobody asks for its process again before it has come back, and only so many are left behind at once: beyond that
-//! one more reads all but the arguments, and if it hangs too nobody is read.
-
-mod desk;
+//! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs is abandoned,
+//! and its process is not read again before that reader has returned. The number of abandoned readers is bounded: at the limit
+//! one more may read everything except the arguments, and if it hangs too, nothing is read.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::directory::{Directory, ReadError};
 use super::record::Stat;
-use desk::Desk;
+use crate::faults::Reason;
 
-/// How long the rounds of one pass are waited for together.
-const ROUND: Duration = Duration::from_millis(400);
-/// A process whose files take so long hangs. One takes 0.1 ms; a machine that is short of processors must not look like it.
-const HANGS: Duration = Duration::from_millis(300);
-/// How many readers may be left behind before arguments are left out. One more may be left behind after that.
-const LEFT_BEHIND: usize = 4;
-/// A process that hung is not read again before this has passed: it may come back for a moment, and hang again.
-const AGAIN: Duration = Duration::from_secs(10);
-/// After a reader ended by a panic nobody is read for so long.
+/// How long all rounds of a pass may be waited for together.
+const PASS: Duration = Duration::from_millis(400);
+/// Additional wait for a reader that is late: all threads of the exporter may have been stopped together.
+const GRACE: Duration = Duration::from_millis(20);
+/// A process whose files take this long hangs. One takes 0.1 ms; a machine that is short of CPU time must not look like a hang.
+const STALLED: Duration = Duration::from_millis(300);
+/// From this number of abandoned readers on, arguments are not read.
+pub(super) const ABANDONED_LIMIT: usize = 4;
+/// A process that hung is not read again earlier than this: it may answer for a moment and hang again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long nothing is read after a reader panicked.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Bytes of the arguments that are looked at; a process may have megabytes of them.
-const CMDLINE_LIMIT: u64 = 64 * 1024;
-/// Bytes of the cgroup file: a dozen hierarchies with paths of the longest kind.
-pub(super) const CGROUP_LIMIT: u64 = 64 * 1024;
 
 /// A process to be read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ask {
+pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are wanted: the one file that a wedged process makes hang.
+    /// Whether its arguments are to be read: the one file at which a wedged process makes readers hang.
     pub(super) cmdline: bool,
 }
 
@@ -48,145 +49,200 @@ pub(super) struct Reading {
     pub(super) stat: Stat,
     pub(super) uid: Result<u32, ReadError>,
     pub(super) cgroup: Result<Vec<u8>, ReadError>,
-    /// `None` where it was not read.
+    /// `None` if it was not read.
     pub(super) cmdline: Option<Result<Vec<u8>, ReadError>>,
 }
 
 /// What was read of a process before a read hung.
 #[derive(Debug, Clone)]
-pub(super) struct Glimpse {
+pub(super) struct PartialReading {
     pub(super) stat: Stat,
     pub(super) uid: Option<u32>,
     pub(super) cgroup: Option<Vec<u8>>,
 }
 
-/// A process whose files hang.
+/// A process whose reader had not returned when its round ended.
 #[derive(Debug)]
-pub(super) struct Hung {
+pub(super) struct Timeout {
     pub(super) pid: u32,
-    /// `None` where not even its start could be read.
-    pub(super) glimpse: Option<Glimpse>,
-    pub(super) reader: Straggler,
-}
-
-/// A reader that was left behind.
-#[derive(Debug, Clone)]
-pub(super) struct Straggler {
-    desk: Arc<Desk>,
+    /// `None` if not even `stat` and `status` were read.
+    pub(super) partial: Option<PartialReading>,
     since: Instant,
+    thread: JoinHandle<()>,
 }
 
-impl Straggler {
-    /// Whether what hung has come back, and may be asked for again.
-    pub(super) fn is_back(&self) -> bool {
-        self.since.elapsed() >= AGAIN && self.desk.has_ended()
-    }
-}
-
-/// What became of a round of questions. Who is neither answered nor hung may be asked for again at the next pass.
+/// The result of a round. A process that is in neither `answers` nor `timeout` may be requested again in the next pass.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) answers: HashMap<u32, Result<Reading, ReadError>>,
-    pub(super) hung: Option<Hung>,
-    /// The system gave no thread.
-    pub(super) refused: Option<std::io::Error>,
-    /// The reader of the round before ended by a panic.
-    pub(super) died: bool,
+    pub(super) timeout: Option<Timeout>,
+    /// There was no thread, or it panicked.
+    pub(super) failure: Option<(Reason, io::Error)>,
 }
 
-/// The reader at work and those left behind.
+/// A reader that is no longer waited for.
 #[derive(Debug)]
-pub(super) struct Readers {
+struct AbandonedReader {
+    pid: u32,
+    /// The start time of the process; `None` if it is unknown.
+    start: Option<u64>,
+    since: Instant,
+    thread: JoinHandle<()>,
+    /// Whether it was reported as stalled.
+    stalled: bool,
+}
+
+impl AbandonedReader {
+    /// Whether it has returned, and its process may be read again.
+    fn is_back(&self) -> bool {
+        self.thread.is_finished() && (!self.stalled || self.since.elapsed() >= RETRY)
+    }
+}
+
+/// What the caller and the reader of a round share.
+#[derive(Debug, Default)]
+struct Progress {
+    answers: HashMap<u32, Result<Reading, ReadError>>,
+    current: Option<(u32, Instant)>,
+    partial: Option<PartialReading>,
+    /// The caller no longer waits: the reader ends after the current process, and its answer is not used. By the next round
+    /// another process may have the pid.
+    over: bool,
+}
+
+/// Reads one process, and records in `Progress` what it has read so far.
+type Read = fn(ReadRequest, &Path, &Mutex<Progress>) -> Result<Reading, ReadError>;
+
+/// Reads processes, one thread for each round.
+#[derive(Debug)]
+pub(super) struct ProcReader {
     procfs: PathBuf,
-    current: Option<Arc<Desk>>,
-    left_behind: Vec<Straggler>,
-    /// What is left of the time that may be waited in this pass.
+    read: Read,
+    abandoned: Vec<AbandonedReader>,
+    /// How long the rest of this pass may wait.
     left: Duration,
     paused_until: Option<Instant>,
 }
 
-impl Readers {
+impl ProcReader {
     pub(super) fn new(procfs: PathBuf) -> Self {
-        Self { procfs, current: None, left_behind: Vec::new(), left: ROUND, paused_until: None }
+        Self { procfs, read: read_process, abandoned: Vec::new(), left: PASS, paused_until: None }
     }
 
-    /// From now on it may be waited again.
+    /// Begins a pass, whose rounds may wait again.
     pub(super) fn begin_pass(&mut self) {
-        self.left = ROUND;
+        self.left = PASS;
+        self.abandoned.retain(|reader| !reader.is_back());
     }
 
-    /// Whether so many readers hang that arguments are not read.
-    pub(super) fn are_exhausted(&mut self) -> bool {
-        self.left_behind.retain(|reader| !reader.desk.has_ended());
-        self.left_behind.len() >= LEFT_BEHIND
+    /// Whether too many readers hang for arguments to be read.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.hanging() >= ABANDONED_LIMIT
     }
 
-    /// Hands all questions over at once and waits for the answers, for as long as the pass allows it.
-    pub(super) fn read(&mut self, mut asks: Vec<Ask>) -> Round {
-        if self.current.take_if(|desk| desk.has_ended()).is_some() {
-            self.paused_until = Some(Instant::now() + PAUSE);
-            return Round { died: true, ..Round::default() };
-        }
-        if self.left.is_zero() || self.paused_until.is_some_and(|until| Instant::now() < until) {
+    fn hanging(&self) -> usize {
+        self.abandoned.iter().filter(|reader| !reader.thread.is_finished()).count()
+    }
+
+    /// Whether a read of this process hangs, or did until a short while ago. `start` is `None` for a process that is not cached.
+    pub(super) fn hangs(&self, pid: u32, start: Option<u64>) -> bool {
+        self.abandoned.iter().any(|reader| reader.pid == pid && reader.start == start && !reader.is_back())
+    }
+
+    /// The processes whose readers are found to hang now, each once.
+    pub(super) fn newly_stalled(&mut self) -> Vec<u32> {
+        let hangs = |reader: &&mut AbandonedReader| {
+            !reader.stalled && reader.since.elapsed() >= STALLED && !reader.thread.is_finished()
+        };
+        let stall = |reader: &mut AbandonedReader| {
+            reader.stalled = true;
+            reader.pid
+        };
+        self.abandoned.iter_mut().filter(hangs).map(stall).collect()
+    }
+
+    /// Reads all requested processes and waits for the answers, as long as the pass allows. The caller hands a [`Timeout`] back to
+    /// [`ProcReader::abandon`].
+    pub(super) fn read(&mut self, mut requests: Vec<ReadRequest>) -> Round {
+        let paused = self.paused_until.is_some_and(|until| Instant::now() < until);
+        if paused || self.left.is_zero() || self.hanging() > ABANDONED_LIMIT {
             return Round::default();
         }
-        if self.are_exhausted() {
-            asks.iter_mut().for_each(|ask| ask.cmdline = false);
+        if self.is_exhausted() {
+            requests.iter_mut().for_each(|request| request.cmdline = false);
         }
-        let desk = match &self.current {
-            Some(desk) => desk,
-            None if self.left_behind.len() > LEFT_BEHIND => return Round::default(),
-            None => match self.start() {
-                Ok(desk) => self.current.insert(desk),
-                Err(error) => return Round { refused: Some(error), ..Round::default() },
-            },
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        // Nothing is sent: the channel closes when the reader ends, also by a panic.
+        let (open, closed) = channel();
+        let thread = match self.start(requests, progress.clone(), open) {
+            Ok(thread) => thread,
+            Err(error) => return Round { failure: Some((Reason::Unreadable, error)), ..Round::default() },
         };
-        let began = Instant::now();
-        let (answers, hung) = desk.ask(asks, began + self.left, HANGS);
-        self.left = self.left.saturating_sub(began.elapsed());
-        let reader = Straggler { desk: desk.clone(), since: Instant::now() };
-        let hung = hung.map(|(pid, glimpse)| Hung { pid, glimpse, reader });
-        if let Some(hung) = &hung {
-            self.left_behind.push(hung.reader.clone());
-            self.current = None;
-        }
-        Round { answers: answers.into_iter().collect(), hung, ..Round::default() }
-    }
+        let begin = Instant::now();
+        let has_ended = |wait| closed.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
+        let ended = has_ended(self.left) || has_ended(GRACE);
+        self.left = self.left.saturating_sub(begin.elapsed());
 
-    fn start(&self) -> std::io::Result<Arc<Desk>> {
-        let desk = Arc::new(Desk::default());
-        let (side, procfs) = (desk.clone(), self.procfs.clone());
-        std::thread::Builder::new().name("proc-reader".into()).spawn(move || {
-            let _end = desk::End(&side);
-            while let Some(ask) = side.next() {
-                side.answer(ask.pid, read(ask, &procfs, &side));
+        let mut progress = progress.lock();
+        progress.over = true;
+        let mut round = Round { answers: std::mem::take(&mut progress.answers), ..Round::default() };
+        let (current, partial) = (progress.current, progress.partial.take());
+        drop(progress);
+        if ended {
+            if thread.join().is_err() {
+                self.paused_until = Some(Instant::now() + PAUSE);
+                round.failure = Some((Reason::Panicked, io::Error::other("the thread that reads /proc panicked")));
             }
-        })?;
-        Ok(desk)
-    }
-}
-
-impl Drop for Readers {
-    fn drop(&mut self) {
-        if let Some(desk) = &self.current {
-            desk.close();
+        } else if let Some((pid, since)) = current {
+            round.timeout = Some(Timeout { pid, partial, since, thread });
         }
+        round
+    }
+
+    /// Remembers a reader that did not return. `start` is the start time of its process, if that is cached.
+    pub(super) fn abandon(&mut self, timeout: Timeout, start: Option<u64>) {
+        let Timeout { pid, since, thread, .. } = timeout;
+        self.abandoned.push(AbandonedReader { pid, start, since, thread, stalled: false });
+    }
+
+    fn start(
+        &self,
+        requests: Vec<ReadRequest>,
+        progress: Arc<Mutex<Progress>>,
+        open: Sender<()>,
+    ) -> io::Result<JoinHandle<()>> {
+        let (procfs, read) = (self.procfs.clone(), self.read);
+        std::thread::Builder::new().name("proc-reader".into()).spawn(move || {
+            let _open = open;
+            for request in requests {
+                let mut before = progress.lock();
+                if before.over {
+                    return;
+                }
+                before.current = Some((request.pid, Instant::now()));
+                drop(before);
+                let answer = read(request, &procfs, &progress);
+                let mut after = progress.lock();
+                (after.current, after.partial) = (None, None);
+                after.answers.insert(request.pid, answer);
+            }
+        })
     }
 }
 
-fn read(ask: Ask, procfs: &Path, desk: &Desk) -> Result<Reading, ReadError> {
-    let mut directory = Directory::open(procfs, ask.pid, ask.hold)?;
+fn read_process(request: ReadRequest, procfs: &Path, progress: &Mutex<Progress>) -> Result<Reading, ReadError> {
+    let mut directory = Directory::open(procfs, request.pid, request.hold)?;
     let stat = directory.stat()?;
     let uid = directory.effective_uid();
-    let mut glimpse = Glimpse { stat: stat.clone(), uid: uid.as_ref().ok().copied(), cgroup: None };
-    desk.note(glimpse.clone());
-    let cgroup = directory.cgroup(CGROUP_LIMIT);
-    glimpse.cgroup = cgroup.as_ref().ok().cloned();
-    desk.note(glimpse);
-    let cmdline = ask.cmdline.then(|| directory.cmdline(CMDLINE_LIMIT));
-    // Read by path, the files may belong to two processes that followed one another.
+    let mut partial = PartialReading { stat: stat.clone(), uid: uid.as_ref().ok().copied(), cgroup: None };
+    progress.lock().partial = Some(partial.clone());
+    let cgroup = directory.cgroup();
+    partial.cgroup = cgroup.as_ref().ok().cloned();
+    progress.lock().partial = Some(partial);
+    let cmdline = request.cmdline.then(|| directory.cmdline());
+    // Files read by path may belong to two processes that had the pid one after the other.
     if !directory.is_held() && !directory.is_still(stat.start)? {
-        return Err(ReadError::gone(procfs.join(ask.pid.to_string())));
+        return Err(ReadError::gone(procfs.join(request.pid.to_string())));
     }
     Ok(Reading { directory, stat, uid, cgroup, cmdline })
 }

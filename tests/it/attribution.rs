@@ -1,4 +1,4 @@
-//! Attribution through its public face: against this machine's own `/proc`, and against a `/proc` made of files.
+//! Attribution through its public interface: on this machine's own `/proc`, and on a `/proc` made of files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ const BOOT: u64 = 1_700_000_000;
 
 /// Directories that may be held open.
 const HELD: usize = 512;
-/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+/// How long anything may take before a test fails. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A `/proc` made of files.
@@ -69,6 +69,10 @@ fn watch(procfs: &Path, passwd: Option<PathBuf>, command_line: bool) -> (Attribu
     (Attribution::new(settings, Snapshot::new(), faults.clone()), faults)
 }
 
+fn identify(attribution: &mut Attribution, pid: u32) -> Identity {
+    attribution.identify_all(&[pid]).remove(0)
+}
+
 fn unreadable(faults: &Faults) -> u64 {
     faults.count(Source::Attribution, Reason::Unreadable)
 }
@@ -103,11 +107,11 @@ impl Drop for Running {
 }
 
 #[test]
-fn an_owner_holds_all_that_proc_tells() {
+fn an_owner_has_every_value_that_proc_shows() {
     let proc = FakeProc::new();
     proc.start(42, b"python3", 12_300, 1000, b"python3\0-u\0/work/train.py\0--token=secret\0");
     let (mut attribution, faults) = proc.watch();
-    let identity = attribution.identify(42);
+    let identity = identify(&mut attribution, 42);
     assert_eq!(identity.start, StartTime::Ticks(12_300));
     assert_eq!(name(&identity), Some("train.py"));
     assert_eq!(identity.owner.uid, Some(1000));
@@ -117,8 +121,8 @@ fn an_owner_holds_all_that_proc_tells() {
     let start = UNIX_EPOCH + Duration::from_secs(BOOT) + Duration::from_secs_f64(12_300.0 / ticks as f64);
     assert_eq!(identity.owner.start, Some(start));
     assert_eq!(unreadable(&faults), 0);
-    let again = attribution.identify(42);
-    assert!(Arc::ptr_eq(&identity.owner, &again.owner), "a known process keeps its owner");
+    let again = identify(&mut attribution, 42);
+    assert!(Arc::ptr_eq(&identity.owner, &again.owner), "a cached process keeps its owner");
 }
 
 #[test]
@@ -126,28 +130,28 @@ fn a_reused_pid_is_another_process() {
     let proc = FakeProc::new();
     proc.start(42, b"first", 100, 1000, b"/bin/first\0");
     let (mut attribution, faults) = proc.watch();
-    let first = attribution.identify(42);
+    let first = identify(&mut attribution, 42);
     proc.end(42);
     proc.start(42, b"second", 200, 0, b"/bin/second\0");
-    let second = attribution.identify(42);
+    let second = identify(&mut attribution, 42);
     assert_eq!((name(&first), name(&second)), (Some("first"), Some("second")));
     assert_ne!(first.start, second.start);
     assert_eq!(second.owner.user.as_deref(), Some("root"));
     proc.end(42);
-    let gone = attribution.identify(42);
+    let gone = identify(&mut attribution, 42);
     assert_eq!((gone.start, name(&gone)), (StartTime::Unknown, None));
-    assert_eq!(unreadable(&faults), 0, "an end is no fault");
+    assert_eq!(unreadable(&faults), 0, "the end of a process is not a fault");
 }
 
 #[test]
-fn a_reused_pid_is_another_process_beyond_the_held_directories_too() {
+fn a_reused_pid_is_another_process_also_without_a_held_directory() {
     crate::harness::allow_many_files();
     let proc = FakeProc::new();
     for pid in 1..=600 {
         proc.start(pid, b"many", u64::from(pid), 1000, format!("/bin/p{pid}\0").as_bytes());
     }
     let (mut attribution, _) = proc.watch();
-    // A pass waits a bounded time for all of them together; what was not read by then is read in the next one.
+    // A pass waits a bounded time for all of them together; the next pass reads the rest.
     let pids: Vec<u32> = (1..=600).collect();
     let begun = Instant::now();
     let are_read = |identities: Vec<Identity>| {
@@ -167,49 +171,49 @@ fn a_reused_pid_is_another_process_beyond_the_held_directories_too() {
     for pid in [1, 600] {
         proc.end(pid);
         proc.start(pid, b"new", 9_000, 1000, b"/bin/new\0");
-        let identity = attribution.identify(pid);
+        let identity = identify(&mut attribution, pid);
         assert_eq!((identity.start, name(&identity)), (StartTime::Ticks(9_000), Some("new")), "pid {pid}");
     }
 }
 
 #[test]
-fn a_sweep_lets_go_of_what_was_not_asked_for() {
+fn a_sweep_drops_processes_that_were_not_identified() {
     let proc = FakeProc::new();
     proc.start(1, b"stays", 1, 0, b"");
     proc.start(2, b"leaves", 1, 0, b"");
     let (mut attribution, _) = proc.watch();
-    let stays = attribution.identify(1);
-    let leaves = attribution.identify(2);
+    let stays = identify(&mut attribution, 1);
+    let leaves = identify(&mut attribution, 2);
     attribution.sweep();
-    assert!(Arc::ptr_eq(&stays.owner, &attribution.identify(1).owner));
+    assert!(Arc::ptr_eq(&stays.owner, &identify(&mut attribution, 1).owner));
     attribution.sweep();
-    assert!(Arc::ptr_eq(&stays.owner, &attribution.identify(1).owner));
-    assert!(!Arc::ptr_eq(&leaves.owner, &attribution.identify(2).owner));
+    assert!(Arc::ptr_eq(&stays.owner, &identify(&mut attribution, 1).owner));
+    assert!(!Arc::ptr_eq(&leaves.owner, &identify(&mut attribution, 2).owner));
 }
 
 #[test]
-fn hostile_bytes_and_sizes_do_no_harm() {
+fn hostile_bytes_and_sizes_are_handled() {
     let proc = FakeProc::new();
     let huge = [b"python\0-W\0ignore\0/a/run.py\0".as_slice(), &vec![b'x'; 4 << 20]].concat();
     proc.start(1, b"a) R 1 (\xff\n", 7, 1000, b"");
     proc.start(2, b"python", 7, 1000, &huge);
     proc.start(3, b"x", 7, 1000, "\u{20ac}".repeat(3_000).as_bytes());
     let (mut attribution, faults) = watch(&proc.root(), Some(proc.dir.path().join("stat")), true);
-    let first = attribution.identify(1);
+    let first = identify(&mut attribution, 1);
     assert_eq!((first.start, name(&first)), (StartTime::Ticks(7), Some("a) R 1 (\u{fffd}\n")));
     assert_eq!(first.owner.command, None);
-    let second = attribution.identify(2);
+    let second = identify(&mut attribution, 2);
     assert_eq!(name(&second), Some("run.py"));
     let command = second.owner.command.as_deref().unwrap();
     assert!(command.starts_with("python -W ignore /a/run.py xxx"));
     assert_eq!(command.len(), 4096);
-    let third = attribution.identify(3);
+    let third = identify(&mut attribution, 3);
     assert_eq!(third.owner.command.as_deref().map(str::len), Some(4095), "cut between characters");
     assert_eq!(unreadable(&faults), 0);
 }
 
 #[test]
-fn malformed_files_are_counted_and_the_rest_is_shown() {
+fn a_malformed_file_is_counted_and_the_others_are_used() {
     let proc = FakeProc::new();
     for pid in 1..=4 {
         proc.start(pid, b"x", 7, 1000, b"/bin/x\0");
@@ -220,38 +224,38 @@ fn malformed_files_are_counted_and_the_rest_is_shown() {
     fs::remove_file(proc.of(4).join("status")).unwrap();
     let (mut attribution, faults) = proc.watch();
     for (pid, count) in [(1, 1), (2, 2)] {
-        let identity = attribution.identify(pid);
+        let identity = identify(&mut attribution, pid);
         assert_eq!((identity.start, name(&identity)), (StartTime::Unknown, None));
         assert_eq!(unreadable(&faults), count);
     }
-    let third = attribution.identify(3);
+    let third = identify(&mut attribution, 3);
     assert_eq!((name(&third), third.owner.uid, unreadable(&faults)), (Some("x"), None, 3));
-    let fourth = attribution.identify(4);
+    let fourth = identify(&mut attribution, 4);
     assert_eq!(
         (name(&fourth), fourth.owner.uid, unreadable(&faults)),
         (Some("x"), None, 3),
-        "not found counts nothing"
+        "a missing file is not counted"
     );
 }
 
 #[test]
-fn pids_without_a_process_are_unknown_and_no_fault() {
+fn a_pid_without_a_process_is_unknown_and_not_a_fault() {
     let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
     for pid in [0, u32::MAX, i32::MAX as u32] {
-        assert_eq!(attribution.identify(pid).start, StartTime::Unknown);
+        assert_eq!(identify(&mut attribution, pid).start, StartTime::Unknown);
     }
     let (mut nowhere, more) = watch(Path::new("/nowhere/proc"), None, false);
-    assert_eq!(nowhere.identify(1).start, StartTime::Unknown);
+    assert_eq!(identify(&mut nowhere, 1).start, StartTime::Unknown);
     assert_eq!((unreadable(&faults), unreadable(&more)), (0, 0));
 }
 
 #[test]
-fn this_process_is_seen_with_its_user() {
+fn this_process_is_identified_with_its_user() {
     let (mut attribution, faults) = watch(Path::new("/proc"), None, true);
     let pid = std::process::id();
     let uid = nix::unistd::geteuid();
     let expected = nix::unistd::User::from_uid(uid).unwrap().map(|user| user.name);
-    let first = attribution.identify(pid);
+    let first = identify(&mut attribution, pid);
     assert!(name(&first).is_some_and(|name| name.starts_with("it-")), "{:?}", first.owner);
     assert_eq!(first.owner.uid, Some(uid.as_raw()));
     assert!(first.owner.command.as_ref().is_some_and(|command| command.contains("/it-")));
@@ -259,7 +263,7 @@ fn this_process_is_seen_with_its_user() {
     assert!(age < Duration::from_secs(3600), "started {age:?} ago");
     let begun = Instant::now();
     let user = loop {
-        let owner = attribution.identify(pid).owner;
+        let owner = identify(&mut attribution, pid).owner;
         if owner.user == expected || begun.elapsed() > PATIENCE {
             break owner.user.clone();
         }
@@ -270,40 +274,40 @@ fn this_process_is_seen_with_its_user() {
 }
 
 #[test]
-fn a_child_is_seen_by_its_script_until_it_is_reaped() {
+fn a_child_has_its_scripts_name_until_it_is_reaped() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("job.sh");
     fs::write(&script, "echo ready\nread line\n").unwrap();
     let mut child = Running::new(Command::new("sh").arg("-e").arg(&script).arg("--token=secret"));
     let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
-    // While it becomes `sh`, the kernel shows no arguments: it must have come as far as its script.
+    // During exec the kernel shows no arguments, so wait until the script runs.
     let mut ready = [0; 6];
     child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
-    let living = attribution.identify(child.0.id());
+    let living = identify(&mut attribution, child.0.id());
     assert_eq!(name(&living), Some("job.sh"));
     assert_ne!(living.start, StartTime::Unknown);
-    assert_eq!(attribution.identify(child.0.id()).start, living.start);
+    assert_eq!(identify(&mut attribution, child.0.id()).start, living.start);
     let pid = child.0.id();
     child.end();
-    assert_eq!(attribution.identify(pid).start, StartTime::Unknown);
+    assert_eq!(identify(&mut attribution, pid).start, StartTime::Unknown);
     assert_eq!(unreadable(&faults), 0);
 }
 
 #[test]
-fn a_place_that_could_not_be_read_is_read_again_and_nobody_is_named_meanwhile() {
+fn an_unreadable_cgroup_is_read_again_and_gives_no_workload() {
     let proc = FakeProc::new();
     let (mut attribution, _) = proc.watch();
     proc.start(7, b"job", 100, 1000, b"job\0");
-    let identity = attribution.identify(7);
-    assert_eq!((name(&identity), workload(&identity)), (Some("job"), None), "not the user's: it may be a container's");
+    let identity = identify(&mut attribution, 7);
+    assert_eq!((name(&identity), workload(&identity)), (Some("job"), None), "not the user: it may be in a container");
     proc.place(7, "/system.slice/ollama.service");
-    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"));
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("unit:ollama.service"));
     proc.place(7, "/system.slice/other.service");
-    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "a place is read once");
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("unit:ollama.service"), "a cgroup is read once");
 }
 
 #[test]
-fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
+fn a_pods_name_is_filled_in_later_and_kept_when_the_pod_is_gone() {
     let proc = FakeProc::new();
     let id = "3b1f".repeat(16);
     let snapshot = Snapshot::new();
@@ -315,25 +319,25 @@ fn a_pods_name_is_taken_up_when_it_comes_and_stays_when_it_goes() {
         7,
         &format!("/kubepods.slice/kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5f.slice/cri-containerd-{id}.scope"),
     );
-    assert_eq!(workload(&attribution.identify(7)), Some("container:3b1f3b1f3b1f"));
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("container:3b1f3b1f3b1f"));
     let pod = PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() };
     let containers = Arc::new([(id, Arc::new(pod))].into());
     snapshot.pods.store(Arc::new(Pods { up: Some(true), containers, ..Pods::default() }));
-    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("team-b/notebook-7/main"));
     snapshot.pods.store(Arc::default());
-    assert_eq!(workload(&attribution.identify(7)), Some("team-b/notebook-7/main"));
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("team-b/notebook-7/main"));
 }
 
 #[test]
-fn a_zombie_that_the_kernel_took_out_of_its_place_is_nobodys() {
+fn a_zombie_that_the_kernel_moved_to_the_root_has_no_workload() {
     let proc = FakeProc::new();
     let (mut attribution, _) = proc.watch();
     proc.start(7, b"job", 100, 1000, b"");
     let stat = fs::read_to_string(proc.of(7).join("stat")).unwrap();
     fs::write(proc.of(7).join("stat"), stat.replace(") S ", ") Z ")).unwrap();
     proc.place(7, "/");
-    assert_eq!(workload(&attribution.identify(7)), None);
-    assert_eq!(workload(&attribution.identify(7)), None);
+    assert_eq!(workload(&identify(&mut attribution, 7)), None);
+    assert_eq!(workload(&identify(&mut attribution, 7)), None);
     proc.place(7, "/system.slice/ollama.service");
-    assert_eq!(workload(&attribution.identify(7)), Some("unit:ollama.service"), "it is still in its place");
+    assert_eq!(workload(&identify(&mut attribution, 7)), Some("unit:ollama.service"), "it is still in its cgroup");
 }

@@ -1,5 +1,5 @@
-//! Who holds the memory, on a simulated machine through the real binary: workloads in every setting, pids that pass on,
-//! invisible processes, and processes that come and go by the thousand.
+//! The owners of GPU memory, on a simulated machine through the real binary: workloads in every environment, reused pids, invisible
+//! processes, and processes that start and end by the hundred.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Exporter, Machine, Scrape, eventually};
 
 const GIB: f64 = (1u64 << 30) as f64;
-/// What a context takes of the GPU.
+/// Bytes of GPU memory that a context takes.
 const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
 const A: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
@@ -27,7 +27,7 @@ fn workload(scrape: &Scrape, family: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn each_setting_gives_its_workload_and_its_kind() {
+fn each_environment_gives_its_workload_and_its_kind() {
     let user = |uid: u32, user: &str| format!("uid = {uid}\nuser = \"{user}\"\n");
     let at = |cgroup: &str| format!("cgroup = \"{cgroup}\"\n");
     let pod =
@@ -84,13 +84,13 @@ fn each_setting_gives_its_workload_and_its_kind() {
     assert_eq!((info("18", "scheduler").as_deref(), info("18", "job_id").as_deref()), (Some("pbs"), Some("12345")));
     assert_eq!(info("20", "job_id").as_deref(), Some("slot1_2@node"));
     assert_eq!(info("17", "unit").as_deref(), Some("jupyter.service"));
-    assert_eq!(info("12", "pod"), None, "no cluster was asked");
+    assert_eq!(info("12", "pod"), None, "no API server is configured");
 }
 
 #[test]
-fn a_pid_that_passes_to_another_container_never_shows_the_former_owner() {
+fn a_pid_reused_in_another_container_never_shows_the_old_owner() {
     const SWITCHES: usize = 12;
-    // One pid, used by two containers in turn, each for 400 ms.
+    // One pid, used by two containers alternately, for 400 ms each.
     let turn = |start: &str, end: &str, id: &str, script: &str| {
         format!(
             "start = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\ncommand = [\"python3\", \"{script}\"]\n\
@@ -136,7 +136,7 @@ fn a_pid_that_passes_to_another_container_never_shows_the_former_owner() {
 }
 
 #[test]
-fn a_workload_goes_on_when_its_process_is_started_again() {
+fn a_workload_continues_when_its_process_is_restarted() {
     let machine = machine(&[]);
     let at = "cgroup = \"0::/system.slice/ollama.service\"\n";
     machine.control(&process(21, 9, at));
@@ -153,20 +153,20 @@ fn a_workload_goes_on_when_its_process_is_started_again() {
 }
 
 #[test]
-fn a_process_that_proc_does_not_show_is_told_apart_from_one_that_ended() {
+fn an_invisible_process_is_distinguished_from_one_that_ended() {
     let machine = machine(&[process(31, 1, ""), process(32, 2, "")]);
-    // Before the exporter looks, the second one's directory is out of its sight, as another pid namespace's would be.
+    // No process has a directory there, as if all were in another pid namespace.
     let exporter = machine.export(&["--path.procfs=/nonexistent"]);
     let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
     let scrape = exporter.scrape_until("both are counted as invisible", |s| hidden(s) == Some(2.0));
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", "31")]), Some(GIB + CONTEXT));
     assert!(scrape.all("gpu_process_memory_used_bytes").all(|s| s.label("process").is_none()));
-    assert_eq!(scrape.all("gpu_workload_processes").count(), 0, "nobody is named for them");
-    let told = || exporter.log().matches("invisible").count();
-    eventually("the log says so", || (told() > 0).then_some(()));
+    assert_eq!(scrape.all("gpu_workload_processes").count(), 0, "they have no workload");
+    let logged = || exporter.log().matches("invisible").count();
+    eventually("the log says so", || (logged() > 0).then_some(()));
     machine.control(&process(33, 1, ""));
     exporter.scrape_until("a third", |s| hidden(s) == Some(3.0));
-    assert_eq!(told(), 1, "once, not for each process: {}", exporter.log());
+    assert_eq!(logged(), 1, "once, not for each process: {}", exporter.log());
     assert!(exporter.log().contains("pid namespace"));
 
     let ended = machine.export(&[]);
@@ -179,7 +179,7 @@ fn a_process_that_proc_does_not_show_is_told_apart_from_one_that_ended() {
 }
 
 #[test]
-fn without_the_hosts_pid_namespace_the_hosts_proc_names_no_stranger() {
+fn in_a_pid_namespace_the_hosts_proc_identifies_no_process() {
     let unshare = || {
         let mut command = Command::new("/usr/bin/unshare");
         command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child=SIGKILL"]);
@@ -189,7 +189,7 @@ fn without_the_hosts_pid_namespace_the_hosts_proc_names_no_stranger() {
     if crate::harness::missing("unshare, or the right to make a pid namespace,", works) {
         return;
     }
-    // In the namespace of the exporter this pid is nobody's; in the machine's procfs it is this test's.
+    // In the exporter's namespace this pid does not exist; in the machine's procfs it is this test.
     let stranger = std::process::id();
     let machine = machine(&[process(stranger, 11, "")]);
     let plain = machine.command(&["--path.procfs=/proc"]);
@@ -214,15 +214,15 @@ fn without_the_hosts_pid_namespace_the_hosts_proc_names_no_stranger() {
 }
 
 #[test]
-fn short_processes_by_the_hundred_leave_a_bounded_number_of_series() {
+fn hundreds_of_short_processes_leave_a_bounded_number_of_series() {
     const LIMIT: usize = 12;
-    // 20 at a time, each with a pid of its own and for 100 ms: 200 a second.
+    // 20 at a time, each with its own pid, for 100 ms each: 200 a second.
     let short = "[[process]]\ncount = 20\nstart = \"0s\"\nend = \"100ms\"\nrepeat = \"101ms\"\nmemory = \"64MiB\"\n\
                  cgroup = \"0::/system.slice/job-{n}.service\"\n";
     let machine = machine(&[short.to_owned()]);
     let exporter = machine.export(&[&format!("--process.series-limit={LIMIT}"), "--process.linger=10m"]);
     let mut pids = std::collections::HashSet::new();
-    eventually("300 processes came and went", || {
+    eventually("300 processes have started and ended", || {
         let scrape = exporter.scrape();
         pids.extend(scrape.all("gpu_process_memory_used_bytes").filter_map(|s| s.label("pid").map(str::to_owned)));
         for family in ["gpu_process_memory_peak_bytes", "gpu_process_info", "gpu_workload_memory_peak_bytes"] {

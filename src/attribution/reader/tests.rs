@@ -1,18 +1,20 @@
-//! The reader over files that hang: a FIFO that nobody writes to makes whoever opens it wait, as a wedged process does.
+//! The reader on files that hang: opening a FIFO without a writer blocks, as a read of a wedged process does.
 
 use std::fs;
 use std::process::Command;
 
 use super::*;
 
-/// How long anything may take before it is called missing.
+/// How long anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Fake(tempfile::TempDir);
+struct FakeProc(tempfile::TempDir);
 
-impl Fake {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+impl FakeProc {
+    fn new(pids: impl IntoIterator<Item = u32>) -> Self {
+        let fake = Self(tempfile::tempdir().unwrap());
+        pids.into_iter().for_each(|pid| fake.add(pid));
+        fake
     }
 
     fn add(&self, pid: u32) {
@@ -33,105 +35,137 @@ impl Fake {
         path
     }
 
-    fn readers(&self) -> Readers {
-        Readers::new(self.0.path().to_owned())
+    fn reader(&self) -> ProcReader {
+        ProcReader::new(self.0.path().to_owned())
     }
 }
 
-fn ask(pids: &[u32]) -> Vec<Ask> {
-    pids.iter().map(|&pid| Ask { pid, hold: true, cmdline: true }).collect()
+fn requests(pids: impl IntoIterator<Item = u32>) -> Vec<ReadRequest> {
+    pids.into_iter().map(|pid| ReadRequest { pid, hold: true, cmdline: true }).collect()
 }
 
-#[test]
-fn all_are_answered_in_one_round_the_missing_too() {
-    let fake = Fake::new();
-    (1..=50).for_each(|pid| fake.add(pid));
-    let mut readers = fake.readers();
-    let round = readers.read(ask(&(1..=51).collect::<Vec<_>>()));
-    assert_eq!(round.answers.len(), 51);
-    assert!((1..=50).all(|pid| round.answers[&pid].as_ref().is_ok_and(|reading| reading.stat.start == 77)));
-    assert!(round.answers[&51].as_ref().is_err_and(ReadError::is_gone));
-    assert!(round.hung.is_none());
+/// Reads a process that hangs, in a pass of its own.
+fn time_out(reader: &mut ProcReader, pid: u32) -> Option<PartialReading> {
+    reader.begin_pass();
+    let mut timeout = reader.read(requests([pid])).timeout.unwrap();
+    assert_eq!(timeout.pid, pid);
+    let partial = timeout.partial.take();
+    reader.abandon(timeout, Some(77));
+    assert_eq!(reader.newly_stalled(), [pid]);
+    partial
 }
 
-#[test]
-fn one_that_hangs_is_told_with_what_was_seen_and_the_next_round_has_another_reader() {
-    let fake = Fake::new();
-    (1..=3).for_each(|pid| fake.add(pid));
-    let fifo = fake.wedge(2, "cmdline");
-    let mut readers = fake.readers();
-    let round = readers.read(ask(&[1, 2, 3]));
-    let hung = round.hung.unwrap();
-    let glimpse = hung.glimpse.unwrap();
-    assert_eq!((hung.pid, glimpse.stat.start, glimpse.uid), (2, 77, Some(5)));
-    assert_eq!(glimpse.cgroup.as_deref(), Some(&b"0::/\n"[..]));
-    assert!(round.answers[&1].is_ok() && !round.answers.contains_key(&3));
-    assert!(readers.read(ask(&[3])).answers.is_empty(), "this pass has waited its share");
-    readers.begin_pass();
-    assert!(readers.read(ask(&[3])).answers[&3].is_ok());
-    assert!(!hung.reader.is_back());
+/// Lets a read of the FIFO return.
+fn release(fifo: &Path) {
     drop(fs::OpenOptions::new().write(true).open(fifo).unwrap());
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !hung.reader.desk.has_ended() {
+    while !done() {
         assert!(begin.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(2));
     }
-    let long_ago = Straggler { since: Instant::now().checked_sub(AGAIN).unwrap(), ..hung.reader.clone() };
-    let just_now = Straggler { since: Instant::now() + PATIENCE, ..hung.reader };
-    assert!(long_ago.is_back() && !just_now.is_back());
 }
 
 #[test]
-fn only_so_many_are_left_behind_then_arguments_are_left_out_and_then_nobody_is_waited_for() {
-    let fake = Fake::new();
-    (1..=7).for_each(|pid| fake.add(pid));
+fn one_round_answers_all_requests_also_for_missing_processes() {
+    let fake = FakeProc::new(1..=50);
+    let round = fake.reader().read(requests(1..=51));
+    assert_eq!(round.answers.len(), 51);
+    assert!((1..=50).all(|pid| round.answers[&pid].as_ref().is_ok_and(|reading| reading.stat.start == 77)));
+    assert!(round.answers[&51].as_ref().is_err_and(ReadError::is_gone));
+    assert!(round.timeout.is_none() && round.failure.is_none());
+}
+
+#[test]
+fn a_read_that_hangs_costs_the_other_processes_one_pass() {
+    let fake = FakeProc::new(1..=3);
+    let fifo = fake.wedge(2, "cmdline");
+    let mut reader = fake.reader();
+    let mut round = reader.read(requests(1..=3));
+    let mut timeout = round.timeout.take().unwrap();
+    let partial = timeout.partial.take().unwrap();
+    assert_eq!((timeout.pid, partial.stat.start, partial.uid), (2, 77, Some(5)));
+    assert_eq!(partial.cgroup.as_deref(), Some(&b"0::/\n"[..]));
+    assert!(round.answers[&1].is_ok() && !round.answers.contains_key(&3));
+    reader.abandon(timeout, Some(77));
+    assert_eq!((reader.newly_stalled(), reader.newly_stalled()), (vec![2], vec![]), "each is reported once");
+    assert!(reader.read(requests([3])).answers.is_empty(), "this pass has used up its time");
+    reader.begin_pass();
+    assert!(reader.read(requests([3])).answers[&3].is_ok());
+    assert!(reader.hangs(2, Some(77)) && !reader.hangs(2, Some(78)) && !reader.hangs(3, Some(77)));
+    release(&fifo);
+    wait_until(|| reader.hanging() == 0);
+    assert!(reader.hangs(2, Some(77)), "not read again before ten seconds have passed");
+    reader.abandoned[0].since = Instant::now().checked_sub(RETRY).unwrap();
+    assert!(!reader.hangs(2, Some(77)));
+    reader.begin_pass();
+    assert!(reader.abandoned.is_empty());
+}
+
+#[test]
+fn a_reader_that_is_only_late_is_no_fault() {
+    let fake = FakeProc::new([1]);
+    let fifo = fake.wedge(1, "cmdline");
+    let mut reader = fake.reader();
+    reader.left = Duration::from_millis(50);
+    let timeout = reader.read(requests([1])).timeout.unwrap();
+    // As if the read had begun just now, however slow the test is.
+    reader.abandon(Timeout { since: Instant::now() + PATIENCE, ..timeout }, Some(77));
+    assert!(reader.newly_stalled().is_empty());
+    assert!(reader.hangs(1, Some(77)));
+    reader.abandoned[0].since = Instant::now().checked_sub(STALLED).unwrap();
+    assert_eq!(reader.newly_stalled(), [1], "it became a hang after its round");
+    reader.abandoned[0].stalled = false;
+    release(&fifo);
+    wait_until(|| !reader.hangs(1, Some(77)));
+    assert!(reader.newly_stalled().is_empty());
+}
+
+#[test]
+fn readers_that_hang_cost_the_arguments_and_at_last_all_reads() {
+    let fake = FakeProc::new(1..=7);
     let mut fifos: Vec<_> = (1..=3).map(|pid| fake.wedge(pid, "stat")).collect();
     fifos.extend([4, 7].map(|pid| fake.wedge(pid, "cmdline")));
     fifos.push(fake.wedge(5, "status"));
-    let mut readers = fake.readers();
-    for pid in 1..=LEFT_BEHIND as u32 {
-        assert!(!readers.are_exhausted());
-        readers.begin_pass();
-        let hung = readers.read(ask(&[pid])).hung.unwrap();
-        assert_eq!((hung.pid, hung.glimpse.is_some()), (pid, pid == 4));
+    let mut reader = fake.reader();
+    for pid in 1..=ABANDONED_LIMIT as u32 {
+        assert!(!reader.is_exhausted());
+        assert_eq!(time_out(&mut reader, pid).is_some(), pid == 4);
     }
-    assert!(readers.are_exhausted());
-    readers.begin_pass();
-    let round = readers.read(ask(&[6, 7]));
-    assert!(round.hung.is_none());
+    assert!(reader.is_exhausted());
+    reader.begin_pass();
+    let round = reader.read(requests([6, 7]));
+    assert!(round.timeout.is_none());
     for pid in [6, 7] {
         let reading = round.answers[&pid].as_ref().unwrap();
         assert!(reading.cmdline.is_none() && reading.uid.is_ok() && reading.cgroup.is_ok());
     }
-    readers.begin_pass();
-    assert_eq!(readers.read(ask(&[5])).hung.unwrap().pid, 5);
-    readers.begin_pass();
-    let round = readers.read(ask(&[6]));
-    assert!(round.answers.is_empty() && round.hung.is_none());
-    // One comes back, and its place is free.
-    drop(fs::OpenOptions::new().write(true).open(&fifos[0]).unwrap());
-    let begin = Instant::now();
-    while !readers.read(ask(&[6])).answers.contains_key(&6) {
-        assert!(begin.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    [&fifos[1..4], &fifos[5..]]
-        .concat()
-        .iter()
-        .for_each(|fifo| drop(fs::OpenOptions::new().write(true).open(fifo).unwrap()));
+    time_out(&mut reader, 5);
+    reader.begin_pass();
+    let round = reader.read(requests([6]));
+    assert!(round.answers.is_empty() && round.timeout.is_none());
+    // One read returns, and another reader may start.
+    release(&fifos[0]);
+    wait_until(|| reader.read(requests([6])).answers.contains_key(&6));
+    [&fifos[1..4], &fifos[5..]].concat().iter().for_each(|fifo| release(fifo));
 }
 
 #[test]
-fn a_reader_that_died_is_told_once_and_the_next_one_waits_a_while() {
-    let fake = Fake::new();
-    fake.add(1);
-    let mut readers = fake.readers();
-    let desk = Arc::new(Desk::default());
-    drop(desk::End(&desk));
-    readers.current = Some(desk);
-    assert!(readers.read(ask(&[1])).died);
-    let round = readers.read(ask(&[1]));
-    assert!(!round.died && round.answers.is_empty());
-    readers.paused_until = Some(Instant::now());
-    assert!(readers.read(ask(&[1])).answers[&1].is_ok());
+fn a_reader_that_panicked_is_reported_once_and_pauses_reading() {
+    let fake = FakeProc::new([1, 2]);
+    let mut reader = fake.reader();
+    reader.read = |request, procfs, progress| match request.pid {
+        // Without the panic's message, whose backtrace can take longer than the round.
+        2 => std::panic::resume_unwind(Box::new("a panic")),
+        _ => read_process(request, procfs, progress),
+    };
+    let round = reader.read(requests([1, 2]));
+    assert!(round.answers[&1].is_ok() && round.timeout.is_none());
+    assert_eq!(round.failure.unwrap().0, Reason::Panicked);
+    let round = reader.read(requests([1]));
+    assert!(round.failure.is_none() && round.answers.is_empty());
+    reader.paused_until = Some(Instant::now());
+    assert!(reader.read(requests([1])).answers[&1].is_ok());
 }

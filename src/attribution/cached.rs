@@ -1,0 +1,68 @@
+//! What is cached of one process on a GPU.
+//!
+//! Invariant: names are filled in when they become known, and the owner becomes another object only if one of its values changed.
+
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::record::Stat;
+use super::workload;
+use crate::snapshot::{CgroupLocation, Owner, Snapshot};
+
+/// One process, resolved as far as its files could be read.
+#[derive(Debug)]
+pub(super) struct CachedProcess {
+    pub(super) directory: Directory,
+    pub(super) start: u64,
+    pub(super) owner: Arc<Owner>,
+    /// Whether all its files were read. The cgroup may still be unresolved.
+    pub(super) read: bool,
+    /// Whether its cgroup is resolved; until then every look asks for it again.
+    cgroup_resolved: bool,
+    /// Whether the process existed at the last look.
+    pub(super) seen: bool,
+    /// Whether it was identified since the last sweep.
+    pub(super) used_since_sweep: bool,
+}
+
+impl CachedProcess {
+    /// A process that exists and is not read completely yet. `location` is `None` while the cgroup is unresolved.
+    pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, location: Option<CgroupLocation>) -> Self {
+        let cgroup_resolved = location.is_some();
+        let owner = Arc::new(Owner { location: location.unwrap_or_default(), ..owner });
+        Self { directory, start: stat.start, owner, read: false, cgroup_resolved, seen: true, used_since_sweep: true }
+    }
+
+    /// Whether nothing is left to be read. While readers are `exhausted`, arguments are not read.
+    pub(super) fn is_complete(&self, exhausted: bool) -> bool {
+        self.cgroup_resolved && (self.read || exhausted)
+    }
+
+    pub(super) fn resolve_cgroup(&mut self, location: CgroupLocation) {
+        self.cgroup_resolved = true;
+        self.owner = Arc::new(Owner { location, ..(*self.owner).clone() });
+    }
+
+    /// Fills in the user's name and the pod's name, as far as they are known by now.
+    pub(super) fn fill_names(&mut self, user: Option<&str>, snapshot: &Snapshot) {
+        let owner = &self.owner;
+        // A container id is never used twice, so a pod's name is kept once it is known.
+        let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
+        let pod = named.clone().or_else(|| {
+            let container = workload::cluster_container(&owner.location)?;
+            snapshot.pods.load().containers.get(container).cloned()
+        });
+        let has_workload = owner.workload.is_some() || !self.cgroup_resolved;
+        if has_workload && owner.user.as_deref() == user && pod == named {
+            return;
+        }
+        let workload =
+            workload::workload(&owner.location, owner.uid, user, pod.as_ref()).filter(|_| self.cgroup_resolved);
+        // An unchanged workload stays the same object, so that a comparison of pointers is enough to see it.
+        let workload = match &owner.workload {
+            Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
+            _ => workload.map(Arc::new),
+        };
+        self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
+    }
+}

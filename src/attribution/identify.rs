@@ -1,0 +1,302 @@
+//! Identifies processes: reads the new ones, caches what was read, and checks at every look that a cached one still exists.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::boot::Boot;
+use super::cached::CachedProcess;
+use super::directory::{self, Directory, ReadError};
+use super::reader::{ABANDONED_LIMIT, PartialReading, ProcReader, ReadRequest, Reading, Timeout};
+use super::record::Stat;
+use super::users::Users;
+use super::{name, namespace};
+use crate::faults::{Faults, Reason, Source};
+use crate::snapshot::{CgroupLocation, Owner, Snapshot};
+
+/// Where processes are looked up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The directory at which `/proc` of the machine is mounted.
+    pub procfs: PathBuf,
+    /// A file in the format of `/etc/passwd`; `None` asks the machine's own name service.
+    pub passwd: Option<PathBuf>,
+    /// Whether to show the command line, which can contain secrets.
+    pub command_line: bool,
+    /// How many directories of processes may be held open. Beyond it the start time is read at each look, which takes four times
+    /// as long.
+    pub hold: usize,
+}
+
+/// When a process started: together with the pid, what makes it this process and no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StartTime {
+    /// Clock ticks since boot.
+    Ticks(u64),
+    /// The process cannot be seen: it is in another pid namespace, it is hidden, or it has ended.
+    Unknown,
+}
+
+/// The process that has a pid now.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// When it started.
+    pub start: StartTime,
+    /// Its owner; every value is unknown if the process cannot be seen.
+    pub owner: Arc<Owner>,
+}
+
+/// What is known of the processes on the GPUs.
+#[derive(Debug)]
+pub struct Attribution {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    boot: Boot,
+    /// The exporter's own cgroup file, once it was read.
+    own_cgroup: Option<Vec<u8>>,
+    users: Users,
+    reader: ProcReader,
+    cache: HashMap<u32, CachedProcess>,
+    /// Whether the log says that arguments are not read because too many reads hang.
+    logged_exhaustion: bool,
+    unknown_owner: Arc<Owner>,
+}
+
+impl Attribution {
+    /// An empty cache; reads nothing. Of the snapshot only the names of containers are used.
+    pub fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
+        Self {
+            boot: Boot::new(&settings.procfs),
+            users: Users::new(settings.passwd.clone()),
+            reader: ProcReader::new(settings.procfs.clone()),
+            settings,
+            snapshot,
+            faults,
+            own_cgroup: None,
+            cache: HashMap::new(),
+            logged_exhaustion: false,
+            unknown_owner: Arc::default(),
+        }
+    }
+
+    /// The processes that have these pids now, in the same order. Cheap for processes that are cached. New ones are read together,
+    /// and waited for until the pass (up to [`Attribution::sweep`]) has used up its time. A process that could not be read in time
+    /// is reported with what needs no wait: its pid, start time and `comm`. Never waits for a name service.
+    pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
+        let requests = self.requests(pids);
+        if !requests.is_empty() {
+            // Checked each time: another procfs can be mounted at the path.
+            match namespace::check(&self.settings.procfs, std::process::id()) {
+                Ok(()) => self.read(requests),
+                Err(foreign) => self.faults.report(Source::Attribution, Reason::ForeignProcfs, None, &foreign),
+            }
+        }
+        for pid in self.reader.newly_stalled() {
+            self.faults.report(Source::Attribution, Reason::Stalled, None, &Stalled { pid });
+        }
+        self.log_exhaustion();
+        pids.iter().map(|&pid| self.identity(pid)).collect()
+    }
+
+    /// What has to be read: processes that are new, were not read completely, have no resolved cgroup, or hung and answer again.
+    fn requests(&mut self, pids: &[u32]) -> Vec<ReadRequest> {
+        let exhausted = self.reader.is_exhausted();
+        let (mut requests, mut visited) = (Vec::new(), HashSet::new());
+        // Counted only if a process has to be read, because it walks the processes of all GPUs.
+        let mut held = None;
+        for &pid in pids.iter().filter(|&&pid| visited.insert(pid)) {
+            if let Err(error) = self.revalidate(pid) {
+                self.report_unreadable(&error);
+                continue;
+            }
+            let cached = self.cache.get(&pid);
+            let hangs = self.reader.hangs(pid, cached.map(|cached| cached.start));
+            if hangs || cached.is_some_and(|cached| cached.is_complete(exhausted)) {
+                continue;
+            }
+            let (is_held, cmdline) = cached.map_or((false, true), |cached| (cached.directory.is_held(), !cached.read));
+            let held = held.get_or_insert_with(|| self.held());
+            let hold = !is_held && *held < self.settings.hold;
+            *held += usize::from(hold);
+            requests.push(ReadRequest { pid, hold, cmdline });
+        }
+        requests
+    }
+
+    /// How many directories are held open.
+    fn held(&self) -> usize {
+        self.cache.values().filter(|cached| cached.directory.is_held()).count()
+    }
+
+    /// Looks whether the cached process of the pid still exists, and drops it if not. If the look itself fails, a process whose
+    /// files hang is kept and not shown.
+    fn revalidate(&mut self, pid: u32) -> Result<(), ReadError> {
+        let Some(cached) = self.cache.get_mut(&pid) else { return Ok(()) };
+        let exists = cached.directory.is_still(cached.start);
+        cached.seen = matches!(exists, Ok(true));
+        let keep = cached.seen || exists.is_err() && self.reader.hangs(pid, Some(cached.start));
+        if !keep {
+            self.cache.remove(&pid);
+        }
+        exists.map(drop)
+    }
+
+    fn read(&mut self, requests: Vec<ReadRequest>) {
+        let mut unread: HashSet<u32> = requests.iter().map(|request| request.pid).collect();
+        let round = self.reader.read(requests);
+        if let Some((reason, error)) = &round.failure {
+            self.faults.report(Source::Attribution, *reason, None, error);
+        }
+        for (pid, answer) in round.answers {
+            unread.remove(&pid);
+            match answer {
+                Ok(reading) => self.store(pid, reading),
+                Err(error) => self.report_unreadable(&error),
+            }
+        }
+        if let Some(timeout) = round.timeout {
+            unread.remove(&timeout.pid);
+            self.store_timeout(timeout);
+        }
+        // Never attribute memory to the pid's previous process only because the new one has not been read yet.
+        for pid in unread {
+            if !self.cache.contains_key(&pid) {
+                self.store_partial(pid, None);
+            }
+        }
+    }
+
+    fn store(&mut self, pid: u32, reading: Reading) {
+        let Reading { directory, stat, uid, cgroup, cmdline } = reading;
+        let earlier = self.cache.remove(&pid).filter(|cached| cached.start == stat.start);
+        let cgroup = self.known(cgroup);
+        let process = match earlier {
+            // Everything except its cgroup was read before.
+            Some(mut cached) if cached.read => {
+                if let Some(location) = self.locate(cgroup.as_deref(), &stat) {
+                    cached.resolve_cgroup(location);
+                }
+                cached
+            }
+            earlier => {
+                let (uid, read) = (self.known(uid), cmdline.is_some());
+                let cmdline = cmdline.and_then(|cmdline| self.known(cmdline)).unwrap_or_default();
+                let held = earlier.map(|earlier| earlier.directory).filter(Directory::is_held);
+                let mut process = self.resolve(held.unwrap_or(directory), &stat, uid, cgroup.as_deref(), &cmdline);
+                process.read = read;
+                process
+            }
+        };
+        self.cache.insert(pid, process);
+    }
+
+    /// Shows a process by what was read before its reader hung. It is read again once that reader has returned.
+    fn store_timeout(&mut self, mut timeout: Timeout) {
+        let pid = timeout.pid;
+        if !self.cache.contains_key(&pid) {
+            self.store_partial(pid, timeout.partial.take());
+        }
+        self.reader.abandon(timeout, self.cache.get(&pid).map(|cached| cached.start));
+    }
+
+    /// Stores what can be known of a process without waiting: its `stat`, which the kernel composes without a lock that the process
+    /// may be wedged with, and what was read of the same process before.
+    fn store_partial(&mut self, pid: u32, partial: Option<PartialReading>) {
+        let directory = Directory::open(&self.settings.procfs, pid, false);
+        match directory.and_then(|directory| Ok((directory.stat()?, directory))) {
+            Ok((stat, directory)) => {
+                let same = partial.filter(|partial| partial.stat.start == stat.start);
+                let (uid, cgroup) = same.map_or((None, None), |partial| (partial.uid, partial.cgroup));
+                let process = self.resolve(directory, &stat, uid, cgroup.as_deref(), &[]);
+                self.cache.insert(pid, process);
+            }
+            Err(error) => self.report_unreadable(&error),
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        directory: Directory,
+        stat: &Stat,
+        uid: Option<u32>,
+        cgroup: Option<&[u8]>,
+        cmdline: &[u8],
+    ) -> CachedProcess {
+        let start = self.boot.at(stat.start).unwrap_or_else(|error| {
+            self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
+            None
+        });
+        let command = self.settings.command_line.then(|| name::command(cmdline)).flatten();
+        let owner = Owner { name: name::name(&stat.comm, cmdline), uid, start, command, ..Owner::default() };
+        CachedProcess::new(directory, stat, owner, self.locate(cgroup, stat))
+    }
+
+    /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may have moved it to the root
+    /// already.
+    fn locate(&mut self, cgroup: Option<&[u8]>, stat: &Stat) -> Option<CgroupLocation> {
+        let procfs = &self.settings.procfs;
+        let own = self.own_cgroup.get_or_insert_with(|| directory::own_cgroup(procfs));
+        let location = cgroup_owner::locate(cgroup?, own);
+        (!stat.ended || location.boundary.is_some()).then_some(location)
+    }
+
+    /// Logs once when it begins and once when it ends.
+    fn log_exhaustion(&mut self) {
+        let exhausted = self.reader.is_exhausted();
+        match (std::mem::replace(&mut self.logged_exhaustion, exhausted), exhausted) {
+            (false, true) => {
+                tracing::error!("/proc: {ABANDONED_LIMIT} reads hang, new processes are shown without their arguments");
+            }
+            (true, false) => tracing::info!("/proc: arguments of processes are read again"),
+            _ => {}
+        }
+    }
+
+    fn identity(&mut self, pid: u32) -> Identity {
+        let unknown = Identity { start: StartTime::Unknown, owner: self.unknown_owner.clone() };
+        let Some(cached) = self.cache.get_mut(&pid) else { return unknown };
+        cached.used_since_sweep = true;
+        if !cached.seen {
+            return unknown;
+        }
+        // Names may have become known, or changed, since the process was resolved.
+        let user = cached.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
+        cached.fill_names(user, &self.snapshot);
+        Identity { start: StartTime::Ticks(cached.start), owner: cached.owner.clone() }
+    }
+
+    /// [`sees_host_processes`](namespace::sees_host_processes) of the procfs that is read here.
+    pub fn sees_host_processes(&self) -> Option<bool> {
+        namespace::sees_host_processes(&self.settings.procfs)
+    }
+
+    /// Drops the processes that were not identified since the last sweep, except those that hang: read again, they would hang again.
+    /// To be called after a pass over all GPUs; the next pass may wait again.
+    pub fn sweep(&mut self) {
+        let reader = &self.reader;
+        self.cache.retain(|&pid, cached| {
+            std::mem::take(&mut cached.used_since_sweep) || reader.hangs(pid, Some(cached.start))
+        });
+        self.reader.begin_pass();
+    }
+
+    /// The value, if it could be read: one that could not be read leaves the others known.
+    fn known<T>(&self, read: Result<T, ReadError>) -> Option<T> {
+        read.inspect_err(|error| self.report_unreadable(error)).ok()
+    }
+
+    /// A process that has ended is not a fault.
+    fn report_unreadable(&self, error: &ReadError) {
+        if !error.is_gone() {
+            self.faults.report(Source::Attribution, Reason::Unreadable, None, error);
+        }
+    }
+}
+
+/// A read of a process' files has not returned.
+#[derive(Debug, thiserror::Error)]
+#[error("reading /proc/{pid} hangs: the process is shown without what could not be read")]
+struct Stalled {
+    pid: u32,
+}
