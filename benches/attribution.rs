@@ -1,12 +1,12 @@
-//! What it costs to learn who 128 processes are, against this machine's own `/proc`: when they are new, when they are known,
-//! and, as the measure beside them in the same run, when one file of each is read and nothing is made of it.
+//! The cost of identifying 128 processes on this machine's own `/proc`: new ones, cached ones, and as the baseline of the same run
+//! only reading one file of each.
 //!
-//! `cargo bench --bench attribution`. It starts 128 processes that sleep, and ends them.
+//! `cargo bench --bench attribution` starts 128 sleeping processes and ends them.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints its figures and stops where it cannot go on"
+    reason = "a benchmark prints its figures and stops at the first error"
 )]
 
 use std::process::{Child, Command, Stdio};
@@ -20,17 +20,17 @@ use vram_exporter::snapshot::Snapshot;
 const PROCESSES: usize = 128;
 const ROUNDS: usize = 41;
 
-/// Children that are ended with this.
-struct Crowd(Vec<Child>);
+/// Children that are killed when this is dropped.
+struct Sleepers(Vec<Child>);
 
-impl Crowd {
+impl Sleepers {
     fn start() -> Self {
         let sleeper = || Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         Self((0..PROCESSES).map(|_| sleeper()).collect())
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Sleepers {
     fn drop(&mut self) {
         for child in &mut self.0 {
             let _ = child.kill();
@@ -61,10 +61,10 @@ fn report(what: &str, mut rounds: Vec<Duration>, beside: Duration) -> Duration {
 }
 
 fn main() {
-    let crowd = Crowd::start();
-    let pids: Vec<u32> = crowd.0.iter().map(Child::id).collect();
+    let sleepers = Sleepers::start();
+    let pids: Vec<u32> = sleepers.0.iter().map(Child::id).collect();
     std::thread::sleep(Duration::from_millis(200));
-    let (mut read, mut new, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut read, mut new, mut cached) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         read.push(timed(|| {
             for pid in &pids {
@@ -77,17 +77,17 @@ fn main() {
             assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
             attribution.sweep();
         }));
-        known.push(timed(|| {
+        cached.push(timed(|| {
             let identities = attribution.identify_all(&pids);
             assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
             attribution.sweep();
         }));
     }
     println!(
-        "{PROCESSES} processes, {ROUNDS} rounds in turn {:>20} {:>12} {:>12} {:>7}",
+        "{PROCESSES} processes, {ROUNDS} alternating rounds {:>16} {:>12} {:>12} {:>7}",
         "median", "worst", "each", "ratio"
     );
     let beside = report("reading stat of each", read, Duration::ZERO);
-    report("new: name, user, start, place, workload", new, beside);
-    report("known: that it still lives, its names", known, beside);
+    report("new: name, user, start, cgroup, workload", new, beside);
+    report("cached: that it still exists, its names", cached, beside);
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`web_config`] knows faults alone and
-//! guards [`http`], [`app`] alone knows everybody.
+//! guards [`http`], [`app`] alone knows everybody. The crate `cgroup_owner` reads cgroup paths for [`attribution`].
 
 pub mod app;
 pub mod attribution;

@@ -1,4 +1,4 @@
-//! When the machine started: what turns clock ticks since boot into a time of day.
+//! The boot time, which turns clock ticks since boot into a time of day.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::directory::{ReadError, read_bounded};
 use super::record::boot_seconds;
 
-/// `/proc/stat` grows with cores and interrupts; the boot time stands behind them.
+/// Bytes of `/proc/stat`, which grows with cores and interrupts; the boot time is behind them.
 const LIMIT: u64 = 4 * 1024 * 1024;
-/// The kernel derives the boot time from the clock: it moves when the clock is set.
+/// How long the boot time is kept. The kernel derives it from the clock, so it changes when the clock is set.
 const KEEP: Duration = Duration::from_secs(60);
 
 /// The boot time, read again when it is a minute old.
@@ -24,8 +24,8 @@ impl Boot {
         Self { path: procfs.join("stat"), read: None }
     }
 
-    /// The time of day so many clock ticks after boot; `None` where the boot time is unknown, which is an error once
-    /// a minute.
+    /// The time of day `ticks` clock ticks after boot. If the boot time is unknown, the result is an error once a minute and `None`
+    /// in between.
     pub(super) fn at(&mut self, ticks: u64) -> Result<Option<SystemTime>, ReadError> {
         let seconds = match self.read {
             Some((at, seconds)) if at.elapsed() < KEEP => seconds,
@@ -36,7 +36,7 @@ impl Boot {
                 Some(seconds)
             }
         };
-        Ok(seconds.and_then(|seconds| moment(seconds, ticks, procfs::ticks_per_second())))
+        Ok(seconds.and_then(|seconds| time_of_day(seconds, ticks, procfs::ticks_per_second())))
     }
 
     fn seconds(&self) -> Result<u64, ReadError> {
@@ -47,7 +47,7 @@ impl Boot {
     }
 }
 
-fn moment(boot: u64, ticks: u64, per_second: u64) -> Option<SystemTime> {
+fn time_of_day(boot: u64, ticks: u64, per_second: u64) -> Option<SystemTime> {
     let whole = ticks.checked_div(per_second)?;
     let nanos = (ticks % per_second) * 1_000_000_000 / per_second;
     let since_boot = Duration::from_secs(whole) + Duration::from_nanos(nanos);
@@ -61,10 +61,10 @@ mod tests {
     #[test]
     fn ticks_become_a_time_of_day() {
         let expected = UNIX_EPOCH + Duration::from_millis(1_700_000_012_340);
-        assert_eq!(moment(1_700_000_000, 1_234, 100), Some(expected));
-        assert_eq!(moment(u64::MAX, 1, 100), None);
-        assert_eq!(moment(1, u64::MAX, 1), None);
-        assert_eq!(moment(1, 1, 0), None);
+        assert_eq!(time_of_day(1_700_000_000, 1_234, 100), Some(expected));
+        assert_eq!(time_of_day(u64::MAX, 1, 100), None);
+        assert_eq!(time_of_day(1, u64::MAX, 1), None);
+        assert_eq!(time_of_day(1, 1, 0), None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Which argument of an interpreter names what it runs.
+//! Which argument of an interpreter names the program that it runs.
 //!
-//! One table row per interpreter: which options take a value, which run code given on the command line. Nothing but
-//! a script's path, a module's or a class's name is ever returned: an option's value can hold a secret.
+//! One table row per interpreter: which options take a value, and which run code from the command line. Only a script's path or the
+//! name of a module or class is ever returned, because an option's value can contain a secret.
 
-/// What the arguments of an interpreter say that it runs.
+/// The program that an interpreter runs, by its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Runs<'a> {
     /// A script by its path.
@@ -20,7 +20,7 @@ struct Dialect {
     value: &'static [u8],
     /// Short options whose value, if any, is attached.
     attached: &'static [u8],
-    /// Short options whose value, if any, is a number or begins with a colon; other options can follow a number.
+    /// Short options whose value, if any, is a number or begins with a colon; further options can follow a number.
     number: &'static [u8],
     /// Short options that take code to run.
     code: &'static [u8],
@@ -32,7 +32,7 @@ struct Dialect {
     long_value: &'static [&'static str],
     /// Long options that take code to run.
     long_code: &'static [&'static str],
-    /// Long options that name the script behind `=`.
+    /// Long options with the script behind `=`.
     long_script: &'static [&'static str],
 }
 
@@ -112,7 +112,7 @@ const PHP: Dialect = Dialect {
 };
 const LUA: Dialect = Dialect { value: b"el", attached: b"jO", ..PLAIN };
 
-/// What `program` (a file name) runs when called with `args`; `None` where it is no interpreter.
+/// What `program` (a file name) runs if started with `args`; `None` if it is not an interpreter.
 pub(super) fn runs<'a>(program: &[u8], args: &[&'a [u8]]) -> Option<Runs<'a>> {
     if program == b"java" {
         return Some(java(args));
@@ -123,7 +123,7 @@ pub(super) fn runs<'a>(program: &[u8], args: &[&'a [u8]]) -> Option<Runs<'a>> {
 fn dialect(program: &[u8]) -> Option<&'static Dialect> {
     let program = program.strip_suffix(b"-dbg").unwrap_or(program);
     let family = match program.iter().position(|b| b.is_ascii_digit()) {
-        // Versions are part of the file's name: python3.13t, lua5.4, pypy3.
+        // File names can contain a version: python3.13t, lua5.4, pypy3.
         Some(at) if program[at..].iter().all(|b| b.is_ascii_digit() || b".-tdmu".contains(b)) => &program[..at],
         Some(_) => return None,
         None => program,
@@ -143,7 +143,7 @@ fn dialect(program: &[u8]) -> Option<&'static Dialect> {
     })
 }
 
-/// What one option says.
+/// What one option means for the search.
 enum Step<'a> {
     Next,
     SkipValue,
@@ -159,7 +159,7 @@ fn walk<'a>(dialect: &Dialect, args: &[&'a [u8]]) -> Runs<'a> {
             b"--" => return args.next().map_or(Runs::Itself, Runs::Script),
             _ if arg.starts_with(b"--") => long(dialect, arg),
             _ if arg.starts_with(b"-") => cluster(dialect, &arg[1..]),
-            // Shells switch options off with a plus sign; nothing else names a script so.
+            // Shells switch options off with a plus sign.
             _ if arg.starts_with(b"+") && std::ptr::eq(dialect, &SHELL) => cluster(dialect, &arg[1..]),
             _ => return Runs::Script(arg),
         };
@@ -201,7 +201,7 @@ fn cluster<'a>(dialect: &Dialect, letters: &'a [u8]) -> Step<'a> {
         } else if dialect.script.contains(letter) {
             return named(Runs::Script);
         } else if dialect.value.contains(letter) {
-            // A shell's `-eo pipefail` and `-oe pipefail` are the same; the value is never attached there.
+            // A shell's `-eo pipefail` and `-oe pipefail` mean the same: its values are never attached.
             let attached = !rest.is_empty() && !std::ptr::eq(dialect, &SHELL);
             return if attached { Step::Next } else { Step::SkipValue };
         } else if dialect.attached.contains(letter) || dialect.number.contains(letter) && rest.starts_with(b":") {
@@ -211,7 +211,7 @@ fn cluster<'a>(dialect: &Dialect, letters: &'a [u8]) -> Step<'a> {
     Step::Next
 }
 
-/// Java's options are long with one dash, and only some of them take the next argument.
+/// Java's long options have one dash, and only some of them take the next argument.
 fn java<'a>(args: &[&'a [u8]]) -> Runs<'a> {
     const VALUE: &[&[u8]] = &[
         b"-cp",
@@ -237,7 +237,7 @@ fn java<'a>(args: &[&'a [u8]]) -> Runs<'a> {
             _ if VALUE.contains(&arg) => drop(args.next()),
             _ if arg.starts_with(b"--module=") => return Runs::Module(&arg[b"--module=".len()..]),
             _ if arg.starts_with(b"-") || arg.starts_with(b"@") => {}
-            // A single source file is a path, a class is not.
+            // A single source file is a path; a class is not.
             _ if arg.ends_with(b".java") => return Runs::Script(arg),
             _ => return Runs::Module(arg),
         }

@@ -1,29 +1,29 @@
-//! The lines of `/proc` that attribution reads, parsed from bytes.
+//! Parsers for the lines of `/proc` that attribution reads.
 //!
-//! A process may put any byte into its name, so nothing is read as UTF-8 and the name ends at the last parenthesis.
+//! A process may put any byte into its name, so nothing is read as UTF-8, and the name ends at the last parenthesis.
 
-/// What `/proc/<pid>/stat` tells.
+/// The fields of `/proc/<pid>/stat` that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
-    pub start: u64,
-    /// Whether it has ended and waits for its parent: then the kernel has taken its arguments and its cgroup away.
-    pub ended: bool,
+    pub(super) start: u64,
+    /// Whether it is a zombie: then the kernel has already removed its arguments and may have moved it to the root cgroup.
+    pub(super) ended: bool,
 }
 
-/// Which field of `stat` holds the start, counted from the state behind the name.
+/// The index of the start time, counted from the state behind the name.
 const START: usize = 19;
 
 impl Stat {
-    /// `None` where the line is cut short or a number is none.
-    pub fn parse(line: &[u8]) -> Option<Self> {
+    /// `None` if the line is cut off or a number is malformed.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();
         let fields = std::str::from_utf8(&line[close + 1..]).ok()?;
-        // A line that ends in the middle of the number would give another number: a field must follow.
+        // A line cut off within the number would give another number, so one more field must follow.
         let mut fields = fields.split_ascii_whitespace();
         let ended = matches!(fields.next()?, "Z" | "X");
         let mut fields = fields.skip(START - 1);
@@ -33,7 +33,7 @@ impl Stat {
     }
 }
 
-/// The effective user id in `/proc/<pid>/status`; `None` where the line is missing or cut short.
+/// The effective user id in `/proc/<pid>/status`; `None` if the line is missing or cut off.
 pub fn effective_uid(status: &[u8]) -> Option<u32> {
     let line = complete_lines(status).find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -56,7 +56,7 @@ mod tests {
     const TAIL: &str = "S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 987654 10000 5";
 
     #[test]
-    fn the_name_may_hold_anything() {
+    fn the_name_may_contain_anything() {
         for comm in ["python3", "a) R 1 2 (b", "", " ", "\n)(", "((("] {
             let stat = Stat::parse(format!("42 ({comm}) {TAIL}").as_bytes());
             assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654, ended: false }), "{comm:?}");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_stat_is_refused_wherever_it_is_cut() {
+    fn a_stat_line_cut_off_anywhere_is_refused() {
         let line = format!("42 (x) {TAIL}");
         let last_needed = line.find("987654").expect("in the line") + "987654 1".len();
         for end in 0..last_needed {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_is_found_behind_other_lines() {
+    fn the_boot_time_is_found_behind_other_lines() {
         assert_eq!(boot_seconds(b"cpu  1 2\nintr 5 6\nbtime 1700000000\nprocesses 9\n"), Some(1_700_000_000));
         assert_eq!(boot_seconds(b"cpu  1 2\nbtime 170000"), None);
         assert_eq!(boot_seconds(b"btime soon\n"), None);

@@ -1,6 +1,6 @@
-//! The names of users, by a passwd file or by the machine's own name service.
+//! The names of users, from a passwd file or from the machine's own name service.
 //!
-//! Invariant: asking never waits. A name that is not known yet is unknown, and is there at a later call.
+//! Invariant: a lookup never waits. A name that is not known yet is absent, and is returned by a later call.
 
 pub(crate) mod passwd;
 mod service;
@@ -13,7 +13,7 @@ use service::Service;
 
 use crate::faults::Faults;
 
-/// Where the names come from.
+/// The source of the names.
 #[derive(Debug)]
 pub(super) enum Users {
     Passwd(Passwd),
@@ -21,7 +21,7 @@ pub(super) enum Users {
 }
 
 impl Users {
-    /// From the file where one is given, else from the name service.
+    /// Uses the file if one is given, otherwise the name service.
     pub(super) fn new(passwd: Option<PathBuf>) -> Self {
         match passwd {
             Some(path) => Self::Passwd(Passwd::new(path)),
@@ -29,7 +29,7 @@ impl Users {
         }
     }
 
-    /// The user's name as far as it is known; `None` for a user without a name too.
+    /// The user's name, if it is known by now; `None` also for a user without a name.
     pub(super) fn name(&mut self, uid: u32, faults: &Faults) -> Option<&str> {
         match self {
             Self::Passwd(passwd) => passwd.name(uid, Instant::now(), faults),

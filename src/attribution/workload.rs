@@ -1,19 +1,19 @@
-//! What a process' memory is counted for: one readable name in any setting.
+//! The workload of a process: one readable name in every environment.
 //!
-//! A pure function. Invariant: two processes have the same name only if they live behind the same boundary, and a pod's
-//! name is given to a process of that pod's containers only.
+//! A pure function. Invariant: two processes have the same workload only if they are behind the same boundary, and a pod's name is
+//! given only to a process of that pod's containers.
 
 use std::sync::Arc;
 
 use crate::snapshot::{Boundary, CgroupLocation, PodContainer, Workload, WorkloadKind};
 
-/// How many digits of a container's id stand in a name, as container tools show it.
+/// Digits of a container's id in a workload's name, as container tools show it.
 const SHORT_ID: usize = 12;
-/// The digits of an id as container runtimes make it; anything else is a name that was chosen.
+/// Digits of an id that a container runtime generated; anything else is a chosen name.
 const ID_DIGITS: usize = 64;
 
-/// The container by which the cluster may know the process: only the one that is the outermost boundary, because any
-/// other id on the path may have been made up inside.
+/// The container to look up in the cluster: only one that is the outermost boundary, because any other id on the path may have been
+/// made up inside.
 pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     match location.boundary? {
         Boundary::Pod | Boundary::Container => location.container_id.as_deref(),
@@ -21,7 +21,7 @@ pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     }
 }
 
-/// The workload of a process that lives there; `None` where neither place nor user is known.
+/// The workload of a process; `None` if neither its location nor its user is known.
 pub(super) fn workload(
     location: &CgroupLocation,
     uid: Option<u32>,
@@ -33,7 +33,7 @@ pub(super) fn workload(
         return Some(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod.clone()) });
     }
     let named = |kind, prefix: &str, name: &str| Workload { name: format!("{prefix}:{name}"), kind, pod: None };
-    let place = match location.boundary {
+    let bounded = match location.boundary {
         Some(Boundary::Pod | Boundary::Container) => match (&location.container_id, &location.pod_uid) {
             (Some(id), _) => Some(named(WorkloadKind::Container, "container", short(id))),
             (None, Some(uid)) => Some(named(WorkloadKind::Container, "pod", uid)),
@@ -46,7 +46,7 @@ pub(super) fn workload(
         Some(Boundary::Unit) => location.unit.as_deref().map(|unit| named(WorkloadKind::Systemd, "unit", unit)),
         Some(Boundary::User) | None => None,
     };
-    place.or_else(|| match (user, uid) {
+    bounded.or_else(|| match (user, uid) {
         (Some(user), _) => Some(named(WorkloadKind::User, "user", user)),
         (None, Some(uid)) => Some(named(WorkloadKind::User, "user", &uid.to_string())),
         (None, None) => None,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pod_wins_and_bears_its_names() {
+    fn a_named_pod_wins() {
         let pod =
             Arc::new(PodContainer { namespace: "team-b".into(), pod: "notebook-7".into(), container: "main".into() });
         let named = workload(&location(Boundary::Pod), Some(0), None, Some(&pod)).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_falls_back_to_what_is() {
+    fn an_unknown_location_falls_back_to_the_user() {
         let nowhere = CgroupLocation::default();
         assert_eq!(name(&nowhere, Some(1000), Some("ada")), Some(("user:ada".into(), "user")));
         assert_eq!(name(&nowhere, Some(1000), None), Some(("user:1000".into(), "user")));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_outermost_container_may_be_the_clusters() {
+    fn only_the_outermost_container_is_looked_up() {
         assert_eq!(cluster_container(&location(Boundary::Pod)), Some(ID));
         assert_eq!(cluster_container(&location(Boundary::Container)), Some(ID));
         for boundary in [Boundary::User, Boundary::SlurmJob, Boundary::Job, Boundary::Unit] {

@@ -1,5 +1,5 @@
-//! Whose a Linux process is, from the text of its `/proc/<pid>/cgroup`: a container's, a Kubernetes pod's, a batch job's, a
-//! systemd unit's or a user's.
+//! The owner of a Linux process, from the text of its `/proc/<pid>/cgroup`: a container, a Kubernetes pod, a batch job, a systemd
+//! unit or a user.
 //!
 //! [`locate`] is a pure function: it opens no file, makes no call to a container runtime or to systemd, and depends on nothing
 //! but its arguments. It reads cgroup versions 1 and 2 and the hybrid layout.

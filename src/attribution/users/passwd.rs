@@ -1,5 +1,5 @@
-//! User names from a file in the format of `/etc/passwd`, for an exporter whose own machine has other users than the
-//! processes it watches (a container with the host's file mounted).
+//! User names from a file in the format of `/etc/passwd`, for an exporter whose own name service does not know the users of the
+//! processes (a container with the host's file mounted).
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::directory::read_bounded;
 use crate::faults::{Faults, Reason, Source};
 
-/// How often the file is looked at, at most.
+/// Shortest time between two checks whether the file has changed.
 const LOOK: Duration = Duration::from_secs(10);
-/// Bytes; far beyond the file of any machine.
+/// Bytes; far more than the file of any machine.
 const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// The file's users, read again when it changed.
+/// The users in the file, read again when it has changed.
 #[derive(Debug)]
 pub(crate) struct Passwd {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Passwd {
     names: HashMap<u32, String>,
 }
 
-/// What changes when the file is written or replaced.
+/// Changes when the file is written or replaced.
 type Version = (Option<SystemTime>, u64);
 
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Passwd {
         if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK) {
             self.looked = Some(now);
             if let Err(error) = self.look() {
-                // Names of a file that is gone are nobody's names.
+                // The names of a file that is gone may be wrong by now.
                 (self.version, self.names) = (None, HashMap::new());
                 faults.report(Source::Attribution, Reason::UserUnknown, None, &error);
             }
@@ -73,8 +73,7 @@ fn version(metadata: &Metadata) -> Version {
     (metadata.modified().ok(), metadata.len())
 }
 
-/// The names by uid; the first line of a uid counts, as it does for the C library. Lines that make no sense are
-/// passed over.
+/// The names by uid; the first line of a uid counts, as in the C library. Malformed lines are skipped.
 pub fn parse(bytes: &[u8]) -> HashMap<u32, String> {
     let mut names = HashMap::new();
     for line in bytes.split(|&b| b == b'\n') {
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_lines_are_passed_over() {
+    fn malformed_lines_are_skipped() {
         let names = parse(
             b"root:x:0:0:root:/root:/bin/sh\n\n# a note:x:5\nshort:x\n:x:7:7\nbad:x:many:1\nneg:x:-1:1\nbig:x:4294967296:1\n\
               ann:x:1000:1000\nother:x:1000:1000\nb\xff:x:1001:1\n+nis::::::\nlast:x:1002",

@@ -1,7 +1,7 @@
-//! User names from the machine's name service, asked on a thread of its own.
+//! User names from the machine's name service, looked up on a thread of its own.
 //!
-//! The name service may be a directory across the network that does not answer for minutes. Whoever waits for it is
-//! this thread alone; one uid is asked for at a time, and never twice at once.
+//! The name service may be a directory server on the network that does not answer for minutes. Only this thread waits for it. It
+//! looks up one uid at a time, and none twice at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,32 +13,32 @@ use nix::unistd::{Uid, User};
 
 use crate::faults::{Faults, Reason, Source};
 
-/// When a uid without an answer is asked for again.
+/// When a uid without a name is looked up again.
 const RETRY: Duration = Duration::from_secs(5 * 60);
-/// How many uids are remembered. A process that may change its uid at will must not fill the memory.
+/// How many uids are cached. A process that may change its uid at will must not fill the memory.
 const REMEMBERED: usize = 4096;
 
-/// Looks up one uid; `Ok(None)` where it has no name.
+/// Looks up one uid; `Ok(None)` if it has no name.
 pub(crate) type Lookup = fn(u32) -> Result<Option<String>, Errno>;
 
-/// The names that the service gave, and its thread.
+/// The answers of the name service, and the thread that asks it.
 #[derive(Debug)]
 pub(crate) struct Service {
     lookup: Lookup,
     thread: Option<Thread>,
-    known: HashMap<u32, Knowledge>,
+    cache: HashMap<u32, Answer>,
 }
 
-/// The ends of the channels to the thread. The thread ends when `asks` is dropped.
+/// The channels to the thread, which ends when `requests` is dropped.
 #[derive(Debug)]
 struct Thread {
-    asks: Sender<u32>,
+    requests: Sender<u32>,
     answers: Receiver<(u32, Result<Option<String>, Errno>)>,
 }
 
 #[derive(Debug)]
-enum Knowledge {
-    Asked,
+enum Answer {
+    Pending,
     Named(String),
     Nameless { since: Instant },
 }
@@ -51,11 +51,11 @@ enum ServiceError {
     Thread(#[source] io::Error),
 }
 
-/// Asks the C library, which asks whatever `nsswitch.conf` names.
+/// Asks the C library, which uses the sources in `nsswitch.conf`.
 pub(crate) fn from_system(uid: u32) -> Result<Option<String>, Errno> {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(user) => Ok(user.map(|user| user.name)),
-        // Some services answer so for a uid that they do not know, and the C library for a missing file.
+        // Some services return this for a uid that they do not know, and the C library returns it for a missing file.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
@@ -63,21 +63,21 @@ pub(crate) fn from_system(uid: u32) -> Result<Option<String>, Errno> {
 
 impl Service {
     pub(crate) fn new(lookup: Lookup) -> Self {
-        Self { lookup, thread: None, known: HashMap::new() }
+        Self { lookup, thread: None, cache: HashMap::new() }
     }
 
     pub(crate) fn name(&mut self, uid: u32, now: Instant, faults: &Faults) -> Option<&str> {
         self.collect(now, faults);
-        let ask = match self.known.get(&uid) {
+        let is_due = match self.cache.get(&uid) {
             None => true,
-            Some(Knowledge::Nameless { since }) => now.saturating_duration_since(*since) >= RETRY,
-            Some(Knowledge::Asked | Knowledge::Named(_)) => false,
+            Some(Answer::Nameless { since }) => now.saturating_duration_since(*since) >= RETRY,
+            Some(Answer::Pending | Answer::Named(_)) => false,
         };
-        if ask {
-            self.ask(uid, now, faults);
+        if is_due {
+            self.request(uid, now, faults);
         }
-        match self.known.get(&uid) {
-            Some(Knowledge::Named(name)) => Some(name),
+        match self.cache.get(&uid) {
+            Some(Answer::Named(name)) => Some(name),
             _ => None,
         }
     }
@@ -85,44 +85,44 @@ impl Service {
     fn collect(&mut self, now: Instant, faults: &Faults) {
         let Some(thread) = &self.thread else { return };
         for (uid, answer) in thread.answers.try_iter() {
-            let knowledge = match answer {
-                Ok(Some(name)) => Knowledge::Named(name),
-                Ok(None) => Knowledge::Nameless { since: now },
+            let answer = match answer {
+                Ok(Some(name)) => Answer::Named(name),
+                Ok(None) => Answer::Nameless { since: now },
                 Err(source) => {
                     let error = ServiceError::Lookup { uid, source };
                     faults.report(Source::Attribution, Reason::UserUnknown, None, &error);
-                    Knowledge::Nameless { since: now }
+                    Answer::Nameless { since: now }
                 }
             };
-            self.known.insert(uid, knowledge);
+            self.cache.insert(uid, answer);
         }
     }
 
-    fn ask(&mut self, uid: u32, now: Instant, faults: &Faults) {
-        if self.known.len() >= REMEMBERED {
-            self.known.retain(|_, knowledge| matches!(knowledge, Knowledge::Asked));
-            if self.known.len() >= REMEMBERED {
+    fn request(&mut self, uid: u32, now: Instant, faults: &Faults) {
+        if self.cache.len() >= REMEMBERED {
+            self.cache.retain(|_, answer| matches!(answer, Answer::Pending));
+            if self.cache.len() >= REMEMBERED {
                 return;
             }
         }
-        let knowledge = match self.send(uid) {
-            Ok(()) => Knowledge::Asked,
+        let answer = match self.send(uid) {
+            Ok(()) => Answer::Pending,
             Err(error) => {
                 faults.report(Source::Attribution, Reason::UserUnknown, None, &ServiceError::Thread(error));
-                Knowledge::Nameless { since: now }
+                Answer::Nameless { since: now }
             }
         };
-        self.known.insert(uid, knowledge);
+        self.cache.insert(uid, answer);
     }
 
     fn send(&mut self, uid: u32) -> io::Result<()> {
-        if self.thread.as_ref().is_some_and(|thread| thread.asks.send(uid).is_ok()) {
+        if self.thread.as_ref().is_some_and(|thread| thread.requests.send(uid).is_ok()) {
             return Ok(());
         }
         let thread = Thread::start(self.lookup)?;
-        // What a thread that ended left unanswered is asked for again when it is next wanted.
-        self.known.retain(|_, knowledge| !matches!(knowledge, Knowledge::Asked));
-        thread.asks.send(uid).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        // Lookups that an ended thread left unanswered are repeated when they are next needed.
+        self.cache.retain(|_, answer| !matches!(answer, Answer::Pending));
+        thread.requests.send(uid).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         self.thread = Some(thread);
         Ok(())
     }
@@ -130,16 +130,16 @@ impl Service {
 
 impl Thread {
     fn start(lookup: Lookup) -> io::Result<Self> {
-        let (asks, questions) = channel::<u32>();
+        let (requests, queue) = channel::<u32>();
         let (replies, answers) = channel();
         std::thread::Builder::new().name("user-names".into()).spawn(move || {
-            for uid in questions {
+            for uid in queue {
                 if replies.send((uid, lookup(uid))).is_err() {
                     break;
                 }
             }
         })?;
-        Ok(Self { asks, answers })
+        Ok(Self { requests, answers })
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_hangs_holds_nobody_up() {
+    fn a_service_that_hangs_blocks_no_caller() {
         static GATE: Mutex<()> = Mutex::new(());
         fn lookup(uid: u32) -> Result<Option<String>, Errno> {
             drop(GATE.lock());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nameless_uid_is_asked_for_again_after_five_minutes() {
+    fn a_uid_without_a_name_is_looked_up_again_after_five_minutes() {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         fn lookup(_: u32) -> Result<Option<String>, Errno> {
             let earlier = ASKED.fetch_add(1, Ordering::SeqCst);
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(service.name(9, start, &faults), None);
         wait_for(|| {
             service.collect(start, &faults);
-            matches!(service.known.get(&9), Some(Knowledge::Nameless { .. })).then_some(())
+            matches!(service.cache.get(&9), Some(Answer::Nameless { .. })).then_some(())
         });
         assert_eq!(service.name(9, start + Duration::from_secs(299), &faults), None);
         assert_eq!(ASKED.load(Ordering::SeqCst), 1);
@@ -215,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_uids_is_bounded() {
+    fn the_cache_of_uids_is_bounded() {
         let faults = Faults::default();
         let mut service = Service::new(|_| Ok(None));
         let now = Instant::now();
         for uid in 0..3 * REMEMBERED as u32 {
             assert_eq!(service.name(uid, now, &faults), None);
-            assert!(service.known.len() <= REMEMBERED);
+            assert!(service.cache.len() <= REMEMBERED);
         }
     }
 

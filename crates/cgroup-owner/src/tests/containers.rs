@@ -18,7 +18,7 @@ pub(super) fn rows() -> Vec<Row> {
             container("{A}"),
         ),
         row(
-            "docker without systemd: OpenRC's hierarchy tells of the daemon",
+            "docker without systemd: OpenRC's hierarchy names the daemon",
             "2:pids:/docker/{A}\n1:name=openrc:/docker",
             container("{A}"),
         ),
