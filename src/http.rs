@@ -3,15 +3,15 @@
 //! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once, whatever
 //! state the driver is in and whatever other clients do.
 //!
-//! The way of a request: a [`Listener`] gives a connection, the [`Server`] takes it into its crowd and speaks HTTP with it,
+//! The way of a request: a [`Listener`] gives a connection, the [`Server`] takes it into its pool and speaks HTTP with it,
 //! and the [`router`] answers.
 
 mod connection;
-mod crowd;
 mod health;
 mod html;
 mod landing;
 mod listener;
+mod pool;
 mod server;
 
 pub use listener::Listener;
@@ -50,7 +50,7 @@ const ICON: &str = "/favicon.ico";
 const ICON_SVG: &str = include_str!("http/icon.svg");
 
 /// Pieces of a long scrape that may wait for the client.
-const PIECES: usize = 8;
+const QUEUED_CHUNKS: usize = 8;
 /// Long scrapes that are written at once while they leave. Each has a thread, which its client holds for as long as it takes;
 /// further ones are written first and sent then.
 const WRITERS: usize = 4;
@@ -158,25 +158,25 @@ async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Ve
 fn text_of(scrape: Scrape, version: Version, writers: &Arc<Semaphore>) -> Body {
     let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| writers.clone().try_acquire_owned().ok());
     let Some(writer) = writer.flatten() else { return scrape.whole().into() };
-    let (send, pieces) = mpsc::channel(PIECES);
+    let (send, chunks) = mpsc::channel(QUEUED_CHUNKS);
     let writing = tokio::task::spawn_blocking(move || {
-        scrape.in_pieces(|piece| send.blocking_send(piece).is_ok());
+        scrape.in_pieces(|chunk| send.blocking_send(chunk).is_ok());
         // Not earlier: a client that is gone must not leave its writer to the next one's count.
         drop(writer);
     });
     // The compression asks once more after the end.
-    Body::from_stream(stream::unfold((pieces, Some(writing)), next_piece).fuse())
+    Body::from_stream(stream::unfold((chunks, Some(writing)), next_chunk).fuse())
 }
 
 /// Pieces as they come, and an error where the writing ended before the text: a scrape that breaks off must not pass for whole.
-async fn next_piece(
-    (mut pieces, mut writing): (Receiver<Vec<u8>>, Option<JoinHandle<()>>),
+async fn next_chunk(
+    (mut chunks, mut writing): (Receiver<Vec<u8>>, Option<JoinHandle<()>>),
 ) -> Option<(Result<Vec<u8>, JoinError>, (Receiver<Vec<u8>>, Option<JoinHandle<()>>))> {
-    if let Some(piece) = pieces.recv().await {
-        return Some((Ok(piece), (pieces, writing)));
+    if let Some(chunk) = chunks.recv().await {
+        return Some((Ok(chunk), (chunks, writing)));
     }
     let died = writing.take()?.await.err()?;
-    Some((Err(died), (pieces, writing)))
+    Some((Err(died), (chunks, writing)))
 }
 
 async fn healthz(State(state): State<Arc<HttpState>>) -> Response {

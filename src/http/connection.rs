@@ -20,18 +20,18 @@ use super::Limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The client owes a request: it connected, or began one.
-    Asking,
+    ReadingRequest,
     /// It was answered, and may ask again.
-    Resting,
+    Idle,
     /// The exporter answers.
-    Answering,
+    Responding,
 }
 
 /// A connection, as all sides see it.
 #[derive(Debug)]
 pub(super) struct Connection {
     progress: Mutex<Progress>,
-    cut: Notify,
+    close: Notify,
 }
 
 #[derive(Debug)]
@@ -40,18 +40,25 @@ struct Progress {
     /// When the stage began.
     since: Instant,
     /// Since when the client takes nothing although there is something to take.
-    full: Option<Instant>,
+    stalled_since: Option<Instant>,
     /// The whole answer was made; what is left of it waits in buffers.
-    made: bool,
-    cut: bool,
-    place: Option<OwnedSemaphorePermit>,
+    body_complete: bool,
+    close: bool,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
     pub(super) fn new() -> Arc<Self> {
         let now = Instant::now();
-        let progress = Progress { stage: Stage::Asking, since: now, full: None, made: false, cut: false, place: None };
-        Arc::new(Self { progress: Mutex::new(progress), cut: Notify::new() })
+        let progress = Progress {
+            stage: Stage::ReadingRequest,
+            since: now,
+            stalled_since: None,
+            body_complete: false,
+            close: false,
+            permit: None,
+        };
+        Arc::new(Self { progress: Mutex::new(progress), close: Notify::new() })
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -61,36 +68,36 @@ impl Connection {
     fn enter(&self, stage: Stage) {
         let now = Instant::now();
         let mut progress = self.progress();
-        (progress.stage, progress.since, progress.full, progress.made) = (stage, now, None, false);
+        (progress.stage, progress.since, progress.stalled_since, progress.body_complete) = (stage, now, None, false);
     }
 
-    /// Ends the connection, whatever it is doing. It stays in the crowd until its task has noticed.
-    pub(super) fn cut(&self) {
-        self.progress().cut = true;
-        self.cut.notify_one();
+    /// Ends the connection, whatever it is doing. It stays in the pool until its task has noticed.
+    pub(super) fn close(&self) {
+        self.progress().close = true;
+        self.close.notify_one();
     }
 
     /// Whether it was told to end.
-    pub(super) fn is_going(&self) -> bool {
-        self.progress().cut
+    pub(super) fn is_closing(&self) -> bool {
+        self.progress().close
     }
 
     /// Waits until it is cut.
-    pub(super) async fn is_cut(&self) {
-        self.cut.notified().await;
+    pub(super) async fn close_requested(&self) {
+        self.close.notified().await;
     }
 
-    pub(super) fn begin_answer(&self) {
-        self.enter(Stage::Answering);
+    pub(super) fn begin_response(&self) {
+        self.enter(Stage::Responding);
     }
 
     /// Keeps a place until the answer has left.
-    pub(super) fn keep(&self, place: OwnedSemaphorePermit) {
-        self.progress().place = Some(place);
+    pub(super) fn hold_permit(&self, permit: OwnedSemaphorePermit) {
+        self.progress().permit = Some(permit);
     }
 
-    pub(super) fn is_answering(&self) -> bool {
-        self.progress().stage == Stage::Answering
+    pub(super) fn is_responding(&self) -> bool {
+        self.progress().stage == Stage::Responding
     }
 
     /// What it does, and for how long.
@@ -100,12 +107,12 @@ impl Connection {
     }
 
     /// For how long the client has taken nothing although there is something to take.
-    pub(super) fn stalls(&self, now: Instant) -> Option<Duration> {
-        self.progress().full.map(|full| now.saturating_duration_since(full))
+    pub(super) fn stalled_for(&self, now: Instant) -> Option<Duration> {
+        self.progress().stalled_since.map(|since| now.saturating_duration_since(since))
     }
 
-    pub(super) fn has_place(&self) -> bool {
-        self.progress().place.is_some()
+    pub(super) fn has_permit(&self) -> bool {
+        self.progress().permit.is_some()
     }
 
     /// Whether it takes longer than it may.
@@ -113,75 +120,75 @@ impl Connection {
         let (stage, lasts) = self.stage(now);
         lasts
             > match stage {
-                Stage::Asking => limits.read_timeout,
-                Stage::Resting => limits.idle_timeout,
-                Stage::Answering => limits.write_timeout,
+                Stage::ReadingRequest => limits.read_timeout,
+                Stage::Idle => limits.idle_timeout,
+                Stage::Responding => limits.write_timeout,
             }
     }
 
-    fn received(&self) {
-        if self.progress().stage == Stage::Resting {
-            self.enter(Stage::Asking);
+    fn note_read(&self) {
+        if self.progress().stage == Stage::Idle {
+            self.enter(Stage::ReadingRequest);
         }
     }
 
     /// Whether the way to the client takes something.
-    fn sends<T>(&self, sent: &Poll<T>) {
+    fn note_write<T>(&self, sent: &Poll<T>) {
         let mut progress = self.progress();
         match sent {
-            Poll::Ready(_) => progress.full = None,
+            Poll::Ready(_) => progress.stalled_since = None,
             Poll::Pending => {
-                progress.full.get_or_insert_with(Instant::now);
+                progress.stalled_since.get_or_insert_with(Instant::now);
             }
         }
     }
 
-    fn made(&self) {
-        self.progress().made = true;
+    fn body_complete(&self) {
+        self.progress().body_complete = true;
     }
 
     /// All that was written so far has left.
-    fn flushed(&self) {
-        let place = {
+    fn note_flush(&self) {
+        let permit = {
             let mut progress = self.progress();
-            if progress.stage != Stage::Answering || !progress.made {
+            if progress.stage != Stage::Responding || !progress.body_complete {
                 return;
             }
-            progress.place.take()
+            progress.permit.take()
         };
-        drop(place);
-        self.enter(Stage::Resting);
+        drop(permit);
+        self.enter(Stage::Idle);
     }
 }
 
 /// A stream that tells its connection what moves.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct TrackedStream<S> {
     stream: S,
     connection: Arc<Connection>,
 }
 
-impl<S> Watched<S> {
+impl<S> TrackedStream<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
         Self { stream, connection }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
-            self.connection.received();
+            self.connection.note_read();
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.connection.sends(&written);
+        self.connection.note_write(&written);
         written
     }
 
@@ -191,7 +198,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.connection.sends(&written);
+        self.connection.note_write(&written);
         written
     }
 
@@ -201,9 +208,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.connection.sends(&flushed);
+        self.connection.note_write(&flushed);
         ready!(flushed)?;
-        self.connection.flushed();
+        self.connection.note_flush();
         Poll::Ready(Ok(()))
     }
 
@@ -214,18 +221,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 /// The body of an answer, which tells its connection when it is whole.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TrackedBody {
     body: Body,
     connection: Arc<Connection>,
 }
 
-impl Answer {
+impl TrackedBody {
     pub(super) fn new(body: Body, connection: Arc<Connection>) -> Self {
         Self { body, connection }
     }
 }
 
-impl hyper::body::Body for Answer {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -245,9 +252,9 @@ impl hyper::body::Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for TrackedBody {
     /// hyper lets go of a body once it has taken all of it, or needs none.
     fn drop(&mut self) {
-        self.connection.made();
+        self.connection.body_complete();
     }
 }

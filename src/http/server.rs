@@ -25,29 +25,29 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::connection::{Answer, Connection, Watched};
-use super::crowd::{Crowd, Member};
+use super::connection::{Connection, TrackedBody, TrackedStream};
 use super::listener::{Listener, Stream};
+use super::pool::{ConnectionGuard, ConnectionPool};
 use super::{Limits, is_health, text};
 use crate::faults::{Faults, Reason, Source};
 use crate::web_config::{Guard, Refusal};
 
 /// How long open connections may take to end after the shutdown began.
-const GRACE: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// The largest head of a request. A scraper's has some hundred bytes, a proxy's tickets some thousand.
-const HEAD: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// How often overdue connections are looked for.
-const ROUND: Duration = Duration::from_millis(250);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// Between two attempts to accept where the system has nothing left to give.
-const BREATH: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a client's requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Transport {
     /// As they should.
-    Open,
+    AsConfigured,
     /// Without TLS, where TLS is required: nothing is revealed.
-    PlainAtTls,
+    PlainInsteadOfTls,
 }
 
 /// A web server: any number of listeners for the same pages, within the same limits.
@@ -55,75 +55,75 @@ enum Way {
 pub struct Server {
     router: Router,
     guard: Arc<Guard>,
-    crowd: Arc<Crowd>,
+    pool: Arc<ConnectionPool>,
     faults: Arc<Faults>,
 }
 
 impl Server {
     /// A server of these pages, to whom the guard lets in.
     pub fn new(router: Router, guard: Arc<Guard>, limits: Limits, faults: Arc<Faults>) -> Arc<Self> {
-        Arc::new(Self { router, guard, crowd: Crowd::new(limits), faults })
+        Arc::new(Self { router, guard, pool: ConnectionPool::new(limits), faults })
     }
 
     /// Serves until `shutdown` is ready, then lets the answers under way end for a short while.
     pub async fn serve(self: Arc<Self>, listener: Listener, shutdown: impl Future<Output = ()>) {
         let (end, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut rounds = tokio::time::interval(ROUND);
+        let mut rounds = tokio::time::interval(SWEEP_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listener.accept() => match accepted {
-                    Ok(stream) => self.clone().take_in(stream, &mut connections, &ending),
+                    Ok(stream) => self.clone().accept(stream, &mut connections, &ending),
                     Err(error) => self.rest_after(error).await,
                 },
                 Some(ended) = connections.join_next() => self.note(ended),
-                _ = rounds.tick() => self.cut_overdue(),
+                _ = rounds.tick() => self.close_overdue(),
             }
         }
         drop(listener);
         end.send_replace(true);
         let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, drained).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_GRACE, drained).await.is_err() {
             tracing::warn!(connections = connections.len(), "connections did not end in time and are cut");
         }
     }
 
-    fn take_in(self: Arc<Self>, stream: Stream, connections: &mut JoinSet<()>, ending: &watch::Receiver<bool>) {
-        let Some(member) = self.crowd.admit() else {
+    fn accept(self: Arc<Self>, stream: Stream, connections: &mut JoinSet<()>, ending: &watch::Receiver<bool>) {
+        let Some(guard) = self.pool.admit() else {
             return self
                 .report(Reason::Overloaded, "as many connections as web.max-connections allows are being answered");
         };
         let ending = ending.clone();
         connections.spawn(async move {
             match stream {
-                Stream::Tcp(stream) => self.attend(stream, &member, ending).await,
-                Stream::Unix(stream) => self.attend(stream, &member, ending).await,
+                Stream::Tcp(stream) => self.serve_connection(stream, &guard, ending).await,
+                Stream::Unix(stream) => self.serve_connection(stream, &guard, ending).await,
             }
         });
     }
 
     /// Speaks with a client until either side ends it, or it is cut.
-    async fn attend<S>(&self, stream: S, member: &Member, ending: watch::Receiver<bool>)
+    async fn serve_connection<S>(&self, stream: S, guard: &ConnectionGuard, ending: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let connection = member.connection();
+        let connection = guard.connection();
         tokio::select! {
-            () = connection.is_cut() => {}
-            () = self.open(stream, connection, ending) => {}
+            () = connection.close_requested() => {}
+            () = self.handshake(stream, connection, ending) => {}
         }
     }
 
     /// Shakes hands where TLS is asked for.
-    async fn open<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
+    async fn handshake<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let Some(tls) = self.guard.tls() else {
-            return self.speak(stream, connection, ending, Way::Open).await;
+            return self.serve_http(stream, connection, ending, Transport::AsConfigured).await;
         };
         let begun = tokio::select! {
             () = begins(&mut ending) => return,
@@ -131,7 +131,7 @@ impl Server {
         };
         let failed = match begun {
             Ok((b'A'..=b'Z', stream)) => {
-                self.speak(stream, connection, ending, Way::PlainAtTls).await;
+                self.serve_http(stream, connection, ending, Transport::PlainInsteadOfTls).await;
                 io::Error::other("a client speaks HTTP without TLS")
             }
             Ok((_, stream)) => {
@@ -140,7 +140,7 @@ impl Server {
                     shaken = TlsAcceptor::from(tls).accept(stream) => shaken,
                 };
                 match shaken {
-                    Ok(stream) => return self.speak(stream, connection, ending, Way::Open).await,
+                    Ok(stream) => return self.serve_http(stream, connection, ending, Transport::AsConfigured).await,
                     Err(error) => error,
                 }
             }
@@ -155,29 +155,34 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let member = self.crowd.admit().expect("a test opens no more connections than the limit");
+        let guard = self.pool.admit().expect("a test opens no more connections than the limit");
         let (_runs, ending) = watch::channel(false);
-        self.attend(stream, &member, ending).await;
+        self.serve_connection(stream, &guard, ending).await;
     }
 
-    async fn speak<S>(&self, stream: S, connection: &Arc<Connection>, mut ending: watch::Receiver<bool>, way: Way)
-    where
+    async fn serve_http<S>(
+        &self,
+        stream: S,
+        connection: &Arc<Connection>,
+        mut ending: watch::Receiver<bool>,
+        transport: Transport,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let io = TokioIo::new(Watched::new(stream, connection.clone()));
-        let service = service_fn(|request| self.answer(request, connection.clone(), way));
+        let io = TokioIo::new(TrackedStream::new(stream, connection.clone()));
+        let service = service_fn(|request| self.answer(request, connection.clone(), transport));
         let mut protocol = http1::Builder::new();
-        // Time is bounded by the crowd, which knows a request that is begun from a pause between two.
-        protocol.half_close(true).max_buf_size(HEAD).header_read_timeout(None);
-        let mut spoken = pin!(protocol.serve_connection(io, service));
+        // Time is bounded by the pool, which knows a request that is begun from a pause between two.
+        protocol.half_close(true).max_buf_size(MAX_HEAD_BYTES).header_read_timeout(None);
+        let mut serving = pin!(protocol.serve_connection(io, service));
         let over = tokio::select! {
-            over = spoken.as_mut() => over,
+            over = serving.as_mut() => over,
             () = begins(&mut ending) => {
-                if !connection.is_answering() {
+                if !connection.is_responding() {
                     return;
                 }
-                spoken.as_mut().graceful_shutdown();
-                spoken.await
+                serving.as_mut().graceful_shutdown();
+                serving.await
             }
         };
         if let Err(error) = over {
@@ -190,21 +195,23 @@ impl Server {
         &self,
         request: Request<Incoming>,
         connection: Arc<Connection>,
-        way: Way,
-    ) -> Result<Response<Answer>, Infallible> {
-        connection.begin_answer();
-        let is_last = has_body(&request) || way == Way::PlainAtTls;
-        let mut response = self.respond(request.map(Body::new), &connection, way).await;
+        transport: Transport,
+    ) -> Result<Response<TrackedBody>, Infallible> {
+        connection.begin_response();
+        let is_last = has_body(&request) || transport == Transport::PlainInsteadOfTls;
+        let mut response = self.respond(request.map(Body::new), &connection, transport).await;
         if is_last {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response.map(|body| Answer::new(body, connection)))
+        Ok(response.map(|body| TrackedBody::new(body, connection)))
     }
 
-    async fn respond(&self, request: Request, connection: &Connection, way: Way) -> Response {
-        let mut response = match way {
-            Way::Open => self.pass(request, connection).await,
-            Way::PlainAtTls => text(StatusCode::BAD_REQUEST, "TLS is spoken here; ask with https://".to_owned()),
+    async fn respond(&self, request: Request, connection: &Connection, transport: Transport) -> Response {
+        let mut response = match transport {
+            Transport::AsConfigured => self.authorize_and_route(request, connection).await,
+            Transport::PlainInsteadOfTls => {
+                text(StatusCode::BAD_REQUEST, "TLS is spoken here; ask with https://".to_owned())
+            }
         };
         for (name, value) in self.guard.headers().iter() {
             response.headers_mut().insert(name, value.clone());
@@ -213,7 +220,7 @@ impl Server {
     }
 
     /// Lets a request pass to the pages, or says why not. Health is told to everybody.
-    async fn pass(&self, request: Request, connection: &Connection) -> Response {
+    async fn authorize_and_route(&self, request: Request, connection: &Connection) -> Response {
         if let Some(problem) = host_problem(&request) {
             return text(StatusCode::BAD_REQUEST, problem.to_owned());
         }
@@ -224,13 +231,13 @@ impl Server {
             if let Err(refusal) = self.guard.admit(request.headers()).await {
                 return self.refuse(refusal, request.headers());
             }
-            let Some(place) = self.crowd.place().await else {
+            let Some(permit) = self.pool.acquire_permit().await else {
                 self.report(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
                 return busy();
             };
-            connection.keep(place);
+            connection.hold_permit(permit);
             // Rendering takes milliseconds: a client that asks in a row without a pause waits behind the others each time.
-            if self.crowd.is_busy() {
+            if self.pool.is_busy() {
                 tokio::task::yield_now().await;
             }
         }
@@ -258,9 +265,9 @@ impl Server {
         response
     }
 
-    fn cut_overdue(&self) {
+    fn close_overdue(&self) {
         let tell = || self.report(Reason::Timeout, "a client took too long to ask, or to take its answer");
-        self.crowd.cut_overdue(Instant::now(), tell);
+        self.pool.close_overdue(Instant::now(), tell);
     }
 
     /// A connection that failed before it began is the client's affair; where the system gives nothing, a rest lets
@@ -269,7 +276,7 @@ impl Server {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
             self.faults.report(Source::Http, Reason::Connection, None, &error);
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
         }
     }
 
