@@ -9,6 +9,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
+COPY crates/web-config/Cargo.toml crates/web-config/
 # Nothing of it is built; the workspace and its lock file name it.
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
 COPY tests/properties/Cargo.toml tests/properties/

@@ -6,6 +6,7 @@ mod heap;
 mod logging;
 mod service;
 mod signals;
+mod web_guard;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use web_config::Guard;
 
 use crate::attribution::{self, Attribution};
 use crate::config::{self, Config, ListenAddress};
@@ -25,7 +27,6 @@ use crate::lanes::{self, Lanes};
 use crate::metrics::{self, Metrics};
 use crate::nvml::Library;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
-use crate::web_config::{self, Guard, WebConfigError};
 
 /// How long `--once` waits for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
@@ -101,7 +102,7 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
 pub enum CheckError {
     /// The web-config file, or a file that it names.
     #[error(transparent)]
-    WebConfig(#[from] WebConfigError),
+    WebConfig(#[from] web_config::Error),
     /// The scenario of the demo.
     #[error(transparent)]
     Demo(#[from] demo::Error),
@@ -137,7 +138,7 @@ async fn run(config: Config) -> Result<()> {
     let reread = signals::reread_signal()?;
     let release = signals::release_signal()?;
     let faults = Arc::new(Faults::default());
-    let guard = Arc::new(Guard::open(config.web.config_file.as_deref(), faults.clone())?);
+    let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
     // Bound before anything is opened, so that a wrong address costs nothing.
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
@@ -160,10 +161,10 @@ async fn run(config: Config) -> Result<()> {
     let limits = limits(&exporter.config.web);
     let server = |router, guard| Server::new(router, guard, limits.clone(), exporter.faults.clone());
     // Probes have neither certificate nor password.
-    let open = Arc::new(Guard::open(None, exporter.faults.clone())?);
+    let open = Arc::new(Guard::open(None, |_| ())?);
     let probes = server(http::health_router(state.clone()), open);
     tokio::spawn(signals::follow_reread(reread, guard.clone()));
-    let watching = tokio::spawn(web_config::watch(guard.clone()));
+    let watching = tokio::spawn(guard.clone().watch());
     serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
     watching.abort();
     life_signs.abort();

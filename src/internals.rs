@@ -12,4 +12,3 @@ pub use crate::kubernetes::pod_resources::device::read as read_device;
 pub use crate::kubernetes::pod_resources::v1::{AllocatableResourcesResponse, ListPodResourcesResponse};
 pub use crate::lanes::manual::ManualLanes;
 pub use crate::metrics::label::LONGEST as LONGEST_LABEL;
-pub use crate::web_config::credentials::Credentials;

@@ -8,8 +8,9 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] is the vocabulary that the rooms share, [`config`] and [`faults`] are leaves, [`web_config`] knows faults alone and
-//! guards [`http`], [`app`] alone knows everybody. The crate `cgroup_owner` reads cgroup paths for [`attribution`].
+//! [`snapshot`] is the vocabulary that the rooms share, [`config`], [`faults`] and [`backoff`] are leaves, and only [`app`] knows every
+//! room. Three crates of the workspace are beside it: `cgroup_owner` reads cgroup paths for [`attribution`], `web_config` guards [`http`],
+//! `nvml_sim` is the simulated driver of [`demo`].
 
 pub mod app;
 pub mod attribution;
@@ -25,4 +26,3 @@ pub mod lanes;
 pub mod metrics;
 pub mod nvml;
 pub mod snapshot;
-pub mod web_config;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use web_config::Guard;
 
 use crate::lanes::DriverLease;
-use crate::web_config::Guard;
 
 /// Begins to listen to what ends the exporter; ready when it came. To be called within a runtime.
 ///
@@ -49,7 +49,7 @@ pub(super) fn reread_signal() -> Result<Signal> {
 pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();
-        match tokio::task::spawn_blocking(move || asked.reread()).await {
+        match tokio::task::spawn_blocking(move || asked.reload()).await {
             Ok(Ok(_)) => {
                 tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "what guards the web server is as its file says")
             }

@@ -24,13 +24,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
+use web_config::{Guard, Refusal};
 
 use super::connection::{Connection, TrackedBody, TrackedStream};
 use super::listener::{Listener, Stream};
 use super::pool::{ConnectionGuard, ConnectionPool};
 use super::{Limits, is_health, text};
 use crate::faults::{Faults, Reason, Source};
-use crate::web_config::{Guard, Refusal};
 
 /// How long open connections may take to end after the shutdown began.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

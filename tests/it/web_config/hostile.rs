@@ -4,7 +4,7 @@ use std::fs;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use proptest::prelude::*;
-use vram_exporter::web_config::{Guard, Refusal};
+use web_config::{Guard, Refusal};
 
 use super::pki::{Pki, fixtures, open};
 

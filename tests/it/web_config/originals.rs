@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vram_exporter::web_config::{Guard, Refusal};
+use web_config::{Guard, Refusal};
 
 use super::handshakes::{Client, shake};
 use super::passwords::basic;

@@ -1,7 +1,7 @@
 //! Who is let in: users, and the rate limit.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use vram_exporter::web_config::{Guard, Refusal};
+use web_config::{Guard, Refusal};
 
 use super::pki::{Pki, open};
 

@@ -2,15 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose as Purpose, IsCa, KeyPair,
     date_time_ymd,
 };
 use tempfile::TempDir;
-use vram_exporter::faults::Faults;
-use vram_exporter::web_config::{Guard, WebConfigError};
+use web_config::{Error, Guard};
 
 /// What a certificate shall be.
 pub(crate) struct Leaf {
@@ -87,13 +85,13 @@ impl Pki {
         self.config(&fs::read_to_string(fixtures().join(name)).unwrap())
     }
 
-    pub(crate) fn guard(&self, text: &str) -> Result<Guard, WebConfigError> {
+    pub(crate) fn guard(&self, text: &str) -> Result<Guard, Error> {
         open(&self.config(text))
     }
 }
 
-pub(crate) fn open(file: &Path) -> Result<Guard, WebConfigError> {
-    Guard::open(Some(file), Arc::new(Faults::default()))
+pub(crate) fn open(file: &Path) -> Result<Guard, Error> {
+    Guard::open(Some(file), |_| ())
 }
 
 pub(crate) fn fixtures() -> PathBuf {

@@ -1,16 +1,46 @@
 //! Files that change while the server runs.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::web_config::{Guard, Refusal, watch};
+use web_config::{ErrorKind, Event, Guard, Refusal};
 
 use super::handshakes::{Client, shake};
 use super::passwords::basic;
 use super::pki::{CLIENT, Pki, SERVER, ca, open};
+
+/// How many refusals a guard reported, by their kind.
+#[derive(Default)]
+struct Refusals {
+    invalid: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+impl Refusals {
+    /// Opens a guard whose refusals are counted.
+    fn of(file: &Path) -> (Arc<Self>, Guard) {
+        let refusals = Arc::new(Self::default());
+        let counted = refusals.clone();
+        let guard = Guard::open(Some(file), move |event| {
+            let Event::Refused(error) = event else { return };
+            let kind = match error.kind() {
+                ErrorKind::Invalid => &counted.invalid,
+                ErrorKind::Unreadable => &counted.unreadable,
+            };
+            kind.fetch_add(1, Ordering::Relaxed);
+        });
+        (refusals, guard.unwrap())
+    }
+
+    /// Invalid and unreadable ones.
+    fn counts(&self) -> (u64, u64) {
+        (self.invalid.load(Ordering::Relaxed), self.unreadable.load(Ordering::Relaxed))
+    }
+}
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
@@ -23,12 +53,12 @@ async fn a_new_certificate_is_shown_to_the_next_client() {
     let pki = Pki::new();
     let guard = pki.guard(TLS).unwrap();
     let before = shake(guard.tls().unwrap(), client(&pki)).await.unwrap().server;
-    assert!(!guard.reread().unwrap(), "nothing changed");
+    assert!(!guard.reload().unwrap(), "nothing changed");
     pki.leaf(&pki.ca, "server", &SERVER);
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     let after = shake(guard.tls().unwrap(), client(&pki)).await.unwrap().server;
     assert_ne!(before, after);
-    assert!(!guard.reread().unwrap());
+    assert!(!guard.reload().unwrap());
 }
 
 #[tokio::test]
@@ -41,7 +71,7 @@ async fn a_new_ca_shuts_out_the_clients_of_the_old_one() {
     pki.leaf(&newer, "newer", &CLIENT);
     let trusted = fs::read_to_string(pki.at("ca.crt")).unwrap();
     fs::write(pki.at("ca.crt"), newer.pem()).unwrap();
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     fs::write(pki.at("ca.crt"), trusted).unwrap();
     let tls = guard.tls().unwrap();
     assert!(shake(tls.clone(), showing("client")).await.unwrap_err().contains("UnknownIssuer"));
@@ -55,55 +85,52 @@ async fn users_headers_and_limit_follow_the_file() {
     assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()));
     assert_eq!(guard.admit(&basic("bob", "builder")).await, Err(Refusal::Unauthorized));
     pki.config("basic_auth_users:\n  bob: @bob@\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\n");
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Err(Refusal::Unauthorized));
     assert_eq!(guard.admit(&basic("bob", "builder")).await, Ok(()));
     assert_eq!(guard.headers().len(), 1);
     pki.config("basic_auth_users:\n  bob: @bob@\n");
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     assert!(guard.headers().is_empty());
     let guard = pki.guard("").unwrap();
     pki.config("rate_limit:\n  interval: 1h\n  burst: 1\n");
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()));
     pki.config("# changed\nrate_limit:\n  interval: 1h\n  burst: 1\n");
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::TooManyRequests), "the same limit goes on");
     pki.config("rate_limit:\n  interval: 1h\n  burst: 2\n");
-    assert!(guard.reread().unwrap());
+    assert!(guard.reload().unwrap());
     assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "another limit begins anew");
 }
 
 #[tokio::test]
 async fn what_is_wrong_changes_nothing_and_is_counted_once() {
     let pki = Pki::new();
-    let faults = Arc::new(Faults::default());
     let text = format!("{TLS}basic_auth_users:\n  alice: $2b$04$......................{}\n", ".".repeat(31));
-    let guard = Guard::open(Some(&pki.config(&text)), faults.clone()).unwrap();
-    let counted =
-        || (faults.count(Source::WebConfig, Reason::Malformed), faults.count(Source::WebConfig, Reason::Unreadable));
+    let (refusals, guard) = Refusals::of(&pki.config(&text));
     let first = guard.tls().unwrap();
     for _ in 0..3 {
         pki.config("nonsense: true\n");
-        assert!(guard.reread().unwrap_err().to_string().contains("nonsense"));
+        assert!(guard.reload().unwrap_err().to_string().contains("nonsense"));
     }
-    assert_eq!(counted(), (1, 0));
+    assert_eq!(refusals.counts(), (1, 0));
     pki.config(&text);
-    assert!(!guard.reread().unwrap(), "as it was");
+    assert!(!guard.reload().unwrap(), "as it was");
     pki.config("nonsense: true\n");
-    assert!(guard.reread().is_err());
-    assert_eq!(counted(), (2, 0), "it was right in between");
+    assert!(guard.reload().is_err());
+    assert_eq!(refusals.counts(), (2, 0), "it was right in between");
     pki.config(&text);
     let key = fs::read(pki.at("server.key")).unwrap();
     fs::copy(pki.at("stranger.key"), pki.at("server.key")).unwrap();
-    assert!(guard.reread().unwrap_err().to_string().contains("is not the key of the certificate"));
+    assert!(guard.reload().unwrap_err().to_string().contains("is not the key of the certificate"));
     fs::remove_file(pki.at("server.key")).unwrap();
-    assert!(guard.reread().unwrap_err().to_string().contains("cannot be read"));
-    assert_eq!(counted(), (3, 1));
+    assert!(guard.reload().unwrap_err().to_string().contains("cannot be read"));
+    assert_eq!(refusals.counts(), (3, 1));
     assert!(Arc::ptr_eq(&first, &guard.tls().unwrap()));
     assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "users are still asked for");
     fs::write(pki.at("server.key"), key).unwrap();
-    assert!(!guard.reread().unwrap());
+    assert!(!guard.reload().unwrap());
 }
 
 #[tokio::test]
@@ -111,11 +138,11 @@ async fn tls_is_not_switched_while_the_server_runs() {
     let pki = Pki::new();
     let guard = pki.guard(TLS).unwrap();
     pki.config("");
-    assert!(guard.reread().unwrap_err().to_string().contains("TLS cannot be switched off while the server runs"));
+    assert!(guard.reload().unwrap_err().to_string().contains("TLS cannot be switched off while the server runs"));
     assert!(guard.tls().is_some());
     let plain = pki.guard("").unwrap();
     pki.config(TLS);
-    assert!(plain.reread().unwrap_err().to_string().contains("TLS cannot be switched on while the server runs"));
+    assert!(plain.reload().unwrap_err().to_string().contains("TLS cannot be switched on while the server runs"));
     assert!(plain.tls().is_none());
 }
 
@@ -136,19 +163,18 @@ async fn passwords_are_not_switched_off_while_the_server_runs() {
         (USERS.to_owned(), "rate_limit:\n  interval: 1s\n  burst: 1\n"),
         (format!("{TLS}{USERS}"), TLS),
     ] {
-        let faults = Arc::new(Faults::default());
-        let guard = Guard::open(Some(&pki.config(&before)), faults.clone()).unwrap();
+        let (refusals, guard) = Refusals::of(&pki.config(&before));
         pki.config(after);
-        let error = guard.reread().unwrap_err();
+        let error = guard.reload().unwrap_err();
         assert!(error.to_string().contains("basic_auth_users cannot be switched off while the server runs"), "{error}");
         assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "{after:?}");
         assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()), "{after:?}");
-        assert_eq!(faults.count(Source::WebConfig, Reason::Malformed), 1, "{after:?}");
+        assert_eq!(refusals.counts(), (1, 0), "{after:?}");
         assert_eq!(pki.guard(after).unwrap().admit(&HeaderMap::new()).await, Ok(()), "a restart takes {after:?}");
     }
     let guard = pki.guard("").unwrap();
     pki.config(USERS);
-    assert!(guard.reread().unwrap(), "users may come while the server runs");
+    assert!(guard.reload().unwrap(), "users may come while the server runs");
     assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized));
 }
 
@@ -171,7 +197,7 @@ async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_r
         let guard = pki.guard(&before).unwrap();
         let tls = guard.tls().unwrap();
         pki.config(&after);
-        let error = guard.reread().unwrap_err().to_string();
+        let error = guard.reload().unwrap_err().to_string();
         assert!(error.contains(&format!("{what} cannot be switched off while the server runs")), "{error}");
         assert!(Arc::ptr_eq(&tls, &guard.tls().unwrap()), "{after}");
         assert!(shake(guard.tls().unwrap(), client(&pki)).await.is_err(), "{after}");
@@ -189,7 +215,7 @@ async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_r
     for (before, after) in taken {
         let guard = pki.guard(&before).unwrap();
         pki.config(&after);
-        assert!(guard.reread().unwrap(), "{after}");
+        assert!(guard.reload().unwrap(), "{after}");
     }
 }
 
@@ -211,7 +237,7 @@ async fn the_watch_sees_a_turned_symlink() {
     fs::write(pki.at("web.yml"), text).unwrap();
     let guard = Arc::new(open(&pki.at("web.yml")).unwrap());
     let before = guard.tls().unwrap();
-    let watching = tokio::spawn(watch(guard.clone()));
+    let watching = tokio::spawn(guard.clone().watch());
     turn("second");
     for _ in 0..200 {
         if !Arc::ptr_eq(&before, &guard.tls().unwrap()) {
@@ -225,5 +251,5 @@ async fn the_watch_sees_a_turned_symlink() {
 
 #[tokio::test]
 async fn a_watch_of_nothing_ends() {
-    watch(Arc::new(Guard::open(None, Arc::default()).unwrap())).await;
+    Arc::new(Guard::open(None, |_| ()).unwrap()).watch().await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use vram_exporter::web_config::{ClientAuth, Guard};
+use web_config::{ClientAuth, Guard};
 
 use super::pki::{Pki, fixtures};
 
@@ -138,9 +138,9 @@ fn the_headers_are_those_of_the_file() {
 
 #[test]
 fn without_a_file_there_is_no_guard() {
-    let guard = Guard::open(None, std::sync::Arc::default()).unwrap();
+    let guard = Guard::open(None, |_| ()).unwrap();
     assert!(guard.tls().is_none() && guard.headers().is_empty());
-    assert!(!guard.reread().unwrap());
+    assert!(!guard.reload().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert_eq!(runtime.block_on(guard.admit(&axum::http::HeaderMap::new())), Ok(()));
     let absent = std::path::Path::new("/nowhere/web.yml");

@@ -15,7 +15,7 @@ use vram_exporter::faults::Faults;
 use vram_exporter::http::{HttpState, Limits, Server, router};
 use vram_exporter::metrics::Metrics;
 use vram_exporter::snapshot::Snapshot;
-use vram_exporter::web_config::Guard;
+use web_config::Guard;
 
 use crate::choices::choices;
 use crate::exposition::settings;
@@ -50,7 +50,7 @@ static HOST: LazyLock<Mutex<Host>> = LazyLock::new(|| {
     let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
     let metrics = Metrics::new(snapshot.clone(), faults.clone(), settings()).expect("the table of families is sound");
     let router = router(HttpState::new(Arc::new(metrics), snapshot.clone(), faults.clone(), "/metrics"));
-    let guard = Guard::open(None, faults.clone()).expect("a guard without a file opens");
+    let guard = Guard::open(None, |_| ()).expect("a guard without a file opens");
     let server = Server::new(router, Arc::new(guard), LIMITS, faults);
     let runtime = Builder::new_current_thread().enable_all().build().expect("the system has a timer and epoll");
     Mutex::new(Host { runtime, server, snapshot })

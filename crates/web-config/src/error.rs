@@ -5,28 +5,35 @@
 use std::io;
 use std::path::Path;
 
-use crate::faults::Reason;
-
 /// Why a web-config file is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {problem}")]
-pub struct WebConfigError {
+pub struct Error {
     file: String,
     problem: Problem,
 }
 
-impl WebConfigError {
+impl Error {
     pub(super) fn new(file: &Path, problem: Problem) -> Self {
-        Self { file: shown(file), problem }
+        Self { file: display_path(file), problem }
     }
 
-    /// As what it is counted.
-    pub fn reason(&self) -> Reason {
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
         match self.problem {
-            Problem::Unreadable(_) | Problem::Unfit(_) | Problem::Named { .. } => Reason::Unreadable,
-            _ => Reason::Malformed,
+            Problem::Unreadable(_) | Problem::Unfit(_) | Problem::Named { .. } => ErrorKind::Unreadable,
+            _ => ErrorKind::Invalid,
         }
     }
+}
+
+/// The two kinds of errors, for an exporter that counts them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The web-config file, or a file that it names, cannot be read.
+    Unreadable,
+    /// A file was read and is refused.
+    Invalid,
 }
 
 /// What is wrong, without the name of the web-config file.
@@ -56,7 +63,7 @@ impl Problem {
 }
 
 /// A path as one line, whatever the file is called.
-pub(super) fn shown(path: &Path) -> String {
+pub(super) fn display_path(path: &Path) -> String {
     path.display().to_string().replace(char::is_control, "?")
 }
 

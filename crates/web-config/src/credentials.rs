@@ -1,9 +1,9 @@
 //! Name and password out of an `Authorization: Basic` header.
 
-use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use http::{HeaderMap, header};
 
 /// What a client says of itself. Names are bytes: what is not UTF-8 is nobody's name, and is not mended to be one.
 pub struct Credentials {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
+use super::error::{Problem, one_line};
 use super::interval::Interval;
-use super::problem::{Problem, one_line};
 
 /// The whole file. Secrets are in it, so it has no `Debug`.
 #[derive(Default, Deserialize)]

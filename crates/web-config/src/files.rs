@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ring::digest::{Context, Digest, SHA256};
 
-use super::problem::{Problem, shown};
+use super::error::{Problem, display_path};
 
 /// The largest file that is read. A bundle of every public CA has about 250 KiB.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -35,7 +35,7 @@ impl Seen {
 
     /// Reads a file that the value of `key` names.
     pub(super) fn read_named(&mut self, key: &'static str, file: &Path) -> Result<Vec<u8>, Problem> {
-        let named = |why| Problem::Named { key, file: shown(file), why: Box::new(why) };
+        let named = |why| Problem::Named { key, file: display_path(file), why: Box::new(why) };
         self.read(file).map_err(named)
     }
 
@@ -52,7 +52,7 @@ pub(super) struct Fingerprint {
 
 impl Fingerprint {
     /// Whether the files still hold what they held.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         let mut digest = Context::new(&SHA256);
         for file in &self.files {
             absorb(&mut digest, &read(file));
@@ -100,13 +100,13 @@ mod tests {
         let mut seen = Seen::new();
         assert_eq!(seen.read(&at("link")).unwrap(), b"a");
         let fingerprint = seen.finish();
-        assert!(fingerprint.is_fresh());
+        assert!(fingerprint.is_current());
         fs::remove_file(at("link")).unwrap();
-        assert!(!fingerprint.is_fresh(), "a file that is gone is a change");
+        assert!(!fingerprint.is_current(), "a file that is gone is a change");
         std::os::unix::fs::symlink(at("new"), at("link")).unwrap();
-        assert!(!fingerprint.is_fresh());
+        assert!(!fingerprint.is_current());
         fs::write(at("new"), "a").unwrap();
-        assert!(fingerprint.is_fresh());
+        assert!(fingerprint.is_current());
     }
 
     #[test]

@@ -14,8 +14,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::document::Tls;
+use super::error::{Problem, one_line};
 use super::names::{alternative_names, check_use};
-use super::problem::{Problem, one_line};
 
 /// What is asked of a client. The names are those of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 
-use super::problem::Problem;
+use super::error::Problem;
 
 /// Name, and the values that are allowed where not all are.
 const ALLOWED: [(&str, &[&str]); 5] = [

@@ -8,7 +8,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::document::Tls;
-use super::problem::Problem;
+use super::error::Problem;
 use ring::cipher_suite as suite;
 use ring::kx_group as group;
 

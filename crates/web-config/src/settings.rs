@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use rustls::ServerConfig;
 
 use super::bucket::{Bucket, Limit};
 use super::client::ClientAuth;
 use super::document::{Document, RateLimit, Tls};
+use super::error::{Error, Problem};
 use super::files::{Fingerprint, Seen};
 use super::headers::headers;
-use super::problem::{Problem, WebConfigError};
 use super::tls::server_config;
 use super::users::Users;
 
@@ -57,18 +57,18 @@ impl fmt::Display for Summary {
 
 impl Settings {
     /// Reads and judges.
-    pub(super) fn read(file: &Path) -> Result<(Self, Fingerprint), WebConfigError> {
+    pub(super) fn read(file: &Path) -> Result<(Self, Fingerprint), Error> {
         let mut seen = Seen::new();
-        let settings = Self::judge(file, &mut seen).map_err(|problem| WebConfigError::new(file, problem))?;
+        let settings = Self::judge(file, &mut seen).map_err(|problem| Error::new(file, problem))?;
         Ok((settings, seen.finish()))
     }
 
     /// What is asked of clients, by the name that a message gives it. None of it is dropped while the server runs.
-    pub(super) fn demands(&self) -> [(&'static str, bool); 5] {
+    pub(super) fn required_proofs(&self) -> [(&'static str, bool); 5] {
         let client = |asks: fn(ClientAuth) -> bool| self.summary.client_auth.is_some_and(asks);
         [
             ("TLS", self.tls.is_some()),
-            ("basic_auth_users", self.users.len() > 0),
+            ("basic_auth_users", !self.users.is_empty()),
             ("the demand for client certificates", client(ClientAuth::needs_certificate)),
             (
                 "the demand for verified client certificates",
@@ -92,7 +92,7 @@ impl Settings {
             Some(tls) => Some(server_config(&tls, http.http2.unwrap_or(true), folder, seen, &mut notes)?),
             None => None,
         };
-        if tls.is_none() && users.len() > 0 {
+        if tls.is_none() && !users.is_empty() {
             notes.push("basic_auth_users: without TLS passwords cross the network as they are".to_owned());
         }
         let summary = Summary {

@@ -13,8 +13,8 @@ use rustls::{ConfigBuilder, Error, ServerConfig};
 
 use super::client::{self, ClientAuth};
 use super::document::Tls;
+use super::error::Problem;
 use super::files::Seen;
-use super::problem::Problem;
 use super::suites;
 
 /// PEM text and the key of the web-config file that gave it.

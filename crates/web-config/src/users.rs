@@ -9,7 +9,7 @@ use std::str::FromStr as _;
 
 use bcrypt::HashParts;
 
-use super::problem::Problem;
+use super::error::Problem;
 
 /// The highest cost that is taken: 256 times the work of the usual 10, for each password that is tried.
 const MAX_COST: u32 = 18;
@@ -49,6 +49,10 @@ impl Users {
 
     pub(super) fn len(&self) -> usize {
         self.hashes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
     }
 
     /// The hash of a user, or of nobody: then with the cost of some user, always of the same one for the same name.

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a bucket never holds more tokens than the burst; it begins full.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// What was asked for. The interval is longer than nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Bucket {
 
     /// Takes a token, if there is a whole one.
     pub(super) fn take(&self, now: Instant) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let gained = now.saturating_duration_since(state.filled).as_secs_f64() / self.limit.interval.as_secs_f64();
         state.tokens = (state.tokens + gained).min(f64::from(self.limit.burst));
         state.filled = state.filled.max(now);

@@ -4,14 +4,15 @@
 //! never leaves this process. Wrong passwords cannot push out the verdicts on right ones.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ring::hmac::{self, HMAC_SHA256};
 use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
 use super::credentials::Credentials;
-use super::problem::Problem;
+use super::error::Problem;
 use super::users::Users;
 
 /// How many passwords may wait for their turn.
@@ -40,7 +41,7 @@ impl Passwords {
     }
 
     /// Whether these are a user's name and password.
-    pub(super) async fn are_right(self: &Arc<Self>, users: &Users, given: Credentials) -> Result<bool, Busy> {
+    pub(super) async fn verify(self: &Arc<Self>, users: &Users, given: Credentials) -> Result<bool, Busy> {
         let candidate = users.candidate(&given.user);
         let tag = self.tag(&[&given.user, candidate.hash.as_bytes(), &given.password]);
         if let Some(verdict) = self.remembered(&tag) {
@@ -58,7 +59,7 @@ impl Passwords {
             // As in Go, bytes after the 72nd do not count. A hash that cannot be read was refused with its file.
             let fits = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
             let verdict = fits && candidate.known;
-            passwords.verdicts.lock().unwrap_or_else(PoisonError::into_inner).remember(tag, verdict);
+            passwords.verdicts.lock().remember(tag, verdict);
             // Held here and not by the request: a client that goes away does not end the work, so its turn lasts.
             drop(turn);
             verdict
@@ -67,7 +68,7 @@ impl Passwords {
     }
 
     fn remembered(&self, tag: &Tag) -> Option<bool> {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).recall(tag)
+        self.verdicts.lock().recall(tag)
     }
 
     /// Each part goes with its length, so that no two splits of the same bytes are alike.
@@ -152,10 +153,10 @@ mod tests {
                 ("mallory", "alice123", false),
                 ("", "", false),
             ] {
-                assert_eq!(passwords.are_right(&users, given(user, password)).await, Ok(right), "{user}:{password}");
+                assert_eq!(passwords.verify(&users, given(user, password)).await, Ok(right), "{user}:{password}");
             }
         }
-        let verdicts = passwords.verdicts.lock().unwrap();
+        let verdicts = passwords.verdicts.lock();
         assert_eq!((verdicts.right.tags.len(), verdicts.wrong.tags.len()), (2, 5));
     }
 
@@ -164,8 +165,8 @@ mod tests {
         let long = "x".repeat(72);
         let users = users(&[("alice", &long)]);
         let passwords = Arc::new(Passwords::new().unwrap());
-        assert_eq!(passwords.are_right(&users, given("alice", &format!("{long}y"))).await, Ok(true));
-        assert_eq!(passwords.are_right(&users, given("alice", &long[1..])).await, Ok(false));
+        assert_eq!(passwords.verify(&users, given("alice", &format!("{long}y"))).await, Ok(true));
+        assert_eq!(passwords.verify(&users, given("alice", &long[1..])).await, Ok(false));
     }
 
     #[test]
@@ -193,18 +194,18 @@ mod tests {
     async fn only_so_many_wait() {
         let users = users(&[("alice", "a")]);
         let passwords = Arc::new(Passwords::new().unwrap());
-        assert_eq!(passwords.are_right(&users, given("alice", "a")).await, Ok(true));
+        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true));
         let held = passwords.turn.clone().acquire_owned().await.unwrap();
         let tries: Vec<_> =
-            (0..WAITING + 4).map(|n| passwords.are_right(&users, given("alice", &n.to_string()))).collect();
+            (0..WAITING + 4).map(|n| passwords.verify(&users, given("alice", &n.to_string()))).collect();
         let mut tries = futures_util::future::join_all(tries);
         assert!(futures_util::poll!(&mut tries).is_pending());
         assert_eq!(passwords.waiting.available_permits(), 0);
-        assert_eq!(passwords.are_right(&users, given("alice", "a")).await, Ok(true), "a known one need not wait");
-        assert_eq!(passwords.are_right(&users, given("alice", "b")).await, Err(Busy));
+        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true), "a known one need not wait");
+        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Err(Busy));
         drop(held);
         let verdicts = tries.await;
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), WAITING + 1);
-        assert_eq!(passwords.are_right(&users, given("alice", "b")).await, Ok(false), "room again");
+        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Ok(false), "room again");
     }
 }

@@ -1,0 +1,197 @@
+//! The guard of a web server: the settings in effect, and how they follow the files.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::time::MissedTickBehavior;
+
+use crate::credentials::Credentials;
+use crate::error::Problem;
+use crate::files::Fingerprint;
+use crate::passwords::Passwords;
+use crate::settings::Settings;
+use crate::{Error, Event, Refusal, Summary};
+
+/// How often [`Guard::watch`] compares the files with what was read.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a reload reads the files at most, where they are changing or do not match each other, and the pause between reads.
+const MAX_READS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Decides about connections and requests. Without a file: no TLS, no users, no headers, no limit.
+pub struct Guard {
+    file: Option<PathBuf>,
+    on_event: Box<dyn Fn(Event<'_>) + Send + Sync>,
+    settings: ArcSwap<Settings>,
+    passwords: Arc<Passwords>,
+    reload: Mutex<ReloadState>,
+}
+
+/// The files that the settings were read from, and the last refusal that was reported.
+#[derive(Default)]
+struct ReloadState {
+    read: Option<Fingerprint>,
+    refusal: Option<String>,
+}
+
+impl Guard {
+    /// Reads and checks the file and all files that it names. `on_event` is called now if the file is accepted, and at
+    /// each later event, from the thread that reloads.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is invalid.
+    pub fn open(file: Option<&Path>, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Result<Self, Error> {
+        let (settings, read) = match file {
+            Some(file) => {
+                let (settings, read) = Settings::read(file)?;
+                on_event(Event::Accepted(&settings.summary));
+                (settings, Some(read))
+            }
+            None => (Settings::default(), None),
+        };
+        let passwords = Passwords::new().map_err(|problem| Error::new(file.unwrap_or(Path::new("")), problem))?;
+        Ok(Self {
+            file: file.map(Path::to_owned),
+            on_event: Box::new(on_event),
+            settings: ArcSwap::from_pointee(settings),
+            passwords: Arc::new(passwords),
+            reload: Mutex::new(ReloadState { read, refusal: None }),
+        })
+    }
+
+    /// Checks a file as [`Self::open`] does, and returns what it asks for.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is invalid.
+    pub fn check(file: &Path) -> Result<Summary, Error> {
+        Settings::read(file).map(|(settings, _)| settings.summary)
+    }
+
+    /// The TLS settings for the next connection. `None`: plain HTTP, for as long as the guard lives.
+    pub fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.settings.load().tls.clone()
+    }
+
+    /// The headers for every response.
+    pub fn headers(&self) -> Arc<[(HeaderName, HeaderValue)]> {
+        self.settings.load().headers.clone()
+    }
+
+    /// What is in effect.
+    pub fn summary(&self) -> Summary {
+        self.settings.load().summary.clone()
+    }
+
+    /// Admits a request by its headers, or says why not. A password that has not been seen before is checked on a blocking
+    /// thread, one at a time.
+    ///
+    /// # Errors
+    /// The [`Refusal`] to respond with.
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let settings = self.settings.load_full();
+        if settings.bucket.as_ref().is_some_and(|bucket| !bucket.take(Instant::now())) {
+            return Err(Refusal::TooManyRequests);
+        }
+        if settings.users.is_empty() {
+            return Ok(());
+        }
+        let given = Credentials::from_headers(headers).ok_or(Refusal::Unauthorized)?;
+        let valid = self.passwords.verify(&settings.users, given).await.map_err(|_| Refusal::Busy)?;
+        if valid { Ok(()) } else { Err(Refusal::Unauthorized) }
+    }
+
+    /// Reads the files again if one of them changed. Returns whether the settings in effect were replaced. Blocks on the
+    /// disk. A refusal is reported as an event when it is new, and returned for as long as it lasts.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is invalid, or drops what only a restart may drop. The settings stay.
+    pub fn reload(&self) -> Result<bool, Error> {
+        let Some(file) = &self.file else { return Ok(false) };
+        let mut state = self.reload.lock();
+        if state.read.as_ref().is_some_and(Fingerprint::is_current) {
+            // The refused file may have been restored to the accepted one.
+            state.refusal = None;
+            return Ok(false);
+        }
+        match self.read_until_stable(file, state.refusal.as_deref()) {
+            Ok((settings, read)) => {
+                (self.on_event)(Event::Accepted(&settings.summary));
+                self.settings.store(Arc::new(settings));
+                *state = ReloadState { read: Some(read), refusal: None };
+                Ok(true)
+            }
+            Err(error) => {
+                let message = Some(error.to_string());
+                if state.refusal != message {
+                    (self.on_event)(Event::Refused(&error));
+                    state.refusal = message;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reloads the files as they change, about once a second, for ever. Ends at once for a guard without a file.
+    pub async fn watch(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.file.is_some() {
+            ticks.tick().await;
+            let guard = self.clone();
+            // `reload` has reported a refusal.
+            if let Err(panicked) = tokio::task::spawn_blocking(move || guard.reload().is_ok()).await {
+                (self.on_event)(Event::Panicked(&panicked));
+            }
+        }
+    }
+
+    /// Reads until the files stay the same: while a certificate and its key are replaced one after the other, they do not
+    /// match. `known` is a refusal that needs no second reading.
+    fn read_until_stable(&self, file: &Path, known: Option<&str>) -> Result<(Settings, Fingerprint), Error> {
+        let mut refused = known.map(str::to_owned);
+        for _ in 1..MAX_READS {
+            match self.read_successor(file) {
+                Ok((settings, read)) if read.is_current() => return Ok((settings, read)),
+                Err(error) if refused.as_ref() == Some(&error.to_string()) => return Err(error),
+                Err(error) => refused = Some(error.to_string()),
+                Ok(_) => {}
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.read_successor(file)
+    }
+
+    /// Reads settings that may replace those in effect.
+    fn read_successor(&self, file: &Path) -> Result<(Settings, Fingerprint), Error> {
+        let (mut settings, read) = Settings::read(file)?;
+        let current = self.settings.load();
+        let switched = |what, to| Err(Error::new(file, Problem::Switched { what, to }));
+        if settings.tls.is_some() && current.tls.is_none() {
+            return switched("TLS", "on");
+        }
+        // A file that is being written is empty at first, then cut off: that must not admit anyone.
+        let mut proofs = current.required_proofs().into_iter().zip(settings.required_proofs());
+        if let Some(((what, _), _)) = proofs.find(|((_, before), (_, after))| *before && !after) {
+            return switched(what, "off");
+        }
+        // A limit that stays the same keeps its count.
+        if let (Some(new), Some(old)) = (&mut settings.bucket, &current.bucket)
+            && new.limit() == old.limit()
+        {
+            *new = old.clone();
+        }
+        Ok((settings, read))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("file", &self.file).finish_non_exhaustive()
+    }
+}

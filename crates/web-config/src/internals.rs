@@ -1,0 +1,3 @@
+//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is kept stable.
+
+pub use crate::credentials::Credentials;
