@@ -1,33 +1,29 @@
-//! One connection: what it is doing, since when, and the stream through which that is seen.
+//! What one connection is doing, and since when.
 //!
-//! Invariant: whoever holds a place for an answer gives it back when the last byte has left for the client, or when the
+//! Invariant: a request permit is released when the last byte of the response has left for the client, or when the
 //! connection ends, and never earlier.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes};
-use hyper::body::{Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use super::Limits;
+use super::limits::Limits;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The client owes a request: it connected, or began one.
+    /// The client owes a request: it has connected, or has begun one.
     ReadingRequest,
-    /// It was answered, and may ask again.
+    /// The last request was answered, and another one may follow.
     Idle,
-    /// The exporter answers.
+    /// The exporter answers a request.
     Responding,
 }
 
-/// A connection, as all sides see it.
+/// A connection, shared by its task, its stream and the pool.
 #[derive(Debug)]
 pub(super) struct Connection {
     progress: Mutex<Progress>,
@@ -41,101 +37,97 @@ struct Progress {
     since: Instant,
     /// Since when the client takes nothing although there is something to take.
     stalled_since: Option<Instant>,
-    /// The whole answer was made; what is left of it waits in buffers.
-    body_complete: bool,
-    close: bool,
+    /// hyper has taken the whole body; what is left of the response is in its buffers.
+    body_taken: bool,
+    closing: bool,
     permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Progress {
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.since, self.stalled_since, self.body_taken) = (stage, Instant::now(), None, false);
+    }
 }
 
 impl Connection {
     pub(super) fn new() -> Arc<Self> {
-        let now = Instant::now();
         let progress = Progress {
             stage: Stage::ReadingRequest,
-            since: now,
+            since: Instant::now(),
             stalled_since: None,
-            body_complete: false,
-            close: false,
+            body_taken: false,
+            closing: false,
             permit: None,
         };
         Arc::new(Self { progress: Mutex::new(progress), close: Notify::new() })
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, stage: Stage) {
-        let now = Instant::now();
-        let mut progress = self.progress();
-        (progress.stage, progress.since, progress.stalled_since, progress.body_complete) = (stage, now, None, false);
-    }
-
     /// Ends the connection, whatever it is doing. It stays in the pool until its task has noticed.
     pub(super) fn close(&self) {
-        self.progress().close = true;
+        self.progress.lock().closing = true;
         self.close.notify_one();
     }
 
-    /// Whether it was told to end.
     pub(super) fn is_closing(&self) -> bool {
-        self.progress().close
+        self.progress.lock().closing
     }
 
-    /// Waits until it is cut.
+    /// Waits for [`Self::close`].
     pub(super) async fn close_requested(&self) {
         self.close.notified().await;
     }
 
     pub(super) fn begin_response(&self) {
-        self.enter(Stage::Responding);
+        self.progress.lock().enter(Stage::Responding);
     }
 
-    /// Keeps a place until the answer has left.
+    /// Holds a request permit until the response has left.
     pub(super) fn hold_permit(&self, permit: OwnedSemaphorePermit) {
-        self.progress().permit = Some(permit);
+        self.progress.lock().permit = Some(permit);
+    }
+
+    pub(super) fn has_permit(&self) -> bool {
+        self.progress.lock().permit.is_some()
     }
 
     pub(super) fn is_responding(&self) -> bool {
-        self.progress().stage == Stage::Responding
+        self.progress.lock().stage == Stage::Responding
     }
 
-    /// What it does, and for how long.
+    /// What the connection is doing, and for how long.
     pub(super) fn stage(&self, now: Instant) -> (Stage, Duration) {
-        let progress = self.progress();
+        let progress = self.progress.lock();
         (progress.stage, now.saturating_duration_since(progress.since))
     }
 
     /// For how long the client has taken nothing although there is something to take.
     pub(super) fn stalled_for(&self, now: Instant) -> Option<Duration> {
-        self.progress().stalled_since.map(|since| now.saturating_duration_since(since))
+        self.progress.lock().stalled_since.map(|since| now.saturating_duration_since(since))
     }
 
-    pub(super) fn has_permit(&self) -> bool {
-        self.progress().permit.is_some()
-    }
-
-    /// Whether it takes longer than it may.
+    /// Whether the current stage takes longer than it may.
     pub(super) fn is_overdue(&self, now: Instant, limits: &Limits) -> bool {
-        let (stage, lasts) = self.stage(now);
-        lasts
-            > match stage {
-                Stage::ReadingRequest => limits.read_timeout,
-                Stage::Idle => limits.idle_timeout,
-                Stage::Responding => limits.write_timeout,
-            }
+        let (stage, elapsed) = self.stage(now);
+        let limit = match stage {
+            Stage::ReadingRequest => limits.read_timeout,
+            Stage::Idle => limits.idle_timeout,
+            Stage::Responding => limits.write_timeout,
+        };
+        elapsed > limit
     }
 
-    fn note_read(&self) {
-        if self.progress().stage == Stage::Idle {
-            self.enter(Stage::ReadingRequest);
+    /// The client sent something.
+    pub(super) fn note_read(&self) {
+        let mut progress = self.progress.lock();
+        if progress.stage == Stage::Idle {
+            progress.enter(Stage::ReadingRequest);
         }
     }
 
-    /// Whether the way to the client takes something.
-    fn note_write<T>(&self, sent: &Poll<T>) {
-        let mut progress = self.progress();
-        match sent {
+    /// A write or a flush was attempted: the way to the client takes something, or is full.
+    pub(super) fn note_write<T>(&self, attempt: &Poll<T>) {
+        let mut progress = self.progress.lock();
+        match attempt {
             Poll::Ready(_) => progress.stalled_since = None,
             Poll::Pending => {
                 progress.stalled_since.get_or_insert_with(Instant::now);
@@ -143,118 +135,17 @@ impl Connection {
         }
     }
 
-    fn body_complete(&self) {
-        self.progress().body_complete = true;
+    /// hyper has taken the whole body of the response.
+    pub(super) fn note_body_taken(&self) {
+        self.progress.lock().body_taken = true;
     }
 
-    /// All that was written so far has left.
-    fn note_flush(&self) {
-        let permit = {
-            let mut progress = self.progress();
-            if progress.stage != Stage::Responding || !progress.body_complete {
-                return;
-            }
-            progress.permit.take()
-        };
-        drop(permit);
-        self.enter(Stage::Idle);
-    }
-}
-
-/// A stream that tells its connection what moves.
-#[derive(Debug)]
-pub(super) struct TrackedStream<S> {
-    stream: S,
-    connection: Arc<Connection>,
-}
-
-impl<S> TrackedStream<S> {
-    pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
-        Self { stream, connection }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        if buffer.filled().len() > before {
-            self.connection.note_read();
+    /// Everything written so far has left: with the whole body taken, so has the response.
+    pub(super) fn note_flush(&self) {
+        let mut progress = self.progress.lock();
+        if progress.stage == Stage::Responding && progress.body_taken {
+            progress.permit = None;
+            progress.enter(Stage::Idle);
         }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.connection.note_write(&written);
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.connection.note_write(&written);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.connection.note_write(&flushed);
-        ready!(flushed)?;
-        self.connection.note_flush();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// The body of an answer, which tells its connection when it is whole.
-#[derive(Debug)]
-pub(super) struct TrackedBody {
-    body: Body,
-    connection: Arc<Connection>,
-}
-
-impl TrackedBody {
-    pub(super) fn new(body: Body, connection: Arc<Connection>) -> Self {
-        Self { body, connection }
-    }
-}
-
-impl hyper::body::Body for TrackedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for TrackedBody {
-    /// hyper lets go of a body once it has taken all of it, or needs none.
-    fn drop(&mut self) {
-        self.connection.body_complete();
     }
 }

@@ -1,39 +1,52 @@
-//! Whether the exporter lives and whether it has something to say.
+//! Whether the exporter is alive and whether it has something to report.
 //!
-//! Invariant: health is about the exporter and its lanes, readiness about the driver and the first sample; neither
-//! asks the driver anything.
+//! Invariant: health is about the exporter and its lanes, readiness about the driver and the first sample; neither calls the
+//! driver.
 
 use std::time::Duration;
 
 use crate::metrics::GpuView;
 use crate::snapshot::{Driver, GpuState, Lane, MAX_STUCK_THREADS, Vitals};
 
-/// Why the exporter is not alive; `None` while it is. `uptime` is its own age: lanes have as long as `limit` for their
+/// The path that reports whether the process and its lanes are alive.
+pub(super) const HEALTH: &str = "/healthz";
+/// The path that reports whether there is something to scrape.
+pub(super) const READINESS: &str = "/readyz";
+
+/// Whether a path reports health or readiness and nothing else. Such a request needs no password and no permit.
+pub(super) fn is_probe(path: &str) -> bool {
+    path == HEALTH || path == READINESS
+}
+
+/// Why the exporter is not alive; `None` while it is. `uptime` is the exporter's own age: lanes have `limit` for their
 /// first beat.
 pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> Option<String> {
     let beats = Lane::ALL.map(|lane| (lane, vitals.since_beat(lane)));
     if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {
-        return Some(format!("no lane has begun within {limit:?} of the start"));
+        return Some(format!("nothing has been sampled within {limit:?} of the start"));
     }
     let stuck = vitals.stuck();
     if stuck >= MAX_STUCK_THREADS {
         return Some(format!(
-            "{stuck} driver calls do not return, which is the limit: no thread replaces another one that hangs"
+            "{stuck} driver calls do not return, which is the limit: a thread that hangs is no longer replaced"
         ));
     }
     beats.into_iter().find_map(|(lane, beat)| {
         let silent = beat.filter(|beat| *beat > limit)?;
-        Some(format!("the {} lane has not moved for {:.0} s (limit {limit:?})", lane.label(), silent.as_secs_f64()))
+        let lane = lane.label();
+        Some(format!("{lane} sampling has made no progress for {:.0} s (limit {limit:?})", silent.as_secs_f64()))
     })
 }
 
-/// What is to be said of an exporter that is alive; `None`: nothing.
-pub(super) fn remark(vitals: &Vitals) -> Option<String> {
-    let stuck = Some(vitals.stuck()).filter(|&stuck| stuck > 0)?;
-    Some(format!("ok; driver calls that do not return: {stuck} (limit {MAX_STUCK_THREADS})"))
+/// What `/healthz` reports of an exporter that is alive.
+pub(super) fn healthy(vitals: &Vitals) -> String {
+    match vitals.stuck() {
+        0 => "ok".to_owned(),
+        stuck => format!("ok; driver calls that do not return: {stuck} (limit {MAX_STUCK_THREADS})"),
+    }
 }
 
-/// Why there is nothing to show yet; `None` once each GPU of an open driver was sampled or found unreadable.
+/// Why there is nothing to scrape yet; `None` once each GPU of an open driver was sampled or found unreadable.
 pub(super) fn unready(driver: &Driver, gpus: &[GpuView<'_>]) -> Option<String> {
     if !driver.up {
         return Some(driver.problem.clone().unwrap_or_else(|| "the driver has not been opened yet".to_owned()));
@@ -53,27 +66,27 @@ mod tests {
         let vitals = Vitals::default();
         assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
         let reason = unhealthy(&vitals, LIMIT + Duration::from_millis(1), LIMIT);
-        assert!(reason.is_some_and(|r| r.contains("no lane has begun")));
+        assert!(reason.is_some_and(|r| r.contains("nothing has been sampled")));
     }
 
     #[test]
-    fn a_lane_that_stopped_is_named_and_one_that_never_began_is_not() {
+    fn a_lane_that_stopped_is_named_and_one_that_never_started_is_not() {
         let vitals = Vitals::default();
         vitals.beat(Lane::Process, std::time::Instant::now());
         assert_eq!(unhealthy(&vitals, 9 * LIMIT, LIMIT), None);
         std::thread::sleep(Duration::from_millis(5));
         let reason = unhealthy(&vitals, 9 * LIMIT, Duration::from_millis(2));
-        assert!(reason.is_some_and(|r| r.contains("process lane")));
+        assert!(reason.is_some_and(|r| r.contains("process sampling")));
     }
 
     #[test]
-    fn calls_that_hang_are_told_and_as_many_as_may_hang_are_no_health() {
+    fn calls_that_hang_are_reported_and_at_the_limit_unhealthy() {
         let vitals = Vitals::default();
         vitals.beat(Lane::Memory, std::time::Instant::now());
-        assert_eq!((unhealthy(&vitals, LIMIT, LIMIT), remark(&vitals)), (None, None));
+        assert_eq!((unhealthy(&vitals, LIMIT, LIMIT), healthy(&vitals).as_str()), (None, "ok"));
         vitals.set_stuck(MAX_STUCK_THREADS - 1);
         assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
-        assert!(remark(&vitals).is_some_and(|r| r.contains("return: 31 (limit 32)")));
+        assert!(healthy(&vitals).contains("return: 31 (limit 32)"));
         vitals.set_stuck(MAX_STUCK_THREADS);
         assert!(unhealthy(&vitals, LIMIT, LIMIT).is_some_and(|r| r.contains("32 driver calls")));
     }

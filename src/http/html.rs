@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Displays the text with everything escaped that means something in HTML, in content and in quoted attributes. Control
-/// characters become U+FFFD: HTML has no way to write them. So do those that turn the direction of what follows: a name
-/// must not have the pid and the owner beside it read backwards.
+/// Displays text with everything escaped that has a meaning in HTML content or in quoted attributes. Control characters
+/// become U+FFFD, because HTML has no way to write them. So do characters that change the direction of the text that follows:
+/// a name must not make the pid and the owner beside it read backwards.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -18,7 +18,7 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                c if c.is_control() || turns_direction(c) => f.write_char('\u{FFFD}')?,
+                c if c.is_control() || changes_direction(c) => f.write_char('\u{FFFD}')?,
                 c => f.write_char(c)?,
             }
         }
@@ -26,12 +26,12 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Unicode's embeddings, overrides, isolates and marks of direction.
-fn turns_direction(c: char) -> bool {
+/// Unicode's directional embeddings, overrides, isolates and marks.
+fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Displays bytes in the largest binary unit that they fill.
+/// Displays a number of bytes in MiB, or in GiB from 1 GiB on.
 pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {
@@ -42,7 +42,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Displays bytes that may be unknown.
+/// Displays a number of bytes that may be unknown.
 pub(super) struct Known(pub(super) Option<u64>);
 
 impl fmt::Display for Known {
@@ -54,10 +54,10 @@ impl fmt::Display for Known {
     }
 }
 
-/// Displays how long ago something was that lies between two moments: one age where they are within two seconds, else both.
-pub(super) struct Between(pub(super) Duration, pub(super) Duration);
+/// Displays the age of an event that happened between two moments: one age if they are within two seconds, else both.
+pub(super) struct AgeBetween(pub(super) Duration, pub(super) Duration);
 
-impl fmt::Display for Between {
+impl fmt::Display for AgeBetween {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(least, most) = *self;
         write_age(f, least)?;
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_told_as_exactly_as_they_are_known() {
+    fn ages_are_as_exact_as_they_are_known() {
         let between =
-            |least: u64, most: u64| Between(Duration::from_millis(least), Duration::from_millis(most)).to_string();
+            |least: u64, most: u64| AgeBetween(Duration::from_millis(least), Duration::from_millis(most)).to_string();
         assert_eq!(between(12_900, 14_899), "12 s ago");
         assert_eq!(between(400, 2_400), "0 s to 2 s ago");
         assert_eq!(between(60_000, 600_000), "60 s to 10 min ago");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_active_survives() {
+    fn markup_and_control_characters_do_not_survive() {
         let hostile = "<script>alert('x')</script>&\"\u{1b}[2J\n";
         assert_eq!(
             Escaped(hostile).to_string(),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_turns_the_direction_of_what_stands_beside_it() {
+    fn no_name_changes_the_direction_of_the_text_beside_it() {
         let turned = "\u{202E}yp.niart 7 fo \u{2067}a\u{2069}\u{200F}\u{61C}";
         assert_eq!(Escaped(turned).to_string(), "\u{FFFD}yp.niart 7 fo \u{FFFD}a\u{FFFD}\u{FFFD}\u{FFFD}");
         let named = "\u{5E9}\u{5DC}\u{5D5}\u{5DD} \u{e9}\u{301}";
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_read_well() {
+    fn bytes_are_shown_in_mib_and_gib() {
         assert_eq!(Bytes(0).to_string(), "0 MiB");
         assert_eq!(Bytes(528 << 20).to_string(), "528 MiB");
         assert_eq!(Bytes(10 << 30).to_string(), "10.0 GiB");

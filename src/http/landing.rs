@@ -1,19 +1,20 @@
-//! The page at `/`: the state of each GPU and the links that people look for. No script, nothing from elsewhere.
+//! The page at `/`: the state of each GPU, and links. No script, and nothing from elsewhere.
 //!
-//! Invariant: every value that did not come from this file goes through [`Escaped`] or is a number.
+//! Invariant: every value that does not come from this file goes through [`Escaped`] or is a number.
 
 use std::fmt::{self, Write as _};
 use std::time::Instant;
 
-use super::ICON;
-use super::html::{Between, Bytes, Escaped, Known};
+use super::html::{AgeBetween, Bytes, Escaped, Known};
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 
-/// Seconds after which the page loads itself anew.
+/// Where browsers look for an icon, whatever page they show.
+pub(super) const ICON: &str = "/favicon.ico";
+/// Seconds after which the page reloads.
 const REFRESH: u32 = 5;
-/// How many processes a GPU's row shows of those that live, and of those that ended.
-const TOP: usize = 3;
+/// How many processes a GPU's row shows: of those that are running, and again of those that have ended.
+const SHOWN_PROCESSES: usize = 3;
 const STYLE: &str = include_str!("landing.css");
 
 /// The whole page.
@@ -48,11 +49,11 @@ fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_pa
     if !gpus.is_empty() {
         write_gpus(out, &gpus, settings)?;
     } else if driver.up {
-        out.push_str("<p class=\"card note\">The driver shows no GPU.</p>\n");
+        out.push_str("<p class=\"card note\">The driver reports no GPU.</p>\n");
     }
     out.push_str(
-        "</main>\n<footer class=\"soft\">Every metric is described in <code>docs/metrics.md</code>, \
-         the way to install and configure the exporter in <code>README.md</code>.</footer>\n</body>\n</html>\n",
+        "</main>\n<footer class=\"soft\"><code>docs/metrics.md</code> describes every metric, \
+         <code>README.md</code> how to install and configure the exporter.</footer>\n</body>\n</html>\n",
     );
     Ok(())
 }
@@ -79,7 +80,7 @@ fn write_gpus(out: &mut String, gpus: &[GpuView<'_>], settings: &Settings) -> fm
     write!(
         out,
         "<div class=\"card\"><table>\n<thead><tr><th class=\"n\">GPU</th><th>name</th><th>used of total</th>\
-         <th class=\"n\">peak, last {} s</th><th class=\"n\">peak since start</th><th>largest processes, and those that ended</th><th>state</th></tr></thead>\n<tbody>\n",
+         <th class=\"n\">peak, last {} s</th><th class=\"n\">peak since start</th><th>largest processes, running and ended</th><th>state</th></tr></thead>\n<tbody>\n",
         settings.peak_window.as_secs()
     )?;
     let now = Instant::now();
@@ -114,7 +115,7 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result 
         write_process(out, process)?;
         if let Some(ended) = process.ended {
             let age = |moment| now.saturating_duration_since(moment);
-            write!(out, ", ended {}", Between(age(ended.by), age(ended.after)))?;
+            write!(out, ", ended {}", AgeBetween(age(ended.by), age(ended.after)))?;
         }
         out.push_str("</li>");
     }
@@ -122,7 +123,7 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result 
     writeln!(out, "</ul></td><td class=\"w{class}\">{}</td></tr>", state(view))
 }
 
-/// Used memory as a bar, the window's peak as a mark on it.
+/// Used memory as a bar, with a mark at the window's peak.
 fn write_bar(out: &mut String, figures: &MemoryFigures) -> fmt::Result {
     let share = |bytes: u64| 100.0 * (bytes as f64 / figures.total.max(1) as f64).min(1.0);
     let (used, peak) = (share(figures.used), share(figures.window_peak));
@@ -150,7 +151,7 @@ fn write_process(out: &mut String, process: &Process) -> fmt::Result {
 fn largest(processes: &[Process], kind: fn(&Process) -> bool, bytes: fn(&Process) -> Option<u64>) -> Vec<&Process> {
     let mut found: Vec<_> = processes.iter().filter(|process| kind(process)).collect();
     found.sort_by_key(|process| std::cmp::Reverse(bytes(process)));
-    found.truncate(TOP);
+    found.truncate(SHOWN_PROCESSES);
     found
 }
 

@@ -1,39 +1,39 @@
-//! All open connections: how many there may be, who goes when there is no room, and how many answers are under way.
+//! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered at once.
 //!
-//! Invariant: nobody waits for a client. Where there is no room, whoever lets others wait longest goes first, and the
-//! newcomer is refused only where everybody is being served.
+//! Invariant: nothing waits for a client. Where there is no room, the connection that has kept others waiting longest is
+//! closed, and a newcomer is refused only while every connection is being served.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Limits;
 use super::connection::{Connection, Stage};
+use super::limits::Limits;
 
-/// How long a request waits for a place before it is refused.
+/// How long a request waits for a permit before it is refused.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A client that takes nothing for so long loses its place to one that waits. A honest one needs milliseconds.
+/// A client that takes nothing for this long loses its permit to a request that waits. A well-behaved client needs milliseconds.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The open connections of all listeners together.
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     limits: Limits,
-    open: Mutex<OpenConnections>,
-    /// Places for answers.
+    connections: Mutex<Connections>,
     permits: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct OpenConnections {
-    next: u64,
-    /// In the order in which they came.
+struct Connections {
+    next_id: u64,
+    /// In the order in which they were admitted.
     open: BTreeMap<u64, Arc<Connection>>,
 }
 
-/// A connection that was let in; it leaves the pool when this goes.
+/// A connection that was admitted. Dropping the guard removes it from the pool.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     id: u64,
@@ -49,37 +49,33 @@ impl ConnectionGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.pool.open().open.remove(&self.id);
+        self.pool.connections.lock().open.remove(&self.id);
     }
 }
 
 impl ConnectionPool {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(limits.max_requests));
-        Arc::new(Self { limits, open: Mutex::default(), permits })
+        Arc::new(Self { limits, connections: Mutex::default(), permits })
     }
 
-    fn open(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets a connection in. Where the pool is full, another one goes for it; `None` where each is being answered.
+    /// Admits a connection. If the pool is full, another connection is closed for it; `None` if all of them are being served.
     pub(super) fn admit(self: &Arc<Self>) -> Option<ConnectionGuard> {
         let connection = Connection::new();
-        let mut open = self.open();
-        if open.open.len() >= self.limits.max_connections {
-            let id = dispensable(&open.open, Instant::now())?;
-            if let Some(goes) = open.open.remove(&id) {
-                goes.close();
+        let mut connections = self.connections.lock();
+        if connections.open.len() >= self.limits.max_connections {
+            let id = dispensable(&connections.open, Instant::now())?;
+            if let Some(dispensable) = connections.open.remove(&id) {
+                dispensable.close();
             }
         }
-        let id = open.next;
-        open.next += 1;
-        open.open.insert(id, connection.clone());
+        let id = connections.next_id;
+        connections.next_id += 1;
+        connections.open.insert(id, connection.clone());
         Some(ConnectionGuard { id, connection, pool: self.clone() })
     }
 
-    /// A place for an answer; `None` where there is none for a while.
+    /// A permit to answer a request; `None` if none becomes free in time.
     pub(super) async fn acquire_permit(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return Some(permit);
@@ -88,34 +84,36 @@ impl ConnectionPool {
         tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Cuts all that let their places lie: whoever waits next shall find one too.
+    /// Closes every stalled connection that holds a permit, so that the next waiter finds one too.
     fn close_stalled(&self, now: Instant) {
-        let open = self.open();
-        let stalled = |connection: &Connection| connection.stalled_for(now).is_some_and(|lasts| lasts >= STALL_LIMIT);
-        let lies = open.open.values().filter(|connection| connection.has_permit() && stalled(connection));
-        lies.for_each(|connection| connection.close());
+        let connections = self.connections.lock();
+        let holding = connections.open.values().filter(|connection| connection.has_permit());
+        let stalled =
+            holding.filter(|connection| connection.stalled_for(now).is_some_and(|lasts| lasts >= STALL_LIMIT));
+        stalled.for_each(|connection| connection.close());
     }
 
-    /// Whether others are being answered beside the one who asks.
+    /// Whether other requests are being answered beside that of the caller.
     pub(super) fn is_busy(&self) -> bool {
         self.permits.available_permits() + 1 < self.limits.max_requests
     }
 
-    /// Cuts all that take longer than they may. `tell` is called for each that owed something, before it can notice.
-    pub(super) fn close_overdue(&self, now: Instant, tell: impl Fn()) {
-        let open = self.open();
+    /// Closes every connection whose stage takes longer than it may. `report` is called, before the connection can notice, for
+    /// each that was not idle.
+    pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
+        let connections = self.connections.lock();
         let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_closing();
-        for connection in open.open.values().filter(|connection| overdue(connection)) {
+        for connection in connections.open.values().filter(|connection| overdue(connection)) {
             if connection.stage(now).0 != Stage::Idle {
-                tell();
+                report();
             }
             connection.close();
         }
     }
 }
 
-/// Who goes for a newcomer: the one that has rested longest, else the one that has owed its request longest, else one
-/// that takes nothing of its answer, whichever that is.
+/// The connection to close for a newcomer: the one that has been idle longest, else the one that has owed its request
+/// longest, else the one that has stalled longest, in whatever stage.
 fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u64> {
     let longest = |wanted: Stage| {
         let staged = open.iter().map(|(id, connection)| (*id, connection.stage(now)));

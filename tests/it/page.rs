@@ -125,10 +125,10 @@ fn while_the_driver_opens_the_page_says_so() {
     let starting = server.get("/");
     assert!(starting.text().contains("Starting: the driver is being opened"), "{}", starting.text());
     assert!(!starting.text().contains("problem\"") && !starting.text().contains("No "));
-    let problem = Some("the driver was let go of, as asked".to_owned());
+    let problem = Some("the driver was released on request".to_owned());
     server.snapshot.clear(Driver { problem, ..Driver::default() });
     let told = server.get("/");
-    assert!(told.text().contains("No GPU can be read: the driver was let go of, as asked"));
+    assert!(told.text().contains("No GPU can be read: the driver was released on request"));
     assert!(!told.text().contains("Starting") && !told.text().contains("No NVIDIA driver"));
 }
 
@@ -153,7 +153,7 @@ fn the_page_says_what_is_wrong() {
     server.snapshot.clear(Driver { problem, ..Driver::default() });
     assert!(server.get("/").text().contains("no &lt;library&gt; at /usr/lib"));
     server.snapshot.clear(Driver { up: true, ..Driver::default() });
-    assert!(server.get("/").text().contains("shows no GPU"));
+    assert!(server.get("/").text().contains("reports no GPU"));
     server.show(GpuState::Stalled, "H200", vec![process(1, "unseen", 1 << 30)]);
     let stalled = server.get("/");
     assert!(stalled.text().contains("stalled"));

@@ -1,0 +1,141 @@
+//! The paths of the exporter and what each responds.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Version, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
+
+use super::health::{self, HEALTH, READINESS};
+use super::landing::{self, ICON};
+use super::response::text;
+use super::scrape::ScrapeWriters;
+use crate::faults::{Faults, Reason, Source};
+use crate::metrics::{self, Metrics, Parts};
+use crate::snapshot::Snapshot;
+
+/// How long a lane may be silent by default.
+pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+const ICON_SVG: &str = include_str!("icon.svg");
+/// The page needs its own style and icon and nothing else. If a name were rendered as markup, it could still load nothing.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; \
+     frame-ancestors 'none'";
+
+/// What the responses are made from.
+#[derive(Debug, Clone)]
+pub struct HttpState {
+    /// The registry.
+    pub metrics: Arc<Metrics>,
+    /// The latest readings.
+    pub snapshot: Arc<Snapshot>,
+    /// Where a failed response is counted.
+    pub faults: Arc<Faults>,
+    /// The path of the metrics: begins with `/` and is none of the exporter's other paths.
+    pub telemetry_path: String,
+    /// When the exporter started.
+    pub started: Instant,
+    /// How long a lane may be silent before the exporter counts as not alive.
+    pub alive_within: Duration,
+    writers: ScrapeWriters,
+}
+
+impl HttpState {
+    /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
+    pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
+        let (telemetry_path, started) = (telemetry_path.to_owned(), Instant::now());
+        let (alive_within, writers) = (ALIVE_WITHIN, ScrapeWriters::new());
+        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, writers }
+    }
+
+    /// Why the exporter is not alive, as `/healthz` reports it; `None` while it is.
+    pub fn unhealthy(&self) -> Option<String> {
+        health::unhealthy(&self.snapshot.vitals, self.started.elapsed(), self.alive_within)
+    }
+}
+
+/// All paths of the exporter, compressed when the client asks for it.
+pub fn router(state: HttpState) -> Router {
+    // Fastest, and small bodies too: a scraper's network is near, and the text shrinks tenfold at any level.
+    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
+    let telemetry_path = literal(&state.telemetry_path);
+    let pages = health_routes().route("/", get(page)).route(&telemetry_path, get(scrape));
+    // The configured path has precedence over the icon.
+    let pages = if telemetry_path == ICON { pages } else { pages.route(ICON, get(icon)) };
+    pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
+}
+
+/// Health and readiness alone, for a listener of their own.
+pub fn health_router(state: HttpState) -> Router {
+    health_routes().with_state(Arc::new(state))
+}
+
+fn health_routes() -> Router<Arc<HttpState>> {
+    Router::new().without_v07_checks().route(HEALTH, get(healthz)).route(READINESS, get(readyz))
+}
+
+/// A route that matches only this path, whatever braces it contains.
+fn literal(path: &str) -> String {
+    path.replace('{', "{{").replace('}', "}}")
+}
+
+async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
+    let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    if method == Method::HEAD {
+        // A body of unknown length: this one is empty, and that of a GET would not be.
+        return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
+    }
+    match state.metrics.scrape() {
+        Ok(scrape) => (head, state.writers.body(scrape, version)).into_response(),
+        Err(error) => {
+            state.faults.report(Source::Http, Reason::Encoding, None, &error);
+            text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    }
+}
+
+async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
+    match state.unhealthy() {
+        None => text(StatusCode::OK, health::healthy(&state.snapshot.vitals)),
+        Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
+    let parts = Parts::load(&state.snapshot);
+    match health::unready(&parts.driver, &parts.gpus(state.metrics.settings())) {
+        None => text(StatusCode::OK, "ok"),
+        Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+async fn page(State(state): State<Arc<HttpState>>) -> Response {
+    let page = landing::page(&Parts::load(&state.snapshot), state.metrics.settings(), &state.telemetry_path);
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Html(page)).into_response()
+}
+
+async fn icon() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "image/svg+xml"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "max-age=86400"),
+    ];
+    (headers, ICON_SVG).into_response()
+}
+
+async fn not_found(State(state): State<Arc<HttpState>>) -> Response {
+    text(StatusCode::NOT_FOUND, format!("nothing here; the metrics are at {}", state.telemetry_path))
+}

@@ -1,0 +1,46 @@
+//! The body of a scrape's response: whole, or streamed while it is written.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Version;
+use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::metrics::Scrape;
+
+/// How many chunks of a streamed scrape may wait for the client.
+const QUEUED_CHUNKS: usize = 8;
+/// How many scrapes are streamed at the same time. Each occupies a thread for as long as its client takes to read; further
+/// scrapes are written first and sent then.
+const WRITERS: usize = 4;
+
+/// The threads that write streamed scrapes.
+#[derive(Debug, Clone)]
+pub(super) struct ScrapeWriters(Arc<Semaphore>);
+
+impl ScrapeWriters {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(WRITERS)))
+    }
+
+    /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as a
+    /// whole, and a client that is slow or gone stops the writing. HTTP/1.0 is not streamed to, because there a response that
+    /// breaks off looks like a complete one.
+    pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
+        let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
+        let Some(writer) = writer.flatten() else { return scrape.whole().into() };
+        let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);
+        let writing = tokio::task::spawn_blocking(move || {
+            scrape.in_pieces(|chunk| send.blocking_send(chunk).is_ok());
+            // Not earlier: the writer counts until its thread is free.
+            drop(writer);
+        });
+        let chunks = stream::poll_fn(move |context| receive.poll_recv(context)).map(Ok);
+        // An error where the writing ended before the text: a scrape that breaks off must not look complete.
+        let panicked = stream::once(writing).filter_map(|ended| ready(ended.err().map(Err)));
+        // The compression layer polls once more after the end.
+        Body::from_stream(chunks.chain(panicked).fuse())
+    }
+}
