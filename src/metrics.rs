@@ -6,6 +6,7 @@
 //! What was read of the machine goes from the snapshot straight into the text. What the exporter says of itself as a
 //! program stands in a [`prometheus::Registry`], and follows.
 
+mod build_metrics;
 mod driver;
 mod exporter;
 mod exposition;
@@ -13,13 +14,12 @@ mod family;
 mod gpu_memory;
 mod kubernetes;
 pub(crate) mod label;
+mod label_cache;
 mod mig;
 mod own_process;
 mod processes;
-mod program;
 mod reference;
 mod table;
-mod tags;
 mod telemetry;
 mod view;
 mod workloads;
@@ -31,11 +31,11 @@ use std::time::Duration;
 
 use prometheus::Registry;
 
-use self::exporter::Itself;
+use self::exporter::ExporterStats;
 use self::exposition::Exposition;
 use self::own_process::OwnProcess;
-use self::program::Program;
-use self::tags::Tags;
+use self::build_metrics::BuildMetrics;
+use self::label_cache::LabelCache;
 use self::written::LastText;
 use crate::config::Config;
 use crate::faults::Faults;
@@ -129,8 +129,8 @@ impl Scrape {
     }
 
     /// Writes the text and hands it over piece by piece, until `take` says that nobody wants more.
-    pub fn in_pieces(self, mut take: impl FnMut(Vec<u8>) -> bool) {
-        let mut out = Exposition::in_pieces(&mut take);
+    pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
+        let mut out = Exposition::in_chunks(&mut take);
         self.metrics.write(&Parts::load(&self.metrics.snapshot), &mut out);
         let Some((last, length)) = out.end(&self.program) else { return };
         self.metrics.last_length.store(length, Ordering::Relaxed);
@@ -145,8 +145,8 @@ pub struct Metrics {
     faults: Arc<Faults>,
     settings: Settings,
     own_process: OwnProcess,
-    program: Program,
-    tags: Tags,
+    build_metrics: BuildMetrics,
+    labels: LabelCache,
     last_text: LastText,
     last_length: AtomicUsize,
 }
@@ -155,16 +155,16 @@ impl Metrics {
     /// The metrics of what the snapshot holds, whenever they are asked for.
     ///
     /// # Errors
-    /// When the registry refuses what the exporter says of itself.
+    /// When the registry refuses what the exporter says of stats.
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
-        let program = Program::new().map_err(Error::Register)?;
+        let build_metrics = BuildMetrics::new().map_err(Error::Register)?;
         Ok(Self {
             snapshot,
             faults,
             settings,
             own_process: OwnProcess::new(),
-            program,
-            tags: Tags::default(),
+            build_metrics,
+            labels: LabelCache::default(),
             last_text: LastText::default(),
             last_length: AtomicUsize::new(0),
         })
@@ -175,8 +175,8 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be written. What was begun ends well.
     pub fn scrape(self: &Arc<Self>) -> Result<Scrape, Error> {
-        self.program.scrapes.inc();
-        Ok(Scrape { program: self.program.text()?, metrics: self.clone() })
+        self.build_metrics.scrapes.inc();
+        Ok(Scrape { program: self.build_metrics.text()?, metrics: self.clone() })
     }
 
     /// All metrics as text ([`CONTENT_TYPE`]), without counting a scrape.
@@ -184,7 +184,7 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be written.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        let program = self.program.text()?;
+        let program = self.build_metrics.text()?;
         let mut text = self.text(&Parts::load(&self.snapshot), program.len());
         text.extend_from_slice(&program);
         Ok(text)
@@ -204,7 +204,7 @@ impl Metrics {
     /// The registry of what the exporter says of itself as a program. What else is registered there follows the metrics; it
     /// does not know the names in [`families`], and a second family of one of them would make Prometheus refuse the scrape.
     pub fn registry(&self) -> &Registry {
-        &self.program.registry
+        &self.build_metrics.registry
     }
 
     /// What the metrics know of the configuration.
@@ -218,7 +218,7 @@ impl Metrics {
         gpu_memory::collect(&gpus, out);
         mig::collect(&gpus, out);
         if self.settings.process_series {
-            processes::collect(&gpus, parts.now, &self.tags, out);
+            processes::collect(&gpus, parts.now, &self.labels, out);
         }
         workloads::collect(&gpus, out);
         kubernetes::collect(parts, &self.settings, out);
@@ -226,7 +226,7 @@ impl Metrics {
         driver::collect(&parts.driver, &gpus, out);
         let vitals = &self.snapshot.vitals;
         let nvml_up = parts.driver.up;
-        exporter::collect(&Itself { settings: &self.settings, vitals, faults: &self.faults, nvml_up }, &gpus, out);
+        exporter::collect(&ExporterStats { settings: &self.settings, vitals, faults: &self.faults, nvml_up }, &gpus, out);
         self.own_process.collect(out);
     }
 }

@@ -33,7 +33,7 @@ impl ScrapeWriters {
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };
         let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);
         let writing = tokio::task::spawn_blocking(move || {
-            scrape.in_pieces(|chunk| send.blocking_send(chunk).is_ok());
+            scrape.in_chunks(|chunk| send.blocking_send(chunk).is_ok());
             // Not earlier: the writer counts until its thread is free.
             drop(writer);
         });

@@ -113,24 +113,24 @@ static FAULT_LABELS: LazyLock<Vec<Labels>> = LazyLock::new(|| {
 static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.iter().map(f64::to_string).collect());
 
 /// What the exporter knows of itself outside the snapshot's parts.
-pub(super) struct Itself<'a> {
+pub(super) struct ExporterStats<'a> {
     pub(super) settings: &'a Settings,
     pub(super) vitals: &'a Vitals,
     pub(super) faults: &'a Faults,
     pub(super) nvml_up: bool,
 }
 
-pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    out.add_one(&NVML_UP, f64::from(itself.nvml_up));
-    out.add_one(&STUCK, itself.vitals.stuck() as f64);
-    out.add_one(&PEAK_WINDOW, itself.settings.peak_window.as_secs_f64());
+pub(super) fn collect(stats: &ExporterStats<'_>, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+    out.add_one(&NVML_UP, f64::from(stats.nvml_up));
+    out.add_one(&STUCK, stats.vitals.stuck() as f64);
+    out.add_one(&PEAK_WINDOW, stats.settings.peak_window.as_secs_f64());
     out.add(
         &FAULTS,
-        FAULT_LABELS.iter().zip(itself.faults.counts()).map(|(labels, (_, _, count))| (labels, count as f64)),
+        FAULT_LABELS.iter().zip(stats.faults.counts()).map(|(labels, (_, _, count))| (labels, count as f64)),
     );
-    let host_pids = itself.settings.host_pid_namespace;
+    let host_pids = stats.settings.host_pid_namespace;
     out.add(&HOST_PIDS, host_pids.map(|sees| (Labels::default(), f64::from(sees))));
-    lanes(itself.vitals, out);
+    lanes(stats.vitals, out);
     out.add(
         &SAMPLE_AGE,
         gpus.iter().flat_map(|gpu| {
@@ -144,7 +144,7 @@ pub(super) fn collect(itself: &Itself<'_>, gpus: &[GpuView<'_>], out: &mut Expos
     let mut of_processes = |family, read: &dyn Fn(&GpuProcesses) -> f64| {
         out.add(family, gpus.iter().filter_map(|gpu| Some((&gpu.labels, read(gpu.processes?)))));
     };
-    if itself.settings.process_series {
+    if stats.settings.process_series {
         of_processes(&DROPPED, &|part| left_out(part.other));
     }
     of_processes(&WORKLOADS_DROPPED, &|part| left_out(part.other_workloads));

@@ -1,25 +1,25 @@
-//! The text of one scrape while it is written.
+//! Writes the text of one scrape.
 //!
-//! Invariants: each family is added at most once, in the type that the table gives it, with HELP and TYPE before its
-//! series and none of them without a series; all values are finite.
+//! Invariants: each family is added at most once, with the type that the table gives it and with HELP and TYPE before its
+//! series; a family without series is left out; all values are finite.
 
 use std::io::Write as _;
 
 use super::family::Family;
 use super::label::{LabelText, Labels};
 
-/// A piece of the text is sent off as soon as it has so many bytes. Pieces of this size are cut from memory that was used
-/// before; a long text in one piece is fetched from the system page by page, each time.
-pub(super) const PIECE: usize = 64 * 1024;
-/// A piece ends with a line; nearly every line has room in this.
+/// Bytes after which a chunk of the text is sent. The allocator serves chunks of this size from memory that was used
+/// before; one long buffer would be fetched from the system page by page at each scrape.
+pub(super) const CHUNK: usize = 64 * 1024;
+/// Bytes of spare room in a chunk, which ends at the end of a line. Nearly every line is shorter.
 const LINE: usize = 4 * 1024;
-/// Room for what stands beside name and labels in a line: nearly every number has room in it.
+/// Bytes reserved for the value and the punctuation of a line. Nearly every number is shorter.
 const NUMBER: usize = 32;
 
-/// Takes a piece; `false` where nobody wants more.
+/// Takes a chunk. Returns `false` when no more chunks are wanted.
 pub(super) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
 
-/// Families and their series in the text format, in the order in which they were added.
+/// Families and their series in the text format, in the order in which they are added.
 pub(super) struct Exposition<'t> {
     text: Vec<u8>,
     sent: usize,
@@ -28,14 +28,14 @@ pub(super) struct Exposition<'t> {
 }
 
 impl<'t> Exposition<'t> {
-    /// One that is kept whole, with room for so many bytes.
+    /// Creates an exposition that is kept whole, with room for `bytes` bytes.
     pub(super) fn whole(bytes: usize) -> Self {
         Self { text: Vec::with_capacity(bytes), sent: 0, take: None, wanted: true }
     }
 
-    /// One that is sent off piece by piece.
-    pub(super) fn in_pieces(take: &'t mut Take<'t>) -> Self {
-        Self { text: Vec::with_capacity(PIECE + LINE), sent: 0, take: Some(take), wanted: true }
+    /// Creates an exposition that is sent in chunks.
+    pub(super) fn in_chunks(take: &'t mut Take<'t>) -> Self {
+        Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), wanted: true }
     }
 
     /// Adds a gauge or a counter with its series; nothing where there is no series.
@@ -43,7 +43,7 @@ impl<'t> Exposition<'t> {
         if !self.wanted {
             return;
         }
-        // A value that is no number is not known, and so it is absent.
+        // A value that is not a number is unknown, and unknown is absent.
         let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
         if series.peek().is_none() {
             return;
@@ -58,12 +58,13 @@ impl<'t> Exposition<'t> {
         }
     }
 
-    /// Adds the one series of a family without labels.
+    /// Adds a family that has one series without labels.
     pub(super) fn add_one(&mut self, family: &Family, value: f64) {
         self.add(family, [(Labels::default(), value)]);
     }
 
-    /// Adds a histogram with the buckets' bounds as they are written: for each series its labels, the counts of each bucket (not cumulative, the last one unbounded) and the sum.
+    /// Adds a histogram. `bounds` are the bounds of the buckets as text; a series has labels, the count of each bucket (not
+    /// cumulative, the last one unbounded) and the sum.
     pub(super) fn add_histogram<'a>(
         &mut self,
         family: &Family,
@@ -93,66 +94,66 @@ impl<'t> Exposition<'t> {
         }
     }
 
-    /// Adds text that was written elsewhere, and ends: the text or its last piece, and the length of all of it; `None` where
-    /// it was not wanted to its end.
+    /// Appends `rest` and ends the exposition. Returns the text, or its last chunk, and the length of the whole text; `None`
+    /// if the receiver stopped before the end.
     pub(super) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
         self.text.extend_from_slice(rest);
         let length = self.sent + self.text.len();
         self.wanted.then_some((self.text, length))
     }
 
-    /// At the end of a line: sends off what makes a piece. What nobody wants is not written any more.
+    /// Sends a chunk if it is full. Called at the end of each line; once no more chunks are wanted, nothing more is written.
     fn line_ends(&mut self) {
-        if self.text.len() < PIECE {
+        if self.text.len() < CHUNK {
             return;
         }
         let Some(take) = &mut self.take else { return };
         self.sent += self.text.len();
-        let piece = std::mem::replace(&mut self.text, Vec::with_capacity(PIECE + LINE));
-        self.wanted = take(piece);
+        let chunk = std::mem::replace(&mut self.text, Vec::with_capacity(CHUNK + LINE));
+        self.wanted = take(chunk);
     }
 
     fn head(&mut self, family: &Family) {
         debug_assert!(!self.holds(family.name), "{} is added twice", family.name);
         let kind = family.kind.word();
-        for piece in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {
-            self.text.extend_from_slice(piece.as_bytes());
+        for part in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {
+            self.text.extend_from_slice(part.as_bytes());
         }
-        for piece in ["# TYPE ", family.name, " ", kind, "\n"] {
-            self.text.extend_from_slice(piece.as_bytes());
+        for part in ["# TYPE ", family.name, " ", kind, "\n"] {
+            self.text.extend_from_slice(part.as_bytes());
         }
     }
 
-    /// A line as far as its value.
+    /// Writes a line up to its value.
     fn series(&mut self, name: &str, suffix: &str, labels: &impl LabelText) {
-        let [labels, more] = labels.pieces();
+        let [labels, more] = labels.parts();
         let (begin, end) = if labels.is_empty() { ("", " ") } else { ("{", "} ") };
         self.text.reserve(name.len() + suffix.len() + labels.len() + more.len() + NUMBER);
-        for piece in [name, suffix, begin, labels, more, end] {
-            self.text.extend_from_slice(piece.as_bytes());
+        for part in [name, suffix, begin, labels, more, end] {
+            self.text.extend_from_slice(part.as_bytes());
         }
     }
 
     fn value(&mut self, value: f64) {
-        // Up to here every whole number is itself; nearly all values are whole.
+        // Below this every integer is exact. Nearly all values are integers.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        // Up to here numbers that differ in their thousandths are different numbers. Nearly all that are not whole have no
-        // further digits.
-        const THOUSANDTHS: f64 = 1e12;
-        // By conversion: rounding is a call of a function on the oldest processors that this runs on.
+        // Below this two numbers that differ in the third decimal are different floats. Nearly all values that are not
+        // integers have no further digits.
+        const THREE_DECIMALS: f64 = 1e12;
+        // A conversion, because rounding is a function call on the oldest supported processors.
         if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {
             return self.number(value as u64);
         }
         let thousandths = (value * 1e3 + 0.5) as u64;
-        if value > 0.0 && value < THOUSANDTHS && thousandths as f64 / 1e3 == value {
-            return self.thousandths(thousandths);
+        if value > 0.0 && value < THREE_DECIMALS && thousandths as f64 / 1e3 == value {
+            return self.three_decimals(thousandths);
         }
         writeln!(self.text, "{value}").expect("a vector takes all that is written");
         self.line_ends();
     }
 
-    /// A number of thousandths, not a whole number, with no more digits than it needs.
-    fn thousandths(&mut self, value: u64) {
+    /// Writes a number of thousandths that is no integer, without trailing zeros.
+    fn three_decimals(&mut self, value: u64) {
         self.text.extend_from_slice(itoa::Buffer::new().format(value / 1000).as_bytes());
         let digit = |unit: u64| b'0' + (value / unit % 10) as u8;
         let digits = [digit(100), digit(10), digit(1)];
@@ -169,7 +170,7 @@ impl<'t> Exposition<'t> {
         self.line_ends();
     }
 
-    /// Whether the family is in the text, as far as it was not sent off.
+    /// Whether the family is in the part of the text that was not sent yet.
     fn holds(&self, name: &str) -> bool {
         let head = format!("# TYPE {name} ");
         self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))
@@ -195,42 +196,42 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_whole_and_end_with_a_line() {
-        let mut pieces = Vec::new();
-        let mut take = |piece: Vec<u8>| {
-            pieces.push(piece);
+    fn chunks_join_to_the_whole_text_and_end_at_a_line() {
+        let mut chunks = Vec::new();
+        let mut take = |chunk: Vec<u8>| {
+            chunks.push(chunk);
             true
         };
-        let mut out = Exposition::in_pieces(&mut take);
+        let mut out = Exposition::in_chunks(&mut take);
         many(&mut out);
         let (last, length) = out.end(b"# end\n").unwrap();
-        assert!(pieces.len() > 3 && pieces.iter().all(|piece| piece.len() >= PIECE && piece.ends_with(b"\n")));
-        let joined = [pieces.concat(), last].concat();
+        assert!(chunks.len() > 3 && chunks.iter().all(|chunk| chunk.len() >= CHUNK && chunk.ends_with(b"\n")));
+        let joined = [chunks.concat(), last].concat();
         assert_eq!(joined.len(), length);
         assert_eq!(String::from_utf8(joined).unwrap(), text(many) + "# end\n");
     }
 
     #[test]
-    fn what_nobody_wants_is_not_written() {
+    fn nothing_is_written_after_the_receiver_stopped() {
         let mut sent = 0;
         let mut take = |_: Vec<u8>| {
             sent += 1;
             sent < 2
         };
-        let mut out = Exposition::in_pieces(&mut take);
+        let mut out = Exposition::in_chunks(&mut take);
         let mut asked = 0;
         let endless = std::iter::repeat_with(|| {
             asked += 1;
             (Labels::default().and_number("a", asked), 1.0)
         });
         out.add(&GAUGE, endless);
-        out.add(&HISTOGRAM, std::iter::from_fn(|| -> Option<(Labels, f64)> { unreachable!("nobody wants it") }));
+        out.add(&HISTOGRAM, std::iter::from_fn(|| -> Option<(Labels, f64)> { unreachable!("the receiver stopped") }));
         assert!(out.end(b"").is_none());
         assert_eq!(sent, 2);
     }
 
     #[test]
-    fn a_value_is_written_as_it_is() {
+    fn a_value_is_written_exactly() {
         let values: [(f64, &str); 20] = [
             (0.0, "0"),
             (-0.0, "-0"),
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn thousandths_are_written_as_the_standard_library_writes_them() {
+    fn three_decimals_are_written_as_by_the_standard_library() {
         for number in (0..2_000_000_u64).step_by(7).chain((0..50).map(|power| (1 << power) + 1)) {
             for value in [number as f64 / 1e3, (number as f64 / 1e3).next_up(), number as f64 / 1e4] {
                 let line = text(|out| out.add_one(&GAUGE, value));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_absent_and_a_family_without_series_too() {
+    fn values_that_are_not_finite_and_families_without_series_are_absent() {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!(text(|out| out.add_one(&GAUGE, value)), "");
         }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_cumulative_and_the_last_is_without_bound() {
+    fn buckets_are_cumulative_and_the_last_is_unbounded() {
         let series = [(Labels::default().and("a", "b"), &[1, 2, 4][..], 0.75)];
         let lines = text(|out| out.add_histogram(&HISTOGRAM, &["0.5".to_owned(), "1".to_owned()], series));
         let lines: Vec<_> = lines.lines().skip(2).collect();

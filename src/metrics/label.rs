@@ -30,32 +30,32 @@ pub(super) struct Labels {
 
 /// What stands between the braces of a series.
 pub(super) trait LabelText {
-    /// The text in two pieces, of which the second may be empty.
-    fn pieces(&self) -> [&str; 2];
+    /// The text in two parts, of which the second may be empty.
+    fn parts(&self) -> [&str; 2];
 }
 
 impl LabelText for Labels {
-    fn pieces(&self) -> [&str; 2] {
+    fn parts(&self) -> [&str; 2] {
         [&self.text, ""]
     }
 }
 
 impl LabelText for &Labels {
-    fn pieces(&self) -> [&str; 2] {
+    fn parts(&self) -> [&str; 2] {
         [&self.text, ""]
     }
 }
 
 /// Labels that were written before.
 impl LabelText for &str {
-    fn pieces(&self) -> [&str; 2] {
+    fn parts(&self) -> [&str; 2] {
         [self, ""]
     }
 }
 
 /// The same in two places.
 impl LabelText for [&str; 2] {
-    fn pieces(&self) -> [&str; 2] {
+    fn parts(&self) -> [&str; 2] {
         *self
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
-use super::tags::{self, Tagged, Tags};
+use super::label_cache::{self, LabelCache, LabeledProcess};
 use super::view::GpuView;
 use crate::snapshot::Process;
 
@@ -96,20 +96,20 @@ pub(super) static SECTION: Section = Section {
 };
 
 /// A family and where its value stands.
-type Reading = (&'static Family, fn(&Tagged<'_>, Instant) -> Option<f64>);
+type Reading = (&'static Family, fn(&LabeledProcess<'_>, Instant) -> Option<f64>);
 
 static READINGS: [Reading; 5] = [
     (&WINDOW_PEAK, |p, _| Some(p.process.window_peak?.max(p.at_least) as f64)),
     (&PEAK, |p, _| Some(p.process.peak?.max(p.at_least) as f64)),
     (&START_TIME, |p, _| living(p).and(p.start)),
     (&SM_UTILIZATION, |p, _| living(p)?.sm_utilization),
-    (&IDLE, |p, now| Some(thousandths(now.saturating_duration_since(living(p)?.last_active?)))),
+    (&IDLE, |p, now| Some(milliseconds(now.saturating_duration_since(living(p)?.last_active?)))),
 ];
 
-pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, tags: &Tags, out: &mut Exposition<'_>) {
-    let processes: Vec<_> = gpus.iter().map(tags::in_order).collect();
-    let tags = tags.of(gpus, &processes);
-    let entries = tags.iter().zip(&processes).flat_map(|(tags, processes)| distinct(tags.on(processes).collect()));
+pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, out: &mut Exposition<'_>) {
+    let processes: Vec<_> = gpus.iter().map(label_cache::in_order).collect();
+    let labels = labels.of(gpus, &processes);
+    let entries = labels.iter().zip(&processes).flat_map(|(labels, processes)| distinct(labels.on(processes).collect()));
     let entries: Vec<_> = entries.collect();
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
     let used = entries.iter().filter_map(|entry| Some((entry.labels, entry.used? as f64)));
@@ -125,17 +125,17 @@ fn other(gpu: &GpuView<'_>) -> Option<(Labels, f64)> {
     Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64))
 }
 
-fn living<'a>(entry: &Tagged<'a>) -> Option<&'a Process> {
+fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
 /// Seconds, to the thousandth: whoever reads them is later by more.
-fn thousandths(time: Duration) -> f64 {
+fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
 
 /// A GPU's processes by pid and then by their labels, each set of labels once.
-fn distinct(mut entries: Vec<Tagged<'_>>) -> Vec<Tagged<'_>> {
+fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     // Labels that are the same have the same pid, and hardly two entries have: texts are rarely compared.
     entries.sort_by(|a, b| {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
@@ -158,7 +158,7 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
 }
 
 /// One entry for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
-fn described<'e, 'a>(entries: &'e [Tagged<'a>]) -> impl Iterator<Item = &'e Tagged<'a>> {
+fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ in the type alone are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);
     alike.filter_map(|alike| alike.iter().min_by_key(|entry| preference(entry.process)))

@@ -4,7 +4,7 @@
 //! here alone.
 
 use super::family::{Family, Section};
-use super::{driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, program, telemetry, workloads};
+use super::{build_metrics, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads};
 
 /// The table.
 pub static SECTIONS: [&Section; 10] = [
@@ -17,7 +17,7 @@ pub static SECTIONS: [&Section; 10] = [
     &driver::SECTION,
     &exporter::SECTION,
     &own_process::SECTION,
-    &program::SECTION,
+    &build_metrics::SECTION,
 ];
 
 /// Every family of the table.

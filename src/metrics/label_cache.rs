@@ -1,7 +1,7 @@
-//! What names each process in the text, kept from one scrape to the next.
+//! The label text of each process, kept from one scrape to the next.
 //!
-//! Invariant: a tag is that of the very same owner and MIG device, which cannot change while they are held here; a
-//! tag that fits no more is made anew, and nothing that a scrape tells of a process' state is kept.
+//! Invariant: a cached text belongs to the very same owner and MIG device objects, which cannot change while the cache
+//! holds them. A text that no longer matches is written again, and nothing that describes the state of a process is cached.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,94 +11,93 @@ use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Owner, Process, ProcessKind};
 
-/// The tags that the last scrape made or found, GPU by GPU.
+/// The label texts that the last scrape used, GPU by GPU.
 #[derive(Debug, Default)]
-pub(super) struct Tags(Mutex<Vec<Arc<GpuTags>>>);
+pub(super) struct LabelCache(Mutex<Vec<Arc<GpuLabels>>>);
 
-/// The tags of one GPU's processes.
+/// The label texts of one GPU's processes.
 #[derive(Debug)]
-pub(super) struct GpuTags {
-    /// Its labels, with which all tags begin.
+pub(super) struct GpuLabels {
+    /// The labels of the GPU, with which every text begins.
     gpu: Labels,
-    all: Vec<Tag>,
-    /// The text of all tags.
+    processes: Vec<CachedLabels>,
+    /// The texts of all processes, one after another.
     text: String,
 }
 
-/// One process.
+/// The labels of one process.
 #[derive(Debug)]
-struct Tag {
+struct CachedLabels {
     pid: u32,
     kind: ProcessKind,
     mig: Option<Arc<MigDevice>>,
     owner: Arc<Owner>,
     start: Option<f64>,
-    /// Of the text: where its labels begin, where the comma before `type` stands, where what only the information bears
-    /// begins, and the end.
+    /// Byte offsets into [`GpuLabels::text`]: the start of the labels, of `,type=`, of the info-only labels, and the end.
     at: [usize; 4],
 }
 
-/// A process as the text names it.
+/// A process and its label texts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tagged<'a> {
+pub(super) struct LabeledProcess<'a> {
     pub(super) process: &'a Process,
     /// The labels of its series.
     pub(super) labels: &'a str,
     /// The same without `type`.
     pub(super) untyped: &'a str,
-    /// What its information bears beyond those, from the comma on.
+    /// The labels that only the info family has, from the comma on.
     pub(super) described: &'a str,
     /// When it started, in seconds since the Unix epoch.
     pub(super) start: Option<f64>,
-    /// Bytes that it holds now, with those that cannot be told apart from it. `None` after the end.
+    /// Bytes that it holds now, including those of entries with the same labels. `None` after it ended.
     pub(super) used: Option<u64>,
-    /// Bytes that it held at least at some time, beside its own peaks.
+    /// A lower bound of its peaks in bytes: what entries with the same labels held together.
     pub(super) at_least: u64,
 }
 
-impl Tags {
-    /// The tags of these GPUs' processes, in the order of [`in_order`], and keeps them for the next scrape.
-    pub(super) fn of(&self, gpus: &[GpuView<'_>], processes: &[Vec<&Process>]) -> Vec<Arc<GpuTags>> {
-        let mut tags = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        tags.truncate(gpus.len());
+impl LabelCache {
+    /// Returns the labels of these GPUs' processes, in the order of [`in_order`], and keeps them for the next scrape.
+    pub(super) fn of(&self, gpus: &[GpuView<'_>], processes: &[Vec<&Process>]) -> Vec<Arc<GpuLabels>> {
+        let mut labels = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        labels.truncate(gpus.len());
         for (position, (gpu, processes)) in gpus.iter().zip(processes).enumerate() {
-            match tags.get_mut(position) {
+            match labels.get_mut(position) {
                 Some(known) if known.fit(&gpu.labels, processes) => {}
-                Some(known) => *known = Arc::new(GpuTags::of(&gpu.labels, processes)),
-                None => tags.push(Arc::new(GpuTags::of(&gpu.labels, processes))),
+                Some(known) => *known = Arc::new(GpuLabels::of(&gpu.labels, processes)),
+                None => labels.push(Arc::new(GpuLabels::of(&gpu.labels, processes))),
             }
         }
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&tags);
-        tags
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&labels);
+        labels
     }
 }
 
-impl GpuTags {
+impl GpuLabels {
     fn of(gpu: &Labels, processes: &[&Process]) -> Self {
         let mut text = String::new();
-        let all = processes.iter().map(|process| Tag::of(process, gpu, &mut text)).collect();
+        let processes = processes.iter().map(|process| CachedLabels::of(process, gpu, &mut text)).collect();
         text.shrink_to_fit();
-        Self { gpu: gpu.clone(), all, text }
+        Self { gpu: gpu.clone(), processes, text }
     }
 
-    /// Whether they are those of these processes.
+    /// Whether these are the labels of exactly these processes.
     fn fit(&self, gpu: &Labels, processes: &[&Process]) -> bool {
         self.gpu == *gpu
-            && self.all.len() == processes.len()
-            && self.all.iter().zip(processes).all(|(tag, process)| tag.fits(process))
+            && self.processes.len() == processes.len()
+            && self.processes.iter().zip(processes).all(|(cached, process)| cached.fits(process))
     }
 
-    /// The processes that these are the tags of, each with its own.
-    pub(super) fn on<'a>(&'a self, processes: &[&'a Process]) -> impl Iterator<Item = Tagged<'a>> {
-        self.all.iter().zip(processes).map(|(tag, &process)| {
-            let [begin, kind_at, more_at, end] = tag.at;
+    /// Pairs each of the processes that these labels were written for with its own.
+    pub(super) fn on<'a>(&'a self, processes: &[&'a Process]) -> impl Iterator<Item = LabeledProcess<'a>> {
+        self.processes.iter().zip(processes).map(|(cached, &process)| {
+            let [begin, kind_at, more_at, end] = cached.at;
             let text = |range: Range<usize>| &self.text[range];
-            Tagged {
+            LabeledProcess {
                 process,
                 labels: text(begin..more_at),
                 untyped: text(begin..kind_at),
                 described: text(more_at..end),
-                start: tag.start,
+                start: cached.start,
                 used: process.used.filter(|_| process.alive),
                 at_least: 0,
             }
@@ -106,8 +105,8 @@ impl GpuTags {
     }
 }
 
-impl Tag {
-    /// Writes the tag of a process behind those that the text holds.
+impl CachedLabels {
+    /// Appends the label text of a process to `text`.
     fn of(process: &Process, gpu: &Labels, text: &mut String) -> Self {
         let Process { pid, kind, ref mig, ref owner, .. } = *process;
         let workload = owner.workload.as_deref();
@@ -151,7 +150,8 @@ impl Tag {
     }
 }
 
-/// The GPU's processes by pid. Those that share one are nearly always in the same order as before; where not, tags are made anew.
+/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; where they do not, their labels are
+/// written again.
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
     let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));
@@ -193,8 +193,8 @@ mod tests {
         Some(Arc::new(MigDevice { uuid: uuid.to_owned(), ..MigDevice::default() }))
     }
 
-    /// The tags of the processes on one GPU.
-    fn tagged(tags: &Tags, uuid: &str, processes: &[Process]) -> Arc<GpuTags> {
+    /// The labels of the processes on one GPU.
+    fn labeled(cache: &LabelCache, uuid: &str, processes: &[Process]) -> Arc<GpuLabels> {
         let gpu = Arc::new(Gpu { uuid: uuid.to_owned(), ..Gpu::default() });
         let memory = GpuMemory { state: GpuState::Up, at: Some(Instant::now()), ..GpuMemory::unsampled(gpu.clone()) };
         let part = GpuProcesses {
@@ -215,31 +215,31 @@ mod tests {
         let gpus = parts.gpus(&settings);
         let processes: Vec<_> = gpus.iter().map(in_order).collect();
         assert!(!processes[0].is_empty());
-        tags.of(&gpus, &processes).remove(0)
+        cache.of(&gpus, &processes).remove(0)
     }
 
     #[test]
-    fn a_tag_holds_what_the_series_and_the_information_bear() {
+    fn cached_labels_are_those_of_the_series_and_of_the_info() {
         let trainer = process(7, "train.py");
-        let tags = tagged(&Tags::default(), "GPU-a", std::slice::from_ref(&trainer));
-        let shown = tags.on(&[&trainer]).next().unwrap();
+        let labels = labeled(&LabelCache::default(), "GPU-a", std::slice::from_ref(&trainer));
+        let shown = labels.on(&[&trainer]).next().unwrap();
         assert_eq!(shown.labels, r#"gpu="0",uuid="GPU-a",pid="7",process="train.py",type="compute""#);
         assert_eq!(shown.untyped, r#"gpu="0",uuid="GPU-a",pid="7",process="train.py""#);
         assert_eq!((shown.described, shown.start), (r#",uid="1000""#, Some(1_700_000_000.25)));
     }
 
     #[test]
-    fn tags_are_kept_while_owners_stay_whatever_the_processes_do() {
-        let (tags, processes) = (Tags::default(), [process(7, "train.py"), process(3, "serve.py")]);
-        let first = tagged(&tags, "GPU-a", &processes);
+    fn labels_are_kept_while_the_owners_stay_the_same() {
+        let (cache, processes) = (LabelCache::default(), [process(7, "train.py"), process(3, "serve.py")]);
+        let first = labeled(&cache, "GPU-a", &processes);
         let [mut seven, mut three] = processes;
         (seven.used, seven.alive, three.peak) = (None, false, Some(9));
-        // In another order, too: the list is by memory.
-        assert!(Arc::ptr_eq(&first, &tagged(&tags, "GPU-a", &[three, seven])));
+        // The order may differ, since the list is sorted by memory.
+        assert!(Arc::ptr_eq(&first, &labeled(&cache, "GPU-a", &[three, seven])));
     }
 
     #[test]
-    fn what_changes_a_label_makes_new_tags() {
+    fn a_change_of_any_label_writes_the_text_again() {
         let known = [process(3, "serve.py"), Process { mig: slice("MIG-a"), ..process(7, "train.py") }];
         let changed = |change: fn(&mut Process)| {
             let mut processes = known.clone();
@@ -252,24 +252,24 @@ mod tests {
             ("GPU-a", changed(|p| p.kind = ProcessKind::Mps)),
             ("GPU-a", changed(|p| p.mig = slice("MIG-b"))),
             ("GPU-a", changed(|p| p.mig = None)),
-            // Another process with the same pid; what it is called does not matter.
+            // Another process with the same pid; its name does not matter.
             ("GPU-a", changed(|p| p.owner = Arc::new((*p.owner).clone()))),
             ("GPU-a", known[..1].to_vec()),
             ("GPU-a", [&known[..], &[process(9, "more.py")]].concat()),
         ];
         for (uuid, other) in others {
-            let tags = Tags::default();
-            let before = tagged(&tags, "GPU-a", &known);
-            let after = tagged(&tags, uuid, &other);
+            let cache = LabelCache::default();
+            let before = labeled(&cache, "GPU-a", &known);
+            let after = labeled(&cache, uuid, &other);
             assert!(!Arc::ptr_eq(&before, &after), "{uuid} {other:?}");
-            assert_eq!(after.text, tagged(&Tags::default(), uuid, &other).text);
+            assert_eq!(after.text, labeled(&LabelCache::default(), uuid, &other).text);
         }
     }
 
     #[test]
-    fn gpus_that_are_gone_leave_no_tags() {
-        let tags = Tags::default();
-        tagged(&tags, "GPU-a", &[process(7, "train.py")]);
-        assert!(tags.of(&[], &[]).is_empty() && tags.0.lock().unwrap().is_empty());
+    fn gpus_that_are_gone_leave_no_labels() {
+        let cache = LabelCache::default();
+        labeled(&cache, "GPU-a", &[process(7, "train.py")]);
+        assert!(cache.of(&[], &[]).is_empty() && cache.0.lock().unwrap().is_empty());
     }
 }

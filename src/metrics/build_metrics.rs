@@ -31,12 +31,12 @@ const ROOM: usize = 1024;
 
 /// The registry and what is counted in it.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct BuildMetrics {
     pub(super) registry: Registry,
     pub(super) scrapes: IntCounter,
 }
 
-impl Program {
+impl BuildMetrics {
     /// # Errors
     /// When the registry refuses a collector.
     pub(super) fn new() -> Result<Self, prometheus::Error> {
