@@ -23,7 +23,6 @@ mod table;
 mod telemetry;
 mod view;
 mod workloads;
-mod written;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,12 +30,11 @@ use std::time::Duration;
 
 use prometheus::Registry;
 
+use self::build_metrics::BuildMetrics;
 use self::exporter::ExporterStats;
 use self::exposition::Exposition;
-use self::own_process::OwnProcess;
-use self::build_metrics::BuildMetrics;
 use self::label_cache::LabelCache;
-use self::written::LastText;
+use self::own_process::OwnProcess;
 use crate::config::Config;
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -113,19 +111,9 @@ impl Scrape {
         self.metrics.last_length.load(Ordering::Relaxed) > LONG
     }
 
-    /// The whole text. Who comes at the same moment as another is given what was written for him.
+    /// Renders the whole exposition.
     pub fn whole(self) -> Vec<u8> {
-        let Self { metrics, program } = self;
-        let parts = Parts::load(&metrics.snapshot);
-        if let Some(text) = metrics.last_text.of(&parts) {
-            return [&text, &program[..]].concat();
-        }
-        let mut text = metrics.text(&parts, program.len());
-        if text.len() <= LONG {
-            metrics.last_text.keep(&parts, &text);
-        }
-        text.extend_from_slice(&program);
-        text
+        self.metrics.text(&self.program)
     }
 
     /// Writes the text and hands it over piece by piece, until `take` says that nobody wants more.
@@ -147,7 +135,6 @@ pub struct Metrics {
     own_process: OwnProcess,
     build_metrics: BuildMetrics,
     labels: LabelCache,
-    last_text: LastText,
     last_length: AtomicUsize,
 }
 
@@ -165,7 +152,6 @@ impl Metrics {
             own_process: OwnProcess::new(),
             build_metrics,
             labels: LabelCache::default(),
-            last_text: LastText::default(),
             last_length: AtomicUsize::new(0),
         })
     }
@@ -184,19 +170,16 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be written.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        let program = self.build_metrics.text()?;
-        let mut text = self.text(&Parts::load(&self.snapshot), program.len());
-        text.extend_from_slice(&program);
-        Ok(text)
+        Ok(self.text(&self.build_metrics.text()?))
     }
 
-    /// What the parts hold as text, with room for `more` bytes.
-    fn text(&self, parts: &Parts, more: usize) -> Vec<u8> {
-        // Two scrapes are about as long as one another: room for the last one and some more saves moving the text.
+    /// Renders the latest parts, followed by the text of the registry.
+    fn text(&self, registry: &[u8]) -> Vec<u8> {
+        // Two scrapes have about the same length: room for the last one and a little more saves moving the text.
         let room = self.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(room + room / 16 + more);
-        self.write(parts, &mut out);
-        let (text, length) = out.end(b"").expect("a whole text is wanted to its end");
+        let mut out = Exposition::whole(room + room / 16);
+        self.write(&Parts::load(&self.snapshot), &mut out);
+        let (text, length) = out.end(registry).expect("nothing stops an exposition that is kept whole");
         self.last_length.store(length, Ordering::Relaxed);
         text
     }
@@ -226,7 +209,11 @@ impl Metrics {
         driver::collect(&parts.driver, &gpus, out);
         let vitals = &self.snapshot.vitals;
         let nvml_up = parts.driver.up;
-        exporter::collect(&ExporterStats { settings: &self.settings, vitals, faults: &self.faults, nvml_up }, &gpus, out);
+        exporter::collect(
+            &ExporterStats { settings: &self.settings, vitals, faults: &self.faults, nvml_up },
+            &gpus,
+            out,
+        );
         self.own_process.collect(out);
     }
 }

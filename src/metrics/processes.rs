@@ -109,7 +109,8 @@ static READINGS: [Reading; 5] = [
 pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, out: &mut Exposition<'_>) {
     let processes: Vec<_> = gpus.iter().map(label_cache::in_order).collect();
     let labels = labels.of(gpus, &processes);
-    let entries = labels.iter().zip(&processes).flat_map(|(labels, processes)| distinct(labels.on(processes).collect()));
+    let entries =
+        labels.iter().zip(&processes).flat_map(|(labels, processes)| distinct(labels.on(processes).collect()));
     let entries: Vec<_> = entries.collect();
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
     let used = entries.iter().filter_map(|entry| Some((entry.labels, entry.used? as f64)));

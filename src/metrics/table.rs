@@ -4,7 +4,9 @@
 //! here alone.
 
 use super::family::{Family, Section};
-use super::{build_metrics, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads};
+use super::{
+    build_metrics, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads,
+};
 
 /// The table.
 pub static SECTIONS: [&Section; 10] = [

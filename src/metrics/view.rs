@@ -22,20 +22,14 @@ pub struct Parts {
     /// The driver, or why there is none.
     pub driver: Arc<Driver>,
     memory: Arc<MemoryPart>,
-    /// What the process lane saw last.
-    pub(super) processes: Arc<ProcessPart>,
-    /// What the telemetry readings gave last.
-    pub(super) telemetry: Arc<TelemetryPart>,
-    /// Which Xid errors were reported.
+    processes: Arc<ProcessPart>,
+    telemetry: Arc<TelemetryPart>,
     xids: Arc<XidPart>,
-    /// What the API server names.
+    /// The containers and ended pods that the API server has named.
     pub(super) pods: Arc<Pods>,
-    /// What the kubelet handed out, however long ago that was said.
+    /// The kubelet's last answer, however old it is.
     pub(super) allocations: Arc<Allocations>,
 }
-
-/// When and how each GPU's memory was last sampled: two parts of the memory lane with the same are the same.
-pub(super) type MemoryMoment = Vec<(GpuState, Option<Instant>)>;
 
 /// One GPU, without what is unknown or too old.
 #[derive(Debug)]
@@ -75,11 +69,6 @@ impl Parts {
         let pods = snapshot.pods.load_full();
         let allocations = snapshot.allocations.load_full();
         Self { now: Instant::now(), driver, memory, processes, telemetry, xids, pods, allocations }
-    }
-
-    /// See [`MemoryMoment`].
-    pub(super) fn memory_moment(&self) -> MemoryMoment {
-        self.memory.gpus.iter().map(|gpu| (gpu.state, gpu.at)).collect()
     }
 
     /// What the kubelet handed out; `None` where it did not say so lately.

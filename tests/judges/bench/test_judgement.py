@@ -56,8 +56,10 @@ def figure(value):
 
 class Goals(unittest.TestCase):
     def judged(self, simulated, ours=None, **others):
-        mine = {"cpu": 0.5, "cpu unscraped": 0.4, "memory": 24, "new p50": 0.3, "new p99": 0.9, "start": 9} | (ours or {})
-        table = {"ours": mine, "bare": {"cpu": 0.4, "memory": 20, "start": 8}, "static": {"new p50": 0.25, "new p99": 0.7}}
+        scrapes = {"new p50": 0.3, "new p99": 0.9, "alone p50": 0.3, "alone p99": 0.9}
+        mine = {"cpu": 0.5, "cpu unscraped": 0.4, "memory": 24, "start": 9} | scrapes | (ours or {})
+        static = {"alone p50": 0.25, "alone p99": 0.7}
+        table = {"ours": mine, "bare": {"cpu": 0.4, "memory": 20, "start": 8}, "static": static}
         table |= {"nvitop": {"cpu": 0.9, "memory": 54, "new p50": 3.1, "new p99": 9.1}} | others
         shown = {subject: {name: value and figure(value) for name, value in of.items()} for subject, of in table.items()}
         shown["ours"] |= {"spikes": (ours or {}).get("spikes", 4), "spikes made": 4}
@@ -69,7 +71,8 @@ class Goals(unittest.TestCase):
         self.assertEqual(set(judged.values()), {True}, judged)
 
     def test_each_can_be_missed(self):
-        worse = {"cpu": 0.95, "cpu unscraped": 0.7, "memory": 60, "new p50": 0.4, "new p99": 1.2, "start": 10.5, "spikes": 3}
+        worse = {"cpu": 0.95, "cpu unscraped": 0.7, "memory": 60, "start": 10.5, "spikes": 3}
+        worse |= {"new p50": 0.4, "new p99": 1.2, "alone p50": 0.4, "alone p99": 1.2}
         met = {name for name, met in self.judged(False, worse).items() if met}
         self.assertEqual({what for what, _ in met}, {"the program's file"})
 
