@@ -139,3 +139,6 @@ async fn icon() -> Response {
 async fn not_found(State(state): State<Arc<HttpState>>) -> Response {
     text(StatusCode::NOT_FOUND, format!("nothing here; the metrics are at {}", state.telemetry_path))
 }
+
+#[cfg(test)]
+mod tests;

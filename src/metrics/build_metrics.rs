@@ -2,7 +2,6 @@
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
-use super::Error;
 use super::family::{Family, Section, Unit, When};
 
 static BUILD_INFO: Family = Family::gauge(
@@ -51,9 +50,9 @@ impl BuildMetrics {
     }
 
     /// What the registry holds, as text.
-    pub(super) fn text(&self) -> Result<Vec<u8>, Error> {
+    pub(super) fn text(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::with_capacity(ROOM);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(Error::Encode)?;
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
     }
 }

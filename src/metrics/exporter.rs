@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use super::Settings;
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::settings::Settings;
 use super::view::GpuView;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{DURATION_BUCKETS, GpuProcesses, Lane, Other, Vitals};

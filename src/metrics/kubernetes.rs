@@ -6,6 +6,7 @@
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::settings::Settings;
 use super::view::Parts;
 use crate::snapshot::{AllocatedDevice, DeviceName, Driver, Gpu, MigDevice};
 
@@ -52,7 +53,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
 
-pub(super) fn collect(parts: &Parts, settings: &super::Settings, out: &mut Exposition<'_>) {
+pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'_>) {
     let number = |up: Option<bool>| up.map(f64::from);
     out.add(&POD_RESOURCES_UP, number(parts.allocations.up).map(|up| (Labels::default(), up)));
     out.add(&API_UP, number(parts.pods.up).map(|up| (Labels::default(), up)));

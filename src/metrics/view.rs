@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Settings;
 use super::label::Labels;
+use super::settings::Settings;
 use crate::snapshot::{
     Allocations, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods,
     ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,

@@ -1,15 +1,11 @@
 //! The web server over real sockets: what each path answers, when, and how the server ends.
 
-use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::web::{LIMITS, Served, ask, gunzip, process};
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Metric, MetricFamily, MetricType};
-use vram_exporter::faults::{Reason, Source};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
 
@@ -243,34 +239,6 @@ fn a_request_names_one_host() {
     assert_eq!(statuses("GET http://a/metrics HTTP/1.1\r\n\r\n"), [400]);
     assert_eq!(statuses("GET /nowhere HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), [400, 200]);
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "what is refused is no scrape");
-}
-
-/// A collector whose family has no name, which the encoder refuses.
-struct Nameless(Desc);
-
-impl Collector for Nameless {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.0]
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let mut family = MetricFamily::default();
-        family.set_field_type(MetricType::GAUGE);
-        family.set_metric(vec![Metric::default()]);
-        vec![family]
-    }
-}
-
-#[test]
-fn an_exposition_that_cannot_be_built_is_an_error_and_a_fault() {
-    let server = Served::start();
-    let desc = Desc::new("x".to_owned(), "x".to_owned(), vec![], HashMap::new()).unwrap();
-    server.metrics.registry().register(Box::new(Nameless(desc))).unwrap();
-    let answer = server.get("/metrics");
-    assert_eq!(answer.status, 500);
-    assert!(answer.text().contains("could not be written"));
-    assert_eq!(server.faults.count(Source::Http, Reason::Encoding), 1);
-    assert_eq!(server.get("/healthz").status, 200);
 }
 
 // ---- health and readiness --------------------------------------------------------------------------------------------

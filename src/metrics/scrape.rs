@@ -1,0 +1,183 @@
+//! One scrape: the latest parts of the snapshot, rendered as text.
+//!
+//! Invariant: a scrape calls no driver, waits for no lane and changes no value but the count of scrapes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::build_metrics::BuildMetrics;
+use super::exporter::ExporterStats;
+use super::exposition::Exposition;
+use super::label_cache::LabelCache;
+use super::own_process::OwnProcess;
+use super::settings::Settings;
+use super::view::Parts;
+use super::{driver, exporter, gpu_memory, kubernetes, mig, processes, telemetry, workloads};
+use crate::faults::Faults;
+use crate::snapshot::Snapshot;
+
+/// The content type of an exposition.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Bytes: a longer text is sent while it is written.
+const LONG: usize = 256 * 1024;
+
+/// Why there is no exposition.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry refused a collector.
+    #[error("the registry refused a collector")]
+    Register(#[source] prometheus::Error),
+    /// The encoder refused a family of the registry.
+    #[error("the metrics could not be written as text")]
+    Encode(#[source] prometheus::Error),
+}
+
+/// A scrape that has begun and was counted. All that is left to do is to write its text.
+#[derive(Debug)]
+pub struct Scrape {
+    metrics: Arc<Metrics>,
+    /// The text of the registry.
+    registry: Vec<u8>,
+}
+
+impl Scrape {
+    /// Whether the text should be sent while it is written, judging by the length of the last one.
+    pub fn is_long(&self) -> bool {
+        self.metrics.last_length.load(Ordering::Relaxed) > LONG
+    }
+
+    /// Renders the whole exposition.
+    pub fn whole(self) -> Vec<u8> {
+        self.metrics.text(&self.registry)
+    }
+
+    /// Renders the exposition in chunks and passes each to `take`, until `take` returns `false`.
+    pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
+        let mut out = Exposition::in_chunks(&mut take);
+        self.metrics.write(&Parts::load(&self.metrics.snapshot), &mut out);
+        let Some((last, length)) = out.end(&self.registry) else { return };
+        self.metrics.last_length.store(length, Ordering::Relaxed);
+        take(last);
+    }
+}
+
+/// The metrics of the machine and of the exporter.
+#[derive(Debug)]
+pub struct Metrics {
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    settings: Settings,
+    own_process: OwnProcess,
+    build_metrics: BuildMetrics,
+    labels: LabelCache,
+    last_length: AtomicUsize,
+}
+
+impl Metrics {
+    /// Creates the metrics of whatever the snapshot holds at each scrape.
+    ///
+    /// # Errors
+    /// When the registry refuses a collector.
+    pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
+        let build_metrics = BuildMetrics::new().map_err(Error::Register)?;
+        Ok(Self {
+            snapshot,
+            faults,
+            settings,
+            own_process: OwnProcess::new(),
+            build_metrics,
+            labels: LabelCache::default(),
+            last_length: AtomicUsize::new(0),
+        })
+    }
+
+    /// Counts one scrape and begins it.
+    ///
+    /// # Errors
+    /// When a family of the registry cannot be encoded. A scrape that has begun does not fail.
+    pub fn scrape(self: &Arc<Self>) -> Result<Scrape, Error> {
+        self.build_metrics.scrapes.inc();
+        Ok(Scrape { registry: self.registry()?, metrics: self.clone() })
+    }
+
+    /// Renders all metrics as text ([`CONTENT_TYPE`]) without counting a scrape.
+    ///
+    /// # Errors
+    /// When a family of the registry cannot be encoded.
+    pub fn encode(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.text(&self.registry()?))
+    }
+
+    /// What the metrics know of the configuration.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn registry(&self) -> Result<Vec<u8>, Error> {
+        self.build_metrics.text().map_err(Error::Encode)
+    }
+
+    /// Renders the latest parts, followed by the text of the registry.
+    fn text(&self, registry: &[u8]) -> Vec<u8> {
+        // Two scrapes have about the same length: room for the last one and a little more saves moving the text.
+        let room = self.last_length.load(Ordering::Relaxed);
+        let mut out = Exposition::whole(room + room / 16);
+        self.write(&Parts::load(&self.snapshot), &mut out);
+        let (text, length) = out.end(registry).expect("nothing stops an exposition that is kept whole");
+        self.last_length.store(length, Ordering::Relaxed);
+        text
+    }
+
+    /// Writes the families of everything that the parts hold, in the order of the table.
+    fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
+        let gpus = parts.gpus(&self.settings);
+        gpu_memory::collect(&gpus, out);
+        mig::collect(&gpus, out);
+        if self.settings.process_series {
+            processes::collect(&gpus, parts.now, &self.labels, out);
+        }
+        workloads::collect(&gpus, out);
+        kubernetes::collect(parts, &self.settings, out);
+        telemetry::collect(&gpus, out);
+        driver::collect(&parts.driver, &gpus, out);
+        let vitals = &self.snapshot.vitals;
+        let nvml_up = parts.driver.up;
+        exporter::collect(
+            &ExporterStats { settings: &self.settings, vitals, faults: &self.faults, nvml_up },
+            &gpus,
+            out,
+        );
+        self.own_process.collect(out);
+    }
+}
+
+#[cfg(test)]
+impl Metrics {
+    /// Metrics whose registry holds a family that the encoder refuses.
+    pub(crate) fn unwritable() -> Self {
+        use prometheus::core::{Collector, Desc};
+        use prometheus::proto::{Metric, MetricFamily, MetricType};
+
+        struct Nameless(Desc);
+
+        impl Collector for Nameless {
+            fn desc(&self) -> Vec<&Desc> {
+                vec![&self.0]
+            }
+
+            fn collect(&self) -> Vec<MetricFamily> {
+                let mut family = MetricFamily::default();
+                family.set_field_type(MetricType::GAUGE);
+                family.set_metric(vec![Metric::default()]);
+                vec![family]
+            }
+        }
+
+        let settings = Settings::new(&crate::config::Config::default(), None);
+        let metrics = Self::new(Snapshot::new(), Arc::new(Faults::default()), settings).unwrap();
+        let desc = Desc::new("x".to_owned(), "x".to_owned(), vec![], std::collections::HashMap::new()).unwrap();
+        metrics.build_metrics.registry.register(Box::new(Nameless(desc))).unwrap();
+        metrics
+    }
+}
