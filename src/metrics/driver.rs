@@ -1,4 +1,4 @@
-//! The driver, which GPUs there are, and whether they answer.
+//! The driver, its GPUs, and whether they answer.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -11,21 +11,21 @@ static UP: Family = Family::gauge(
     Unit::Number,
     When::MemoryLane,
     &["gpu", "uuid"],
-    "1 while the GPU answers and its last good sample is recent; 0 where it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
+    "1 while the GPU answers and its last good sample is recent; 0 if it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
 );
 static GPU_INFO: Family = Family::gauge(
     "gpu_info",
     Unit::Info,
     When::Opening,
     &["gpu", "uuid", "name", "pci_bus_id", "architecture", "vbios", "compute_capability", "mig_mode", "simulated"],
-    "Always 1; the labels identify the GPU. simulated=\"true\": the GPU is invented and no number of it is a measurement.",
+    "Always 1; the labels identify the GPU. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
 static DRIVER_INFO: Family = Family::gauge(
     "nvidia_driver_info",
     Unit::Info,
     When::Opening,
     &["driver_version", "cuda_version", "nvml_version", "simulated"],
-    "Always 1 while the driver is open; cuda_version is the highest that the driver supports.",
+    "Always 1; the labels are the versions of the driver, and cuda_version is the highest that it supports. Absent while the driver is not open.",
 );
 
 pub(super) static SECTION: Section = Section {
@@ -54,7 +54,7 @@ pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Expositio
             (labels, 1.0)
         }),
     );
-    // The versions of a driver that is no longer open may be those of one that was replaced.
+    // The versions of a driver that is closed may be those of a driver that was replaced since.
     if driver.up {
         let labels = Labels::default()
             .and_known("driver_version", driver.driver_version.as_deref())

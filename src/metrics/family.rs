@@ -1,13 +1,13 @@
-//! What a metric family is: name, type, unit, labels, help and when the value is measured.
+//! What a metric family is: name, type, unit, labels, help and when its values are measured.
 //!
-//! Each source declares its own families beside the code that fills them; [`super::table`] gathers them.
+//! Each source declares its families beside the code that fills them; [`super::table`] collects them.
 
 /// A family's type in the exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
     Gauge,
-    /// Only rises, and starts anew with its source.
+    /// Only rises, and starts again at 0 with the exporter or the driver.
     Counter,
     /// Cumulative buckets, a sum and a count.
     Histogram,
@@ -48,7 +48,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What a name of this unit ends in, before a counter's `_total`; empty for a plain number.
+    /// The end of every name with this unit, before a counter's `_total`; empty for a plain number.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Bytes => "_bytes",
@@ -71,13 +71,13 @@ pub enum When {
     MemoryLane,
     /// By the process lane.
     ProcessLane,
-    /// When the kubelet was last asked.
+    /// With the latest answer of the kubelet.
     PodResources,
-    /// With the quick telemetry readings.
+    /// With the fast telemetry readings.
     Quick,
     /// With the slow telemetry readings.
     Slow,
-    /// As the driver reports the event.
+    /// When the driver reports the event.
     Event,
     /// When the driver is opened.
     Opening,
@@ -89,14 +89,16 @@ impl When {
     /// The last sentence of HELP.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::MemoryLane => "Sampled by the memory lane, not at the scrape.",
+            Self::MemoryLane => "Sampled in the background at memory.rate or memory.idle-rate, not at the scrape.",
             Self::ProcessLane => {
-                "Read by the process lane at a change of memory and once per interval, not at the scrape."
+                "Read in the background when memory changes and at least once per process.interval, not at the scrape."
             }
-            Self::PodResources => "Read from the kubelet once per interval, not at the scrape.",
-            Self::Quick => "Read by the telemetry lane once per interval, not at the scrape.",
-            Self::Slow => "Read by the telemetry lane once per slow interval, not at the scrape.",
-            Self::Event => "Counted as the driver reports it, not at the scrape.",
+            Self::PodResources => {
+                "Read from the kubelet once per kubernetes.pod-resources-interval, not at the scrape."
+            }
+            Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
+            Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
+            Self::Event => "Counted when the driver reports the event, not at the scrape.",
             Self::Opening => "Read when the driver is opened.",
             Self::Scrape => "Current at the scrape.",
         }
@@ -114,7 +116,7 @@ pub struct Family {
     pub unit: Unit,
     /// When the values are measured.
     pub when: When,
-    /// Every label that a series can bear, in the order of the exposition; those with an empty or unknown value are left out.
+    /// Every label that a series can have, in the order of the exposition. A label with an empty or unknown value is left out.
     pub labels: &'static [&'static str],
     meaning: &'static str,
 }
@@ -150,12 +152,12 @@ impl Family {
         Self { name, kind: Kind::Histogram, unit, when, labels, meaning }
     }
 
-    /// The text of the HELP line, not escaped.
+    /// The text of the HELP line, unescaped.
     pub fn help(&self) -> String {
         [self.meaning, self.when.sentence()].join(" ")
     }
 
-    /// What the values mean, without when they are measured.
+    /// The meaning of the values, without when they are measured.
     pub fn meaning(&self) -> &'static str {
         self.meaning
     }
@@ -164,9 +166,9 @@ impl Family {
 /// The families of one source.
 #[derive(Debug)]
 pub struct Section {
-    /// Heading in the reference.
+    /// The heading in the reference.
     pub title: &'static str,
-    /// What holds for all families of the source.
+    /// What all families of the source have in common.
     pub intro: &'static str,
     /// The families.
     pub families: &'static [&'static Family],

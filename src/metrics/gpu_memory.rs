@@ -1,4 +1,4 @@
-//! The memory of whole GPUs: figures, peaks, pressure, churn, what nobody owns, and BAR1.
+//! The memory of whole GPUs: figures, peaks, pressure, churn, unattributed memory, and BAR1.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -19,42 +19,42 @@ static RESERVED: Family = Family::gauge(
     Unit::Bytes,
     When::MemoryLane,
     GPU,
-    "Device memory kept by driver and firmware in bytes; nobody can allocate it. Absent where the driver does not tell it: used contains it there.",
+    "Device memory kept by driver and firmware in bytes; it cannot be allocated. Absent where the driver does not report it: gpu_memory_used_bytes includes it there.",
 );
 static USED: Family = Family::gauge(
     "gpu_memory_used_bytes",
     Unit::Bytes,
     When::MemoryLane,
     GPU,
-    "Allocated device memory in bytes. Reserved memory is left out, but is contained where gpu_memory_reserved_bytes is absent.",
+    "Allocated device memory in bytes. Reserved memory is left out, but is included where gpu_memory_reserved_bytes is absent.",
 );
 static FREE: Family = Family::gauge(
     "gpu_memory_free_bytes",
     Unit::Bytes,
     When::MemoryLane,
     GPU,
-    "Device memory that is free to be allocated in bytes.",
+    "Device memory that can still be allocated in bytes.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_memory_window_peak_bytes",
     Unit::Bytes,
     When::MemoryLane,
     GPU,
-    "Highest used memory in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Contains reserved memory where gpu_memory_reserved_bytes is absent.",
+    "Highest used memory in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_memory_peak_bytes",
     Unit::Bytes,
     When::MemoryLane,
     GPU,
-    "Highest used memory in bytes since the exporter started. Contains reserved memory where gpu_memory_reserved_bytes is absent.",
+    "Highest used memory in bytes since the exporter started. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
 );
 static PRESSURE: Family = Family::counter(
     "gpu_memory_pressure_seconds_total",
     Unit::Seconds,
     When::MemoryLane,
     &["gpu", "uuid", "ratio"],
-    "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved counts as used.",
+    "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved memory counts as used.",
 );
 static GROWN: Family = Family::counter(
     "gpu_memory_increase_bytes_total",
@@ -82,19 +82,19 @@ static BAR1_TOTAL: Family = Family::gauge(
     Unit::Bytes,
     When::Slow,
     GPU,
-    "Size of the BAR1 aperture, through which the host reaches device memory, in bytes. It is address space and no part of device memory.",
+    "Size of the BAR1 aperture, through which the host reaches device memory, in bytes. It is address space, not device memory.",
 );
 static BAR1_USED: Family = Family::gauge(
     "gpu_bar1_memory_used_bytes",
     Unit::Bytes,
     When::Slow,
     GPU,
-    "Mapped part of the BAR1 aperture in bytes. It is address space and no part of device memory.",
+    "Mapped part of the BAR1 aperture in bytes. It is address space, not device memory.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "GPU memory",
-    intro: "One series for each GPU. total = reserved + used + free where the driver tells reserved memory.",
+    intro: "One series for each GPU. total = reserved + used + free where the driver reports reserved memory.",
     families: &[
         &TOTAL,
         &RESERVED,
@@ -111,7 +111,7 @@ pub(super) static SECTION: Section = Section {
     ],
 };
 
-/// A family and where its value stands.
+/// A family and how to read its value.
 type Reading<T> = (&'static Family, fn(&T) -> Option<u64>);
 
 static FIGURES: [Reading<MemoryFigures>; 6] = [
@@ -126,7 +126,7 @@ static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.increase)), (&SHRUN
 static BAR1: [Reading<SlowTelemetry>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    // A part that shares the system's memory has no figures, and then nothing that was folded from them either.
+    // A GPU that shares the system's memory has no figures, and so nothing that is computed from them.
     let measured: Vec<_> =
         gpus.iter().filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (gpu, m, f)))).collect();
     for (family, read) in &FIGURES {

@@ -1,7 +1,7 @@
-//! What the kubelet handed out, and whether the cluster is answered.
+//! What the kubelet has allocated, and whether the kubelet and the API server answer.
 //!
-//! Invariant: no two series of a family bear the same labels. A device whose GPU the driver does not know bears its
-//! UUID where the cluster tells it, and is left out otherwise.
+//! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by its
+//! UUID where the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -15,41 +15,42 @@ static ALLOCATION: Family = Family::gauge(
     Unit::Info,
     When::PodResources,
     &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica"],
-    "Always 1: the kubelet has handed this GPU, MIG device or shared replica to the container, whether or not it is used. Not a statement about who uses it.",
+    "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, whether or not the container uses it.",
 );
 static ALLOCATABLE: Family = Family::gauge(
     "gpu_allocatable_devices",
     Unit::Number,
     When::PodResources,
     &["gpu", "uuid", "mig_uuid", "resource"],
-    "How often the kubelet can hand out this GPU or MIG device in all, what is handed out included: 1, or the number of shared replicas. Absent where the kubelet does not tell.",
+    "How many times the kubelet can allocate this GPU or MIG device in total, current allocations included: 1, or the number of shared replicas. Absent where the kubelet does not report it.",
 );
 static POD_RESOURCES_UP: Family = Family::gauge(
     "vram_exporter_pod_resources_up",
     Unit::Number,
     When::Scrape,
     &[],
-    "1 while the kubelet answers on its pod-resources socket, else 0. Absent where it is not asked.",
+    "1 while the kubelet answers on its pod-resources socket, else 0. Absent where the exporter does not use the socket.",
 );
 static API_UP: Family = Family::gauge(
     "vram_exporter_kubernetes_api_up",
     Unit::Number,
     When::Scrape,
     &[],
-    "1 while the API server is followed, else 0. Absent where it is not asked.",
+    "1 while the exporter follows the API server, else 0. Absent where the exporter does not use it.",
 );
 static CONTAINERS: Family = Family::gauge(
     "vram_exporter_kubernetes_containers",
     Unit::Number,
     When::Scrape,
     &[],
-    "Containers of this node that the API server has named, those that ended lately included. Absent where it is not asked.",
+    "Containers of this node that the API server has named, including recently ended ones. Absent where the exporter does not use the API server.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Kubernetes",
-    intro: "`namespace`, `pod` and `container` are the holder's. `replica` is there under time-slicing and MPS. Without an answer \
-            for three intervals the kubelet's families are absent. A pod that has ended holds nothing, where the API server says so, whatever the kubelet lists.",
+    intro: "`namespace`, `pod` and `container` are those of the holder. `replica` is present under time-slicing and MPS. Without an \
+            answer for three intervals the kubelet's families are absent. A pod that has ended according to the API server holds \
+            nothing, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
 
@@ -60,7 +61,7 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
     out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
     let Some(allocations) = parts.fresh_allocations(settings) else { return };
-    // Kubelets before Kubernetes 1.34 list the devices of pods that have ended, until another pod needs one.
+    // Kubelets before Kubernetes 1.34 list the devices of ended pods until another pod needs one.
     let holders = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
     let held = holders.filter_map(|allocation| {
         let device = &allocation.device;
@@ -74,7 +75,7 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |first, second| first + second));
 }
 
-/// Each set of labels once, the values of equal ones put together.
+/// Each set of labels once, with the values of equal sets combined.
 fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) -> Vec<(Labels, f64)> {
     series.sort_by(|(a, _), (b, _)| a.cmp(b));
     series.dedup_by(|(later, value), (first, sum)| {
@@ -87,7 +88,7 @@ fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) 
     series
 }
 
-/// The labels of the GPU and the MIG device that the kubelet means.
+/// The labels of the GPU and the MIG device that the kubelet names.
 fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
     let gpu_with = |uuid: &str| driver.gpus.iter().find(|gpu| gpu.uuid == uuid);
     match device {
@@ -113,7 +114,7 @@ fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
     }
 }
 
-/// A GPU, or the one of its MIG devices that is asked for; `None` where it has no such.
+/// The labels of a GPU, or of the MIG device that is asked for; `None` if the GPU has no such device.
 fn within<T>(gpu: &Gpu, asked: Option<&T>, is: impl Fn(&MigDevice, &T) -> bool) -> Option<Labels> {
     match asked {
         None => Some(labels(gpu, None)),

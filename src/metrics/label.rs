@@ -1,8 +1,8 @@
-//! Labels of one series, as they stand in the text.
+//! The labels of one series as text.
 //!
-//! Invariants: a value is never empty, holds at most [`LONGEST`] characters and no NUL, whatever a process chose as its
-//! name. A longer one ends in a digest of the whole, so that two of them stay two. Quotes, backslashes and line ends are
-//! escaped, so labels are the same if and only if their text is.
+//! Invariants: whatever name a process chose, a value is never empty and has at most [`LONGEST`] characters and no NUL. A
+//! longer value ends in a digest of the whole, so that two different values stay different. Quotes, backslashes and line
+//! ends are escaped, so two sets of labels are equal if and only if their texts are.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,16 @@ use ring::digest::{SHA256, digest};
 
 use crate::snapshot::PodContainer;
 
-/// The most characters that a label value has.
+/// The maximum length of a label value in characters.
 pub const LONGEST: usize = 128;
 
-/// Bytes of the digest at the end of a value that was cut, each of which is two digits.
+/// Bytes of the digest at the end of a shortened value. Each is written as two digits.
 const DIGEST: usize = 8;
 
-/// The characters that are kept of a value that is cut; a tilde and the digest follow.
+/// The characters kept of a value that is shortened; a tilde and the digest follow.
 const KEPT: usize = LONGEST - 1 - 2 * DIGEST;
 
-/// Bytes that a label takes, name and all, as a rule.
+/// Bytes that most labels take at most, with their name.
 const USUAL: usize = 32;
 
 /// The labels of a series in the order in which they are written, without the braces: `gpu="0",uuid="GPU-…"`.
@@ -28,7 +28,7 @@ pub(super) struct Labels {
     text: String,
 }
 
-/// What stands between the braces of a series.
+/// The text between the braces of a series.
 pub(super) trait LabelText {
     /// The text in two parts, of which the second may be empty.
     fn parts(&self) -> [&str; 2];
@@ -46,14 +46,14 @@ impl LabelText for &Labels {
     }
 }
 
-/// Labels that were written before.
+/// Labels that are already text.
 impl LabelText for &str {
     fn parts(&self) -> [&str; 2] {
         [self, ""]
     }
 }
 
-/// The same in two places.
+/// Labels whose text is in two places.
 impl LabelText for [&str; 2] {
     fn parts(&self) -> [&str; 2] {
         *self
@@ -61,7 +61,7 @@ impl LabelText for [&str; 2] {
 }
 
 impl Labels {
-    /// This and one more label; none more where the value is empty.
+    /// Adds a label, unless the value is empty.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
             self.begin(name);
@@ -78,7 +78,7 @@ impl Labels {
         self
     }
 
-    /// This and one more label; none more where the value is unknown or empty.
+    /// Adds a label, unless the value is unknown or empty.
     pub(super) fn and_known(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) => self.and(name, value),
@@ -86,7 +86,7 @@ impl Labels {
         }
     }
 
-    /// This and the names of a pod's container, where there is one.
+    /// Adds the namespace, pod and container of a pod's container, if there is one.
     pub(super) fn and_pod(self, pod: Option<&PodContainer>) -> Self {
         match pod {
             Some(pod) => self.and("namespace", &pod.namespace).and("pod", &pod.pod).and("container", &pod.container),
@@ -94,7 +94,7 @@ impl Labels {
         }
     }
 
-    /// This and a number as one more label.
+    /// Adds a label whose value is a number.
     pub(super) fn and_number(mut self, name: &str, value: impl itoa::Integer) -> Self {
         self.begin(name);
         self.text.push_str(itoa::Buffer::new().format(value));
@@ -102,7 +102,7 @@ impl Labels {
         self
     }
 
-    /// A copy with room for `more` labels, so that adding them does not move the first ones again.
+    /// Returns a copy with room for `more` labels, so that adding them does not move the text again.
     pub(super) fn with_room(&self, more: usize) -> Self {
         let mut text = String::with_capacity(self.text.len() + more * USUAL);
         text.push_str(&self.text);
@@ -127,7 +127,7 @@ impl Labels {
 
 /// The value, or its first [`KEPT`] characters where it has more than [`LONGEST`].
 fn kept(value: &str) -> &str {
-    // No character is shorter than a byte.
+    // A character has at least one byte.
     if value.len() <= LONGEST {
         return value;
     }
@@ -139,11 +139,11 @@ fn kept(value: &str) -> &str {
     }
 }
 
-/// Writes a value as the format asks for it. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and
-/// would refuse the whole scrape.
+/// Escapes a value for the text format. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and would
+/// refuse the whole scrape.
 fn escape(value: &str, text: &mut String) {
     let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'\n' | 0);
-    // Hardly any value holds one. Without a way out in the middle, the look takes many bytes at a time.
+    // Few values hold one. A loop without an early exit checks many bytes at a time.
     if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
         return text.push_str(value);
     }
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_cut_at_a_character_and_not_within() {
-        // By sha256sum.
+    fn a_value_is_cut_between_characters() {
+        // The digests are those of sha256sum.
         assert_eq!(written(&"é".repeat(5_000)), "é".repeat(111) + "~349e5086ea495fe7");
         assert_eq!(written("short"), "short");
         for character in ["x", "é"] {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_differ_stay_different_however_long_they_are() {
+    fn long_values_that_differ_stay_different() {
         let long = "x".repeat(5_000);
         let values = [format!("{long}a"), format!("{long}b"), long.clone(), long[..LONGEST + 1].to_owned()];
         let written: HashSet<_> = values.iter().map(|value| written(value)).collect();
@@ -200,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_the_value_is_escaped_and_nul_is_replaced_and_nothing_else() {
+    fn only_quotes_backslashes_line_ends_and_nul_are_changed() {
         assert_eq!(written("a\0b\"\\\n\r\u{1b}é"), "a\u{FFFD}b\\\"\\\\\\n\r\u{1b}é");
         assert_eq!(written("\""), "\\\"");
-        // Escaping does not make a value shorter than it may be.
+        // The length is that of the value before escaping.
         assert_eq!(written(&"\n".repeat(LONGEST)), "\\n".repeat(LONGEST));
     }
 }

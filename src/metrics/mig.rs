@@ -20,35 +20,35 @@ static RESERVED: Family = Family::gauge(
     Unit::Bytes,
     When::MemoryLane,
     MIG,
-    "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not tell it: used contains it there.",
+    "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not report it: gpu_mig_memory_used_bytes includes it there.",
 );
 static USED: Family = Family::gauge(
     "gpu_mig_memory_used_bytes",
     Unit::Bytes,
     When::MemoryLane,
     MIG,
-    "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is contained where gpu_mig_memory_reserved_bytes is absent.",
+    "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is included where gpu_mig_memory_reserved_bytes is absent.",
 );
 static FREE: Family = Family::gauge(
     "gpu_mig_memory_free_bytes",
     Unit::Bytes,
     When::MemoryLane,
     MIG,
-    "Memory of the MIG device that is free to be allocated in bytes.",
+    "Memory of the MIG device that can still be allocated in bytes.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_mig_memory_window_peak_bytes",
     Unit::Bytes,
     When::MemoryLane,
     MIG,
-    "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Contains reserved memory where gpu_mig_memory_reserved_bytes is absent.",
+    "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_mig_memory_peak_bytes",
     Unit::Bytes,
     When::MemoryLane,
     MIG,
-    "Highest used memory of the MIG device in bytes since the exporter started. Contains reserved memory where gpu_mig_memory_reserved_bytes is absent.",
+    "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
 
 static UNATTRIBUTED: Family = Family::gauge(
@@ -56,18 +56,18 @@ static UNATTRIBUTED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     MIG,
-    "Used memory of the MIG device in bytes that no visible process holds. Absent while the memory of a process on it is unknown.",
+    "Used memory of the MIG device in bytes that no visible process holds, at least 0. Absent while the memory of any process on it is unknown.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "MIG devices",
     intro: "One series for each GPU instance. `uuid` is the parent GPU's, `mig_uuid` the MIG device's own. Compute instances \
-            of one GPU instance share its memory, which is shown once, at the first of them. The parent GPU keeps its own \
-            families where the driver gives them.",
+            of one GPU instance share its memory, which is shown once, for the first of them. The parent GPU keeps its own \
+            families where the driver reports them.",
     families: &[&TOTAL, &RESERVED, &USED, &FREE, &UNATTRIBUTED, &WINDOW_PEAK, &PEAK],
 };
 
-/// A family and where its value stands.
+/// A family and how to read its value.
 type Reading = (&'static Family, fn(&MemoryFigures) -> Option<u64>);
 
 static FIGURES: [Reading; 6] = [

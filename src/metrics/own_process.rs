@@ -1,6 +1,6 @@
-//! The exporter's own process, as every Prometheus client shows it.
+//! The `process_*` families of the exporter, as in every Prometheus client.
 //!
-//! Always read from the real `/proc`, wherever the configuration looks for other processes. What cannot be read is absent.
+//! Always read from the real `/proc`, whatever `path.procfs` is. What cannot be read is absent.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -40,14 +40,14 @@ static OPEN_FDS: Family = Family::gauge(
     Unit::Number,
     When::Scrape,
     &[],
-    "Open file descriptors of the exporter. Before Linux 6.2 they are counted once in 10 seconds at most.",
+    "Open file descriptors of the exporter. Before Linux 6.2 they are counted at most once in 10 seconds.",
 );
 static MAX_FDS: Family = Family::gauge(
     "process_max_fds",
     Unit::Number,
     When::Scrape,
     &[],
-    "Most file descriptors that the exporter may open. Absent where there is no limit.",
+    "Maximum number of open file descriptors of the exporter. Absent if there is no limit.",
 );
 static START_TIME: Family = Family::gauge(
     "process_start_time_seconds",
@@ -64,30 +64,30 @@ pub(super) static SECTION: Section = Section {
     families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
 };
 
-/// Bytes: `stat` is one line of some fifty numbers.
+/// Bytes: `stat` is one line of about fifty numbers.
 const LINE: usize = 2048;
 
-/// The open files of the exporter.
+/// The directory of the exporter's open files.
 const FILES: &str = "/proc/self/fd";
-/// How long a count stands that was made one by one: thousands of directories of processes may be open.
-const COUNT_STANDS: Duration = Duration::from_secs(10);
+/// How long a count of the open files is used again: thousands of process directories may be open.
+const COUNT_VALID: Duration = Duration::from_secs(10);
 
-/// Reads the process at each scrape; keeps what does not change while it runs.
+/// Reads the process at each scrape, and keeps what does not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
-    /// Its file `stat`, open: finding it takes as long as reading it. Each read from its beginning tells the present.
+    /// The file `stat`, kept open because opening it takes as long as reading it. Each read from offset 0 is current.
     stat: Option<File>,
-    /// The open files as they were last counted one by one.
+    /// When the open files were last counted, and how many there were.
     counted: Mutex<Option<(Instant, u64)>>,
     boot: Option<u64>,
     ticks: f64,
     page: u64,
-    /// The soft limit of open files; nothing in the exporter changes it.
+    /// The soft limit of open files, which the exporter does not change after its start.
     most_fds: Option<u64>,
 }
 
 impl OwnProcess {
-    /// Reads the boot time once: `/proc/stat` is long on a machine with many cores.
+    /// Reads the boot time once, because `/proc/stat` is long on a machine with many cores.
     pub(super) fn new() -> Self {
         let limits = Process::myself().and_then(|own| own.limits()).ok();
         let most_fds = limits.and_then(|limits| match limits.max_open_files.soft_limit {
@@ -123,21 +123,21 @@ impl OwnProcess {
     }
 
     fn open_files(&self) -> Option<u64> {
-        // The kernel tells the number as the folder's size from 6.2 on.
+        // From Linux 6.2 on the number is the size of the directory.
         match fs::metadata(FILES).ok()?.len() {
             0 => self.counted_files(Path::new(FILES), Instant::now()),
-            told => Some(told),
+            size => Some(size),
         }
     }
 
     fn counted_files(&self, folder: &Path, now: Instant) -> Option<u64> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, files)) = *counted
-            && now.saturating_duration_since(at) < COUNT_STANDS
+            && now.saturating_duration_since(at) < COUNT_VALID
         {
             return Some(files);
         }
-        // Among them is the one through which they are counted.
+        // One of them is the directory that is being read.
         let files = (fs::read_dir(folder).ok()?.count() as u64).saturating_sub(1);
         *counted = Some((now, files));
         Some(files)
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn told(own: &OwnProcess, family: &str) -> f64 {
+    fn shown(own: &OwnProcess, family: &str) -> f64 {
         let mut out = Exposition::whole(0);
         own.collect(&mut out);
         let text = String::from_utf8(out.end(b"").unwrap().0).unwrap();
@@ -165,31 +165,31 @@ mod tests {
     }
 
     #[test]
-    fn each_scrape_tells_the_present() {
+    fn each_scrape_shows_current_values() {
         const MORE: usize = 64 << 20;
         let own = OwnProcess::new();
-        let (before, files) = (told(&own, "process_resident_memory_bytes"), told(&own, "process_open_fds"));
+        let (before, files) = (shown(&own, "process_resident_memory_bytes"), shown(&own, "process_open_fds"));
         let held = std::hint::black_box(vec![1_u8; MORE]);
         let opened: Vec<_> = (0..50).map(|_| File::open("/proc/self/stat").unwrap()).collect();
-        assert!(told(&own, "process_resident_memory_bytes") > before + 0.7 * MORE as f64);
-        // Tests beside this one close files, too.
-        assert!(told(&own, "process_open_fds") > files + 10.0);
+        assert!(shown(&own, "process_resident_memory_bytes") > before + 0.7 * MORE as f64);
+        // Other tests of this process close files, too.
+        assert!(shown(&own, "process_open_fds") > files + 10.0);
         drop((held, opened));
         let (boot, up) = (procfs::boot_time_secs().unwrap() as f64, procfs::Uptime::current().unwrap().uptime);
-        let started = told(&own, "process_start_time_seconds");
+        let started = shown(&own, "process_start_time_seconds");
         assert!(started > boot && started <= boot + up + 1.0, "{boot} {started} {up}");
-        assert!(told(&own, "process_threads") >= 2.0);
+        assert!(shown(&own, "process_threads") >= 2.0);
     }
 
     #[test]
-    fn files_are_counted_where_the_kernel_does_not_tell() {
+    fn files_are_counted_where_the_kernel_does_not_report_them() {
         let (own, folder, now) = (OwnProcess::new(), tempfile::tempdir().unwrap(), Instant::now());
         let open = |name: &str| File::create(folder.path().join(name)).unwrap();
         let _files = ["0", "1", "the folder itself"].map(open);
         assert_eq!(own.counted_files(folder.path(), now), Some(2));
         let _one_more = open("3");
-        assert_eq!(own.counted_files(folder.path(), now + COUNT_STANDS / 2), Some(2));
-        assert_eq!(own.counted_files(folder.path(), now + COUNT_STANDS), Some(3));
+        assert_eq!(own.counted_files(folder.path(), now + COUNT_VALID / 2), Some(2));
+        assert_eq!(own.counted_files(folder.path(), now + COUNT_VALID), Some(3));
         let own = OwnProcess::new();
         assert_eq!(own.counted_files(Path::new("/nonexistent"), now), None);
     }

@@ -1,7 +1,7 @@
-//! The processes on the GPUs: their memory, their peaks, what they do and who they are.
+//! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
-//! Invariant: no two series of a family bear the same labels, even if the list holds entries that cannot be told
-//! apart: of those the living one is shown, else the one with the larger peak. What several living ones hold is summed.
+//! Invariant: no two series of a family have the same labels, even if entries of the list have the same labels: of those
+//! the living one is shown, else the one with the larger peak. The memory of several living ones is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -20,42 +20,42 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond the limit on series. Absent where the driver does not tell it (of one process for the sum), and after the end.",
+    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: of any of them), and after the process ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_process_memory_window_peak_bytes",
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for a while after the process ended.",
+    "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for the peak window and process.linger after the process ended.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_process_memory_peak_bytes",
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Highest memory of the process in bytes since it was first seen, or the driver's own maximum where accounting mode is on. Stays for a while after the process ended.",
+    "Highest memory of the process in bytes since the exporter first saw it, or the driver's own maximum where accounting mode is on. Stays for the peak window and process.linger after the process ended.",
 );
 static START_TIME: Family = Family::gauge(
     "gpu_process_start_time_seconds",
     Unit::Seconds,
     When::ProcessLane,
     PROCESS,
-    "When the process started, in seconds since the Unix epoch. Absent after the end.",
+    "When the process started, in seconds since the Unix epoch. Absent where /proc does not show the process, and after it ended.",
 );
 static SM_UTILIZATION: Family = Family::gauge(
     "gpu_process_sm_utilization_ratio",
     Unit::Ratio,
     When::ProcessLane,
     PROCESS,
-    "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the end.",
+    "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the process ended.",
 );
 static IDLE: Family = Family::gauge(
     "gpu_process_idle_seconds",
     Unit::Seconds,
     When::ProcessLane,
     PROCESS,
-    "Seconds since the process last did work on the GPU, counted from its first sight at the earliest. Absent where the driver cannot tell, and after the end.",
+    "Seconds since the process last did work on the GPU, counted at the earliest from when the exporter first saw it. Absent where the driver does not report activity, and after the process ended.",
 );
 static INFO: Family = Family::gauge(
     "gpu_process_info",
@@ -83,19 +83,19 @@ static INFO: Family = Family::gauge(
         "job_id",
         "command",
     ],
-    "Always 1; the labels say whose process it is and where it lives. scheduler and job_id are those of a job of PBS, Torque, HTCondor or Nomad; a job of Slurm has slurm_job and slurm_step. The command line is there only where the configuration asks for it. Stays for a while after the process ended.",
+    "Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a PBS, Torque, HTCondor or Nomad job; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Processes",
     intro: "One series for each process on each GPU or MIG device, `mig_uuid` under MIG only. A process is a pid with a start \
-            time: a pid that is used again starts anew. `namespace`, `pod` and `container` are there where the cluster names the \
-            process' container. `type` is `compute`, `graphics` or `mps`. `process` is the \
+            time: a pid that is used again is another process. `namespace`, `pod` and `container` are present where the cluster \
+            names the process' container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
 };
 
-/// A family and where its value stands.
+/// A family and how to read its value.
 type Reading = (&'static Family, fn(&LabeledProcess<'_>, Instant) -> Option<f64>);
 
 static READINGS: [Reading; 5] = [
@@ -121,7 +121,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, o
     out.add(&INFO, described(&entries).map(|entry| ([entry.untyped, entry.described], 1.0)));
 }
 
-/// The sum of what the GPU's processes beyond the limit use.
+/// What the GPU's processes beyond the limit use together.
 fn other(gpu: &GpuView<'_>) -> Option<(Labels, f64)> {
     Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64))
 }
@@ -130,14 +130,14 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, to the thousandth: whoever reads them is later by more.
+/// Seconds, rounded down to milliseconds: a scrape is later by more than that.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
 
-/// A GPU's processes by pid and then by their labels, each set of labels once.
+/// A GPU's processes by pid and then by their labels, with each set of labels once.
 fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
-    // Labels that are the same have the same pid, and hardly two entries have: texts are rarely compared.
+    // Equal labels have the same pid, and few entries share a pid: texts are rarely compared.
     entries.sort_by(|a, b| {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)
@@ -153,14 +153,14 @@ fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     entries
 }
 
-/// The smallest is the one to show.
+/// The entry with the smallest value is the one to show.
 fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, whatever its types: `type` is no label of the information, so that it can be joined on the pid.
+/// One entry for each process, whatever its types: the info family has no label `type`, so that it can be joined on the pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
-    // Entries that differ in the type alone are neighbours.
+    // Entries that differ only in the type are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);
     alike.filter_map(|alike| alike.iter().min_by_key(|entry| preference(entry.process)))
 }

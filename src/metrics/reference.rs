@@ -1,4 +1,4 @@
-//! The reference of all families as a document, made from the table.
+//! The reference of all families as a document, generated from the table.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use super::table::SECTIONS;
 const INTRO: &str = "\
 # Metrics
 
-This page is generated from the table that the exporter itself takes HELP and TYPE from.
+This page is generated from the table that HELP and TYPE in the exposition come from.
 
-- **Unknown is absent.** What the driver does not give has no series: never 0, never the last good value.
-- **Old is absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`, `gpu_info` and its
-  sample ages, and loses everything else. A list of processes and a telemetry reading vanish when three of their
-  intervals (and at least the memory lane's limit) went by without a new one.
-- **A scrape changes nothing.** Any number of servers may scrape, each at its own rate, and all see the same peaks.
+- **Unknown is absent.** What the driver does not report has no series: never 0, never the last good value.
+- **Old is absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`, `gpu_info`, its Xid
+  errors and its sample ages, and loses everything else. A list of processes or a telemetry reading disappears after
+  three of its intervals, and at least `memory.stale-after`, without a new one.
+- **A scrape changes nothing.** Any number of Prometheus servers may scrape, each at its own rate, and all see the same peaks.
 - **A family holds one level only:** the GPU, the MIG device or the process.
-- A label with an empty or unknown value is left out. A label value has 128 characters at most: of a longer one the
-  first 111 are kept, and a tilde and 16 hexadecimal digits of its SHA-256 follow, so that two values that differ stay two.
+- A label with an empty or unknown value is left out. A label value has at most 128 characters: of a longer one the
+  first 111 are kept, followed by a tilde and 16 hexadecimal digits of its SHA-256, so that different values stay different.
 ";
 
-/// The whole document in Markdown.
+/// Returns the whole document in Markdown.
 pub fn reference() -> String {
     let mut page = INTRO.to_owned();
     for section in SECTIONS {

@@ -1,7 +1,6 @@
 //! The one table of all metric families.
 //!
-//! Invariant: nothing is exported that is not in [`SECTIONS`], and HELP, TYPE and the reference document come from
-//! here alone.
+//! Invariant: every exported family is in [`SECTIONS`], and HELP, TYPE and the reference document come only from here.
 
 use super::family::{Family, Section};
 use super::{

@@ -1,4 +1,4 @@
-//! The GPU otherwise: utilization, temperature, power, clocks, throttling and errors.
+//! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -20,7 +20,7 @@ static BANDWIDTH: Family = Family::gauge(
     Unit::Ratio,
     When::Quick,
     GPU,
-    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It says nothing about how much is allocated.",
+    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It does not tell how much is allocated.",
 );
 static ENCODER: Family = Family::gauge(
     "gpu_encoder_utilization_ratio",
@@ -59,28 +59,28 @@ static ENERGY: Family = Family::counter(
     Unit::Joules,
     When::Slow,
     GPU,
-    "Energy used since the driver was loaded in joules. Only where the configuration asks for it: the call holds the driver's lock.",
+    "Energy used since the driver was loaded in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
 );
 static CLOCK: Family = Family::gauge(
     "gpu_clock_hertz",
     Unit::Hertz,
     When::Quick,
     &["gpu", "uuid", "clock"],
-    "Present frequency of the clock in hertz.",
+    "Current frequency of the clock in hertz.",
 );
 static THROTTLE: Family = Family::gauge(
     "gpu_throttle_active",
     Unit::Number,
     When::Quick,
     &["gpu", "uuid", "reason"],
-    "1 while the reason holds the clocks down, else 0.",
+    "1 while the reason limits the clocks, else 0.",
 );
 static PCIE_REPLAYS: Family = Family::counter(
     "gpu_pcie_replays_total",
     Unit::Number,
     When::Slow,
     GPU,
-    "PCIe packets sent again, as the GPU counts them.",
+    "PCIe packets that were retransmitted, as counted by the GPU.",
 );
 static ECC: Family = Family::counter(
     "gpu_ecc_errors_total",
@@ -94,14 +94,14 @@ static REMAPPED: Family = Family::gauge(
     Unit::Number,
     When::Quick,
     &["gpu", "uuid", "cause"],
-    "Memory rows that were replaced by spare ones, in the life of the GPU.",
+    "Memory rows replaced by spare rows over the life of the GPU.",
 );
 static REMAP_PENDING: Family = Family::gauge(
     "gpu_row_remap_pending",
     Unit::Number,
     When::Quick,
     GPU,
-    "1 while a row remapping waits for a reset of the GPU, else 0.",
+    "1 while a row remapping waits for a GPU reset, else 0.",
 );
 static REMAP_FAILED: Family =
     Family::gauge("gpu_row_remap_failed", Unit::Number, When::Quick, GPU, "1 if a row remapping failed, else 0.");
@@ -110,18 +110,18 @@ static RETIRED: Family = Family::gauge(
     Unit::Number,
     When::Slow,
     &["gpu", "uuid", "cause"],
-    "Memory pages taken out of use, in the life of the GPU.",
+    "Memory pages taken out of use over the life of the GPU.",
 );
 static XID: Family = Family::counter(
     "gpu_xid_errors_total",
     Unit::Number,
     When::Event,
     &["gpu", "uuid", "xid"],
-    "Critical errors by Xid code since the exporter started. Well-known codes are there from the start at 0, another one from its first error.",
+    "Critical errors by Xid code since the exporter started. Well-known codes exist from the start at 0, any other code from its first error.",
 );
 
 pub(super) static SECTION: Section = Section {
-    title: "The GPU otherwise",
+    title: "Other GPU telemetry",
     intro: "One series for each GPU, or for each value of the family's own label. `clock` is `graphics`, `sm`, `memory` or \
             `video`; `type` of an ECC error is `corrected` or `uncorrected`.",
     families: &[
@@ -146,9 +146,9 @@ pub(super) static SECTION: Section = Section {
     ],
 };
 
-/// A family and where its value stands.
+/// A family and how to read its value.
 type Reading<T> = (&'static Family, fn(&T) -> Option<f64>);
-/// A family, the name of its own label, and where the value for each of the label's values stands.
+/// A family, the name of its own label, and how to read the value for each value of that label.
 type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
 
 static QUICK: [Reading<FastTelemetry>; 10] = [

@@ -1,7 +1,7 @@
-//! What of the snapshot may be shown at this moment.
+//! Which values of the snapshot may be shown now.
 //!
-//! Invariant: whoever reads a [`GpuView`] sees no value that is too old: a GPU that does not answer has none at all,
-//! and each part of the others is there only within its own limit. All rules of absence are here and nowhere else.
+//! Invariant: a [`GpuView`] holds no value that is too old: a GPU that does not answer has no values at all, and each part of
+//! the others is present only within its own limit. All rules of absence are here and nowhere else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::snapshot::{
     ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,
 };
 
-/// The parts of the snapshot as they were at one moment.
+/// The parts of the snapshot at one moment.
 #[derive(Debug)]
 pub struct Parts {
-    /// When they were taken.
+    /// When the parts were loaded.
     pub now: Instant,
     /// The driver, or why there is none.
     pub driver: Arc<Driver>,
@@ -36,21 +36,21 @@ pub struct Parts {
 pub struct GpuView<'a> {
     /// Which GPU.
     pub gpu: &'a Gpu,
-    /// Whether it answers, and did so lately.
+    /// Whether it answers and its last sample is recent.
     pub up: bool,
-    /// What the memory lane last saw; `Unsampled` where it saw nothing.
+    /// The state that the memory lane last saw; `Unsampled` before its first sample.
     pub state: GpuState,
-    /// Its memory. `None` where the GPU is not up.
+    /// Its memory. `None` if the GPU is not up.
     pub memory: Option<&'a GpuMemory>,
-    /// Its processes. `None` where the GPU is not up or the list is too old.
+    /// Its processes. `None` if the GPU is not up or the list is too old.
     pub processes: Option<&'a GpuProcesses>,
-    /// Quick telemetry. `None` where the GPU is not up or the readings are too old.
+    /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
     pub quick: Option<&'a FastTelemetry>,
-    /// Slow telemetry. `None` where the GPU is not up or the readings are too old.
+    /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
     pub slow: Option<&'a SlowTelemetry>,
-    /// Xid errors, also of a GPU that is not up. `None` where it does not report them.
+    /// Xid errors, also of a GPU that is not up. `None` if the GPU does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
-    /// How old each lane's last good reading is, in the order of [`Lane::ALL`]; `None` where there was none.
+    /// The age of each lane's last good reading, in the order of [`Lane::ALL`]; `None` before the first one.
     pub ages: [Option<Duration>; Lane::ALL.len()],
     /// `gpu` and `uuid`.
     pub(super) labels: Labels,
@@ -59,7 +59,7 @@ pub struct GpuView<'a> {
 }
 
 impl Parts {
-    /// Takes the present parts. Waits for nobody.
+    /// Loads the current parts without waiting.
     pub fn load(snapshot: &Snapshot) -> Self {
         let driver = snapshot.driver.load_full();
         let memory = snapshot.memory.load_full();
@@ -71,14 +71,14 @@ impl Parts {
         Self { now: Instant::now(), driver, memory, processes, telemetry, xids, pods, allocations }
     }
 
-    /// What the kubelet handed out; `None` where it did not say so lately.
+    /// The kubelet's allocations; `None` if its last answer is too old.
     pub(super) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
         let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
         let at = self.allocations.at?;
         (self.now.saturating_duration_since(at) <= limit).then_some(&*self.allocations)
     }
 
-    /// The driver's GPUs, each with what may be shown of it.
+    /// The driver's GPUs, each with the values that may be shown.
     pub fn gpus(&self, settings: &Settings) -> Vec<GpuView<'_>> {
         self.driver.gpus.iter().map(|gpu| self.view(gpu, settings)).collect()
     }
@@ -108,7 +108,7 @@ impl Parts {
             processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
             quick: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
-            // Events, not samples: the last Xid of a GPU that is lost is the one that matters.
+            // Events, not samples: the last Xid of a lost GPU is the one that matters.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),
@@ -123,7 +123,7 @@ impl Parts {
 }
 
 impl GpuView<'_> {
-    /// The MIG devices that answered lately.
+    /// The MIG devices whose last sample is recent.
     pub(super) fn mig(&self) -> impl Iterator<Item = &MigMemory> {
         let devices = self.memory.map_or(&[][..], |m| &m.mig);
         devices

@@ -1,7 +1,7 @@
 //! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold together.
 //!
-//! Invariant: no two series of a family bear the same labels. Workloads that cannot be told apart, as on two MIG devices
-//! while it is not known which, are summed: nothing that is held is left out.
+//! Invariant: no two series of a family have the same labels. Workloads with the same labels, as on two MIG devices that are
+//! not identified yet, are summed: no memory is left out.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -16,40 +16,40 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     WORKLOAD,
-    "Device memory that the workload's processes hold together in bytes. Absent while the memory of one of the processes is unknown, and after the last one's end. workload=\"other\" without a kind is the sum of the workloads beyond the limit on series, as far as it is known.",
+    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit, as far as it is known. Absent while the memory of any of the processes is unknown, and after the last process ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_workload_memory_window_peak_bytes",
     Unit::Bytes,
     When::ProcessLane,
     WORKLOAD,
-    "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for a while after the last process ended.",
+    "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_workload_memory_peak_bytes",
     Unit::Bytes,
     When::ProcessLane,
     WORKLOAD,
-    "Highest memory of the workload in bytes since it was first seen: the peak of the sum, not the sum of the peaks. Stays for a while after the last process ended; a process that starts meanwhile goes on with it.",
+    "Highest memory of the workload in bytes since the exporter first saw it: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended; a process of the workload that starts within that time continues it.",
 );
 static PROCESSES: Family = Family::gauge(
     "gpu_workload_processes",
     Unit::Number,
     When::ProcessLane,
     WORKLOAD,
-    "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond the limit on series. Absent after the last one's end.",
+    "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond process.series-limit. Absent after the last process ended.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Workloads",
     intro: "Sums over the processes of one workload on each GPU or MIG device, `mig_uuid` under MIG only. `kind` is `kubernetes` \
             (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
-            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No pid is among the labels, so a series \
-            goes on when a process is started again. A process that `/proc` does not show belongs to no workload.",
+            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No label is a pid, so a series \
+            continues when a process is restarted. A process that `/proc` does not show belongs to no workload.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
 };
 
-/// A family and where its value stands.
+/// A family, and how to read its value for a workload and for the sum of those left out.
 type Reading = (&'static Family, fn(&Figures) -> Option<f64>, fn(&Other) -> Option<f64>);
 
 static READINGS: [Reading; 4] = [
@@ -76,7 +76,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     }
 }
 
-/// The GPU's workloads by their labels, each set of labels once.
+/// The GPU's workloads by their labels, with each set of labels once.
 fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
     let mut entries: Vec<_> = workloads.iter().map(|w| (labels(&gpu.labels, w), Figures::of(w))).collect();
@@ -105,8 +105,8 @@ impl Figures {
         Self { processes, used, window_peak, peak }
     }
 
-    /// Adds another one that bears the same labels. When each peak was is not known: their sum is at least the largest of
-    /// them, and at least what is held now.
+    /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is at least the
+    /// larger of the two, and at least what is held now.
     fn add(&mut self, other: &Self) {
         self.used = match (self.processes, other.processes) {
             (_, 0) => self.used,
