@@ -7,6 +7,7 @@
 //! program is held by a [`prometheus::Registry`], whose text follows.
 
 mod build_metrics;
+mod data_quality;
 mod driver;
 mod exporter;
 mod exposition;

@@ -1,4 +1,4 @@
-//! What the exporter says of itself as a program, in a Prometheus registry: its version and its scrapes.
+//! The version of the exporter and the count of its scrapes, in a Prometheus registry.
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
@@ -19,16 +19,13 @@ static SCRAPES: Family = Family::counter(
     "Scrapes that were answered, this one included.",
 );
 
-pub(super) static SECTION: Section = Section {
-    title: "The exporter as a program",
-    intro: "Whoever embeds the library finds these in its registry, and can register more there.",
-    families: &[&BUILD_INFO, &SCRAPES],
-};
+pub(super) static SECTION: Section =
+    Section { title: "Version and scrapes", intro: "The exporter as a program.", families: &[&BUILD_INFO, &SCRAPES] };
 
-/// Bytes that the text takes, and some more.
+/// Bytes: a little more than the text takes.
 const ROOM: usize = 1024;
 
-/// The registry and what is counted in it.
+/// The registry and its counters.
 #[derive(Debug)]
 pub(super) struct BuildMetrics {
     pub(super) registry: Registry,
@@ -49,7 +46,7 @@ impl BuildMetrics {
         Ok(Self { registry, scrapes })
     }
 
-    /// What the registry holds, as text.
+    /// Encodes the registry as text.
     pub(super) fn text(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::with_capacity(ROOM);
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;

@@ -81,7 +81,7 @@ pub enum When {
     Event,
     /// When the driver is opened.
     Opening,
-    /// At the scrape: kept by the exporter about stats.
+    /// At the scrape.
     Scrape,
 }
 

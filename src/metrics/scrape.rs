@@ -12,7 +12,7 @@ use super::label_cache::LabelCache;
 use super::own_process::OwnProcess;
 use super::settings::Settings;
 use super::view::Parts;
-use super::{driver, exporter, gpu_memory, kubernetes, mig, processes, telemetry, workloads};
+use super::{data_quality, driver, gpu_memory, kubernetes, mig, processes, telemetry, workloads};
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -141,13 +141,9 @@ impl Metrics {
         kubernetes::collect(parts, &self.settings, out);
         telemetry::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
-        let vitals = &self.snapshot.vitals;
-        let nvml_up = parts.driver.up;
-        exporter::collect(
-            &ExporterStats { settings: &self.settings, vitals, faults: &self.faults, nvml_up },
-            &gpus,
-            out,
-        );
+        data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
+        let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
+        ExporterStats { vitals, faults, sources }.collect(out);
         self.own_process.collect(out);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::faults::Source;
 
 /// The part of the configuration that concerns the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub telemetry_interval: Duration,
     /// The time between two slow telemetry readings.
     pub telemetry_slow_interval: Duration,
+    /// The sources of faults that the configuration uses.
+    pub fault_sources: Vec<Source>,
 }
 
 impl Settings {
@@ -37,6 +40,23 @@ impl Settings {
             pod_resources_interval: config.kubernetes.pod_resources_interval,
             telemetry_interval: config.telemetry.interval,
             telemetry_slow_interval: config.telemetry.slow_interval,
+            fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
         }
+    }
+}
+
+/// Whether the part of the exporter that the source names is at work.
+fn is_used(source: Source, config: &Config) -> bool {
+    match source {
+        Source::PodResources => config.kubernetes.pod_resources.is_some(),
+        Source::KubernetesApi => config.kubernetes.api_server.is_some(),
+        Source::WebConfig => config.web.config_file.is_some(),
+        Source::Library
+        | Source::Topology
+        | Source::Memory
+        | Source::Process
+        | Source::Telemetry
+        | Source::Attribution
+        | Source::Http => true,
     }
 }

@@ -4,11 +4,12 @@
 
 use super::family::{Family, Section};
 use super::{
-    build_metrics, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry, workloads,
+    build_metrics, data_quality, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry,
+    workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 10] = [
+pub static SECTIONS: [&Section; 11] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -16,6 +17,7 @@ pub static SECTIONS: [&Section; 10] = [
     &kubernetes::SECTION,
     &telemetry::SECTION,
     &driver::SECTION,
+    &data_quality::SECTION,
     &exporter::SECTION,
     &own_process::SECTION,
     &build_metrics::SECTION,

@@ -25,7 +25,7 @@ fn hanging_file(machine: &Machine) -> String {
 
 fn timeouts(scrape: &Scrape) -> f64 {
     let pair = [("source", "kubernetes_api"), ("reason", "timeout")];
-    scrape.value("vram_exporter_faults_total", &pair).unwrap()
+    scrape.value("vram_exporter_faults_by_reason_total", &pair).unwrap_or(0.0)
 }
 
 fn threads(exporter: &Exporter) -> usize {

@@ -25,7 +25,7 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
 
 /// How often the pair was counted.
 fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
-    scrape.value("vram_exporter_faults_total", &[("source", source), ("reason", reason)]).unwrap()
+    scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
 /// What is told of a GPU that does not answer: its state, who it is, and the errors that its driver reported.

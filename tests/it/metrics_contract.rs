@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vram_exporter::config::Config;
+use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::metrics::{Kind, Metrics, Settings, Unit, families, reference};
 use vram_exporter::snapshot::*;
@@ -227,6 +227,7 @@ fn everything() -> Machine {
         Allocation { holder: pod_container("vllm"), device: slice.clone() },
         Allocation { holder: pod_container("idle"), device: whole.clone() },
     ];
+    machine.faults.report(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));
     machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
     machine
@@ -443,10 +444,7 @@ fn without_a_driver_the_exporter_still_speaks_of_itself() {
     assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), "0");
     assert_eq!(scrape.starting("gpu_"), [""; 0]);
     assert_eq!(scrape.starting("nvidia_"), [""; 0]);
-    assert_eq!(
-        scrape.value("vram_exporter_faults_total", &[("source", "library"), ("reason", "library_not_found")]),
-        "0"
-    );
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "library")]), "0");
 }
 
 #[test]
@@ -1014,14 +1012,47 @@ fn the_histogram_is_cumulative_and_ends_in_its_count() {
     assert_eq!(scrape.value("vram_exporter_missed_ticks_total", &[("lane", "process")]), "5");
 }
 
+/// The sources whose faults are shown, and the labels and counts of each pair.
+fn faults(scrape: &Scrape) -> (Vec<(&str, &str)>, Vec<(&str, &str, &str)>) {
+    let totals = scrape.of("vram_exporter_faults_total").map(|s| (s.labels["source"].as_str(), s.value.as_str()));
+    let pairs = scrape.of("vram_exporter_faults_by_reason_total");
+    let pairs = pairs.map(|s| (s.labels["source"].as_str(), s.labels["reason"].as_str(), s.value.as_str()));
+    (totals.collect(), pairs.collect())
+}
+
 #[test]
-fn faults_are_there_from_the_start_and_rise() {
+fn every_source_in_use_has_a_count_of_faults_from_the_start() {
+    let always = ["library", "topology", "memory", "process", "telemetry", "attribution", "http"];
+    let scrape = Machine::one().scrape();
+    assert_eq!(faults(&scrape), (always.map(|source| (source, "0")).to_vec(), vec![]));
+
+    let mut configured = Machine::one();
+    let mut config = Config::default();
+    config.web.config_file = Some("web-config.yml".into());
+    config.kubernetes.pod_resources = Some("kubelet.sock".into());
+    config.kubernetes.api_server = Some(ApiServer::InCluster);
+    configured.settings = Settings::new(&config, None);
+    let scrape = configured.scrape();
+    let (totals, _) = faults(&scrape);
+    assert_eq!(totals, Source::ALL.iter().map(|source| (source.label(), "0")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fault_is_in_the_total_of_its_source_and_under_its_reason() {
     let machine = Machine::one();
-    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &std::io::Error::other("lost"));
-    let pairs = machine.faults.counts().count();
+    let error = std::io::Error::other("lost");
+    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
+    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
+    machine.faults.report(Source::Memory, Reason::Stalled, Some(0), &error);
+    // No fault is hidden, even of a source that the configuration does not use.
+    machine.faults.report(Source::WebConfig, Reason::Malformed, None, &error);
     let scrape = machine.scrape();
-    assert_eq!(scrape.count("vram_exporter_faults_total"), pairs);
-    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory"), ("reason", "gpu_is_lost")]), "1");
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory")]), "3");
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "process")]), "0");
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "web_config")]), "1");
+    let expected =
+        [("memory", "gpu_is_lost", "2"), ("memory", "stalled", "1"), ("web_config", "malformed", "1")].to_vec();
+    assert_eq!(faults(&scrape).1, expected);
     assert_eq!(scrape.value("vram_exporter_peak_window_seconds", &[]), "60");
 }
 

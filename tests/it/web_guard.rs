@@ -59,8 +59,8 @@ fn status(answer: &str) -> u16 {
 }
 
 fn faults(scrape: &str, source: &str, reason: &str) -> u64 {
-    let series = format!("vram_exporter_faults_total{{source=\"{source}\",reason=\"{reason}\"}} ");
-    scrape.lines().find_map(|line| line.strip_prefix(&series)).unwrap().parse().unwrap()
+    let series = format!("vram_exporter_faults_by_reason_total{{source=\"{source}\",reason=\"{reason}\"}} ");
+    scrape.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
 }
 
 #[test]

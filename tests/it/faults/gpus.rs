@@ -19,7 +19,7 @@ fn a_call_that_hangs_costs_its_gpu_alone_and_the_gpu_comes_back() {
     let later = exporter.scrape_until("the memory lane goes on", |s| ticks(s) > before + 20.0);
     assert_eq!(up(&later, "1"), Some(1.0));
     let missed = [("source", "memory"), ("reason", "stalled")];
-    assert!(later.value("vram_exporter_faults_total", &missed) >= Some(1.0));
+    assert!(later.value("vram_exporter_faults_by_reason_total", &missed) >= Some(1.0));
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     machine.control("");
     exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
@@ -46,7 +46,7 @@ fn a_part_without_memory_of_its_own_is_up_and_shows_none() {
     assert_eq!(up(&scrape, "0"), Some(1.0));
     assert_eq!(scrape.all("gpu_memory_used_bytes").count(), 0);
     let told = [("source", "memory"), ("reason", "not_supported")];
-    assert_eq!(scrape.value("vram_exporter_faults_total", &told), Some(1.0));
+    assert_eq!(scrape.value("vram_exporter_faults_by_reason_total", &told), Some(1.0));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_mig_mode_that_cannot_be_read_for_once_is_no_new_layout() {
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
     let told = [("source", "topology"), ("reason", "unknown")];
-    let count = |s: &Scrape| s.value("vram_exporter_faults_total", &told).unwrap();
+    let count = |s: &Scrape| s.value("vram_exporter_faults_by_reason_total", &told).unwrap_or(0.0);
     exporter.scrape_until("several refusals", |s| {
         assert_eq!(s.value("vram_exporter_nvml_up", &[]), Some(1.0), "the driver was closed for nothing");
         count(s) >= 3.0

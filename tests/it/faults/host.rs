@@ -93,9 +93,11 @@ fn a_full_disk_under_the_log_costs_the_log_alone() {
         exporter.scrape("values", "gpu_up{gpu=\"1\"");
         // Faults are written to the log; each such line is lost, and none of the lanes with it.
         machine.control("[[fault]]\ncall = \"nvmlDeviceGetTemperature\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
-        exporter
-            .scrape("the fault is counted", "vram_exporter_faults_total{source=\"telemetry\",reason=\"unknown\"} 1");
-        exporter.scrape("no lane died", "vram_exporter_faults_total{source=\"memory\",reason=\"panicked\"} 0");
+        exporter.scrape(
+            "the fault is counted",
+            "vram_exporter_faults_by_reason_total{source=\"telemetry\",reason=\"unknown\"} 1",
+        );
+        exporter.scrape("no lane died", "vram_exporter_faults_total{source=\"memory\"} 0");
         let pid = nix::unistd::Pid::from_raw(exporter.0.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         assert!(eventually("the end", || exporter.0.try_wait().unwrap()).success());

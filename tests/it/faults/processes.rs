@@ -16,7 +16,7 @@ fn a_list_that_grows_between_two_calls_is_read_whole() {
     exporter
         .scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").any(|p| p.label("pid") == Some("42")));
     let short = [("source", "process"), ("reason", "insufficient_size")];
-    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &short), Some(0.0));
+    assert_eq!(exporter.scrape().value("vram_exporter_faults_by_reason_total", &short), None);
 }
 
 #[test]
@@ -26,7 +26,8 @@ fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
     let list = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
     machine.control(&format!("[[fault]]\n{list}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
     let told = [("source", "process"), ("reason", "unknown")];
-    let refused = exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_total", &told) >= Some(2.0));
+    let refused =
+        exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_by_reason_total", &told) >= Some(2.0));
     assert_eq!((up(&refused, "0"), up(&refused, "1")), (Some(1.0), Some(1.0)));
     // What was listed last is too old after a while, and goes.
     exporter.scrape_until("the old list is gone", |s| s.all("gpu_process_memory_used_bytes").count() == 0);

@@ -91,7 +91,7 @@ pub(crate) fn take_up(exporter: &Exporter) {
 /// How often the reason was counted, by one source or by all.
 pub(crate) fn counted(scrape: &Scrape, source: Option<&str>, reason: &str) -> f64 {
     let of_source = |s: &&Series| source.is_none_or(|source| s.label("source") == Some(source));
-    let pairs = scrape.all("vram_exporter_faults_total").filter(of_source);
+    let pairs = scrape.all("vram_exporter_faults_by_reason_total").filter(of_source);
     pairs.filter(|s| s.label("reason") == Some(reason)).map(|s| s.value).sum()
 }
 

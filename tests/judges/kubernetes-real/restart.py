@@ -73,7 +73,7 @@ class Exporter:
             return answer.read().decode()
 
     def faults(self):
-        pattern = r'vram_exporter_faults_total\{source="kubernetes_api",reason="(\w+)"\} (\d+)'
+        pattern = r'vram_exporter_faults_by_reason_total\{source="kubernetes_api",reason="(\w+)"\} (\d+)'
         return {reason: int(count) for reason, count in re.findall(pattern, self.metrics())}
 
     def names(self, pod):
@@ -130,7 +130,7 @@ def round_of(cluster, exporter, n):
     until("its name", lambda: exporter.names(pod), pause=0.02)
     named = time.monotonic()
     told = exporter.log()[log:]
-    new = {reason: count - before[reason] for reason, count in exporter.faults().items() if count > before[reason]}
+    new = {reason: count - before.get(reason, 0) for reason, count in exporter.faults().items() if count > before.get(reason, 0)}
     print(
         f"round {n}: away {AWAY:.0f} s, noticed after {noticed:.1f} s; named {named - ready:.2f} s after readiness, "
         f"{named - created:.2f} s after the pod's creation; watches answered with 410: {told.count('(410)')}; "
