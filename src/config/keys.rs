@@ -74,6 +74,14 @@ pub const KEYS: &[Key] = &[
         help: "Path of the metrics; not /, /healthz or /readyz.",
     },
     Key {
+        name: "web.disable-exporter-metrics",
+        default: Some("false"),
+        kind: Kind::Switch,
+        set: |c, s| c.web.disable_exporter_metrics = s.switch(),
+        help: "Leave out the metrics about the exporter's own work: process_*, its faults, sampling loops, stuck threads and \
+               scrapes. Its version, and whether the values of the GPUs are recent and complete, are still shown.",
+    },
+    Key {
         name: "web.max-requests",
         default: Some("40"),
         kind: Kind::Count { min: 1, max: 65_536 },

@@ -59,6 +59,8 @@ pub struct Web {
     pub config_file: Option<PathBuf>,
     /// `web.telemetry-path`: begins with `/` and is none of the exporter's other paths.
     pub telemetry_path: String,
+    /// `web.disable-exporter-metrics`: whether the metrics about the exporter's own work are left out.
+    pub disable_exporter_metrics: bool,
     /// `web.max-requests`: answered at the same time.
     pub max_requests: usize,
     /// `web.max-connections`: open at the same time.
