@@ -114,14 +114,16 @@ FRESH = [
     ),
 ]
 
+REASONS = f"vram_exporter_faults_by_reason_total{{{NODE}}}"
+
 FAULTS = [
     p.series(
         "Faults",
-        "Faults by the part that met them and the reason, for each minute.",
+        "Faults by the part that met them, for each minute.",
         [
             p.ranged(
-                f"sum by (source, reason) (rate(vram_exporter_faults_total{{{NODE}}}[$__rate_interval])) * 60 > 0",
-                "{{source}}: {{reason}}",
+                f"sum by (source) (rate(vram_exporter_faults_total{{{NODE}}}[$__rate_interval])) * 60 > 0",
+                "{{source}}",
             )
         ],
         unit=p.COUNT,
@@ -131,7 +133,9 @@ FAULTS = [
     p.ranking(
         "Faults in range",
         "How many of each in the range shown.",
-        f"sum by (cluster, instance, source, reason) (increase(vram_exporter_faults_total{{{NODE}}}[$__range])) > 0",
+        # A pair that appeared within the range counts from 0, which increase() alone does not know.
+        "sum by (cluster, instance, source, reason) "
+        f"(({REASONS} unless {REASONS} offset $__range) or increase({REASONS}[$__range])) > 0",
         [p.column("instance", "Node"), p.column("source", "Source"), p.column("reason", "Reason")],
         unit=p.COUNT,
         size=(12, 9),

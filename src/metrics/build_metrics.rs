@@ -19,8 +19,11 @@ static SCRAPES: Family = Family::counter(
     "Scrapes that were answered, this one included.",
 );
 
-pub(super) static SECTION: Section =
-    Section { title: "Version and scrapes", intro: "The exporter as a program.", families: &[&BUILD_INFO, &SCRAPES] };
+pub(super) static SECTION: Section = Section {
+    title: "Version and scrapes",
+    intro: "`vram_exporter_scrapes_total` is left out with `web.disable-exporter-metrics`.",
+    families: &[&BUILD_INFO, &SCRAPES],
+};
 
 /// Bytes: a little more than the text takes.
 const ROOM: usize = 1024;
@@ -33,16 +36,20 @@ pub(super) struct BuildMetrics {
 }
 
 impl BuildMetrics {
+    /// `show_scrapes`: whether the count of scrapes is exported.
+    ///
     /// # Errors
     /// When the registry refuses a collector.
-    pub(super) fn new() -> Result<Self, prometheus::Error> {
+    pub(super) fn new(show_scrapes: bool) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let options = |family: &Family| Opts::new(family.name, family.help());
         let build = IntGauge::with_opts(options(&BUILD_INFO).const_label("version", env!("CARGO_PKG_VERSION")))?;
         build.set(1);
         let scrapes = IntCounter::with_opts(options(&SCRAPES))?;
         registry.register(Box::new(build))?;
-        registry.register(Box::new(scrapes.clone()))?;
+        if show_scrapes {
+            registry.register(Box::new(scrapes.clone()))?;
+        }
         Ok(Self { registry, scrapes })
     }
 

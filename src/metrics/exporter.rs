@@ -49,7 +49,8 @@ static LANE_DURATION: Family = Family::histogram(
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter itself",
-    intro: "`lane` is the sampling loop: `memory`, `process` or `telemetry`. `source` and `reason` are those of the log lines.",
+    intro: "`lane` is the sampling loop: `memory`, `process` or `telemetry`. `source` and `reason` are those of the log lines. \
+            Left out with `web.disable-exporter-metrics`; the alert `VramExporterMissedTicks` needs them.",
     families: &[&STUCK, &FAULTS, &FAULTS_BY_REASON, &MISSED_TICKS, &LANE_DURATION],
 };
 

@@ -60,7 +60,7 @@ static THREADS: Family = Family::gauge("process_threads", Unit::Number, When::Sc
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter's own process",
-    intro: "The standard families of every Prometheus client.",
+    intro: "The standard families of every Prometheus client. Left out with `web.disable-exporter-metrics`.",
     families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
 };
 

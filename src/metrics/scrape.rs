@@ -80,7 +80,7 @@ impl Metrics {
     /// # Errors
     /// When the registry refuses a collector.
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
-        let build_metrics = BuildMetrics::new().map_err(Error::Register)?;
+        let build_metrics = BuildMetrics::new(settings.exporter_metrics).map_err(Error::Register)?;
         Ok(Self {
             snapshot,
             faults,
@@ -142,9 +142,11 @@ impl Metrics {
         telemetry::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
         data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
-        let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
-        ExporterStats { vitals, faults, sources }.collect(out);
-        self.own_process.collect(out);
+        if self.settings.exporter_metrics {
+            let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
+            ExporterStats { vitals, faults, sources }.collect(out);
+            self.own_process.collect(out);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Settings {
     pub telemetry_interval: Duration,
     /// The time between two slow telemetry readings.
     pub telemetry_slow_interval: Duration,
+    /// Whether the metrics about the exporter's own work are shown.
+    pub exporter_metrics: bool,
     /// The sources of faults that the configuration uses.
     pub fault_sources: Vec<Source>,
 }
@@ -40,6 +42,7 @@ impl Settings {
             pod_resources_interval: config.kubernetes.pod_resources_interval,
             telemetry_interval: config.telemetry.interval,
             telemetry_slow_interval: config.telemetry.slow_interval,
+            exporter_metrics: !config.web.disable_exporter_metrics,
             fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
         }
     }

@@ -20,7 +20,7 @@ static BANDWIDTH: Family = Family::gauge(
     Unit::Ratio,
     When::Quick,
     GPU,
-    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It does not tell how much is allocated.",
+    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It is not a measure of how much is allocated.",
 );
 static ENCODER: Family = Family::gauge(
     "gpu_encoder_utilization_ratio",

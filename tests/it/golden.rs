@@ -1,7 +1,8 @@
 //! The whole exposition of each shipped scenario, line by line. `UPDATE_GOLDEN=1` rewrites the files under `golden/`.
 //!
-//! Values that time moves are written as `<…>`; names, labels, help and every other value must be the same.
+//! Values that change with time are written as `<…>`; names, labels, help and every other value must be the same.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,11 +26,11 @@ const MOVING: [&str; 10] = [
     "process_",
 ];
 
-/// There is a series only while the driver has a sample, which is chance in a single run.
+/// Present only while the driver has a sample, which is a matter of chance in a single run.
 const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
 
-/// Readings that the simulator lets waver.
-const WAVERING: [&str; 5] = [
+/// Readings that the simulator varies.
+const VARYING: [&str; 5] = [
     "gpu_utilization_ratio",
     "gpu_memory_bandwidth_utilization_ratio",
     "gpu_power_watts",
@@ -43,7 +44,7 @@ fn golden(scenario: &str) -> PathBuf {
 
 fn settled(text: &str) -> String {
     let settle = |line: &str| {
-        let moves = MOVING.iter().chain(&WAVERING).any(|name| line.starts_with(name));
+        let moves = MOVING.iter().chain(&VARYING).any(|name| line.starts_with(name));
         match line.rsplit_once(' ') {
             Some((series, _)) if moves => format!("{series} <…>\n"),
             _ if line.starts_with("vram_exporter_build_info") => "vram_exporter_build_info{version=\"<…>\"} 1\n".into(),
@@ -135,7 +136,52 @@ fn two_runs_on_one_machine_give_the_same_series() {
 }
 
 #[test]
-fn the_work_of_a_busy_process_is_shown_as_soon_as_the_driver_has_a_sample() {
+fn a_busy_process_shows_its_work_with_the_drivers_first_sample() {
     let exporter = Machine::built_in("busy-h200").export(&[]);
     exporter.scrape_until("a busy process", |s| s.all(SAMPLED).any(|series| series.value > 0.0));
+}
+
+/// The series that are not about GPUs or their processes.
+fn own(scrape: &Scrape) -> Vec<String> {
+    let own = |name: &String| ["vram_exporter_", "process_"].iter().any(|prefix| name.starts_with(prefix));
+    scrape.names().into_iter().filter(own).collect()
+}
+
+#[test]
+fn an_idle_gpu_has_at_most_90_series_of_the_exporters_own() {
+    let scrape = scrape("idle-h200");
+    let about_gpus = scrape.names().len() - own(&scrape).len();
+    assert!(own(&scrape).len() <= 90, "{}: {:#?}", own(&scrape).len(), own(&scrape));
+    assert!(about_gpus > 50, "{about_gpus} series of the GPU");
+}
+
+#[test]
+fn without_exporter_metrics_data_quality_and_version_are_left() {
+    let machine = Machine::built_in("idle-h200");
+    let (all, fewer) = (machine.once(&[]), machine.once(&["--web.disable-exporter-metrics"]));
+    let families: BTreeSet<_> = own(&fewer).into_iter().map(|name| family(&name).to_owned()).collect();
+    let expected = [
+        "vram_exporter_build_info",
+        "vram_exporter_host_pid_namespace",
+        "vram_exporter_nvml_up",
+        "vram_exporter_peak_window_seconds",
+        "vram_exporter_process_series_dropped",
+        "vram_exporter_processes_invisible",
+        "vram_exporter_sample_age_seconds",
+        "vram_exporter_workload_series_dropped",
+    ];
+    // The pid namespace is unknown on some machines, and absent there.
+    let expected = expected.iter().filter(|name| all.names().iter().any(|shown| family(shown) == **name));
+    assert_eq!(families, expected.map(|name| (*name).to_owned()).collect());
+    let others = |scrape: &Scrape| {
+        let mut names = scrape.names();
+        names.retain(|name| !own(scrape).contains(name) && !name.starts_with(SAMPLED));
+        names
+    };
+    assert_eq!(others(&all), others(&fewer), "the series of the GPU are the same");
+}
+
+/// The name of a series without its labels.
+fn family(series: &str) -> &str {
+    series.split(['{', '[']).next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The contract of the metrics, held against hand-made snapshots: names, types, what is absent and when, unique series.
+//! The contract of the metrics, checked on hand-made snapshots: names, types, what is absent and when, unique series.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write as _;
@@ -254,7 +254,7 @@ struct Scrape {
 
 impl Scrape {
     /// Refuses whatever the format or the contract forbids: HELP or TYPE given twice, a series before its TYPE or among
-    /// another family's, a series given twice, an empty label, a value that is no number.
+    /// another family's, a duplicate series, an empty label, a value that is not a number.
     fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'));
         let mut scrape = Self { types: BTreeMap::new(), helps: BTreeMap::new(), series: Vec::new() };
@@ -288,7 +288,7 @@ impl Scrape {
         self.of(name).count()
     }
 
-    /// The value of the one series of that name which bears these labels.
+    /// The value of the only series with that name and these labels.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> &str {
         let found: Vec<_> = self
             .series
@@ -379,17 +379,20 @@ fn names_follow_the_rules() {
     let mut seen = HashSet::new();
     for family in families() {
         let name = family.name;
-        assert!(seen.insert(name), "{name} stands twice in the table");
+        assert!(seen.insert(name), "{name} is twice in the table");
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
         let stem = name.strip_suffix("_total");
         assert_eq!(stem.is_some(), family.kind == Kind::Counter, "{name}");
         assert!(stem.unwrap_or(name).ends_with(family.unit.suffix()), "{name} must end in {}", family.unit.suffix());
         let unit_words = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz", "_info"];
         if family.unit == Unit::Number {
-            assert!(!unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)), "{name} bears a unit");
+            assert!(
+                !unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)),
+                "{name} has a unit in its name"
+            );
         }
         assert!(family.meaning().ends_with('.'), "the help of {name} is no sentence");
-        // Prometheus gives these to each target, and would rename a metric's own.
+        // Prometheus gives these labels to each target, and would rename a metric's own.
         assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
         if family.labels.contains(&"gpu") {
             assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
@@ -437,7 +440,7 @@ fn promtool_has_nothing_to_say() {
 // ---- what is absent, and when ----------------------------------------------------------------------------------------
 
 #[test]
-fn without_a_driver_the_exporter_still_speaks_of_itself() {
+fn without_a_driver_only_the_exporters_own_series_are_left() {
     let mut machine = Machine::of(&[]);
     machine.driver = Driver { problem: Some("no library".to_owned()), ..Driver::default() };
     let scrape = machine.scrape();
@@ -448,7 +451,7 @@ fn without_a_driver_the_exporter_still_speaks_of_itself() {
 }
 
 #[test]
-fn what_the_driver_does_not_give_has_no_series() {
+fn values_that_the_driver_does_not_report_have_no_series() {
     let mut machine = Machine::one();
     let figures = machine.memory[0].figures.as_mut().unwrap();
     figures.reserved = None;
@@ -536,7 +539,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
 }
 
 #[test]
-fn a_gpu_within_its_limit_is_up_and_its_ages_are_told() {
+fn a_gpu_within_its_limit_is_up_and_shows_its_ages() {
     let mut machine = Machine::one();
     machine.memory[0].at = ago(1.5);
     machine.processes[0].at = ago(2.5);
@@ -550,11 +553,11 @@ fn a_gpu_within_its_limit_is_up_and_its_ages_are_told() {
 }
 
 #[test]
-fn a_driver_that_went_away_takes_all_values_with_it() {
+fn without_its_driver_a_gpu_has_no_values() {
     let mut machine = everything();
     machine.driver.up = false;
     let scrape = machine.scrape();
-    // What the kubelet says is not the driver's to take.
+    // The kubelet's allocations do not depend on the driver.
     assert_eq!(scrape.starting("gpu_"), ["gpu_allocatable_devices", "gpu_allocation_info", "gpu_info", "gpu_up"]);
     assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
     assert_eq!(scrape.count("nvidia_driver_info"), 0);
@@ -587,7 +590,7 @@ fn each_part_grows_old_by_its_own_limit() {
 // ---- processes -------------------------------------------------------------------------------------------------------
 
 #[test]
-fn after_its_end_a_process_keeps_its_peaks_and_its_name() {
+fn an_ended_process_keeps_its_peaks_and_its_name() {
     let mut machine = Machine::one();
     let ended = Process { alive: false, ..process(8, "gone") };
     machine.processes[0].processes = vec![ended, process(9, "here")];
@@ -606,7 +609,7 @@ fn after_its_end_a_process_keeps_its_peaks_and_its_name() {
 }
 
 #[test]
-fn what_the_cap_leaves_out_is_summed_and_counted() {
+fn processes_beyond_the_limit_are_summed_and_counted() {
     let mut machine = everything();
     machine.processes[1].processes.push(process(1, "other"));
     let scrape = machine.scrape();
@@ -629,7 +632,7 @@ fn what_the_cap_leaves_out_is_summed_and_counted() {
 }
 
 #[test]
-fn a_workload_bears_its_names_and_no_pid() {
+fn a_workload_has_its_names_and_no_pid() {
     let mut machine = Machine::one();
     let unit = Workload { name: "unit:ollama.service".to_owned(), kind: WorkloadKind::Systemd, pod: None };
     let gone = WorkloadUse { processes: 0, used: None, ..workload(of_pod("gone"), 7) };
@@ -640,7 +643,7 @@ fn a_workload_bears_its_names_and_no_pid() {
     assert_eq!(scrape.value("gpu_workload_processes", &nb), "2");
     let system = scrape.of("gpu_workload_memory_peak_bytes").find(|s| s.labels["kind"] == "systemd").unwrap();
     assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
-    // After its last process a workload keeps its peaks alone.
+    // After its last process a workload keeps only its peaks.
     let of_gone: BTreeSet<_> = scrape
         .series
         .iter()
@@ -651,7 +654,7 @@ fn a_workload_bears_its_names_and_no_pid() {
 }
 
 #[test]
-fn workloads_whose_names_begin_alike_are_two_series_however_long_the_names_are() {
+fn workloads_with_long_names_that_begin_alike_are_two_series() {
     let mut machine = Machine::one();
     let long = |end: &str| {
         let name = format!("unit:{}{end}", "x".repeat(128));
@@ -667,7 +670,7 @@ fn workloads_whose_names_begin_alike_are_two_series_however_long_the_names_are()
 }
 
 #[test]
-fn names_of_pods_that_begin_alike_are_told_apart_and_are_the_same_in_every_family() {
+fn long_pod_names_stay_different_and_are_equal_in_every_family() {
     let mut machine = Machine::one();
     let pods = ["-abcde", "-fghij"].map(|end| "p".repeat(140) + end);
     machine.processes[0].workloads = pods.iter().map(|pod| workload(of_pod(pod), GIB)).collect();
@@ -682,15 +685,15 @@ fn names_of_pods_that_begin_alike_are_told_apart_and_are_the_same_in_every_famil
 }
 
 #[test]
-fn what_cannot_be_told_apart_is_summed() {
+fn workloads_with_equal_labels_are_summed() {
     let mut machine = Machine::one();
     let nul = |name: &str| Arc::new(Workload { name: name.to_owned(), kind: WorkloadKind::Systemd, pod: None });
     let ended = |used, peak| WorkloadUse { processes: 0, used, peak: Some(peak), ..workload(of_pod("c"), 9) };
     machine.processes[0].workloads = vec![
-        // On two MIG devices, before it is known which.
+        // On two MIG devices that are not identified yet.
         workload(of_pod("a"), 5),
         workload(of_pod("a"), 6),
-        // Their names differ in a character that the text cannot hold.
+        // The names differ in a character that the text cannot hold.
         workload(nul("unit:\0"), 20),
         WorkloadUse { used: None, ..workload(nul("unit:\u{FFFD}"), 30) },
         // One has ended.
@@ -717,7 +720,7 @@ fn what_cannot_be_told_apart_is_summed() {
 }
 
 #[test]
-fn workloads_beyond_the_cap_are_summed_and_counted() {
+fn workloads_beyond_the_limit_are_summed_and_counted() {
     let scrape = everything().scrape();
     let other = [("workload", "other")];
     assert_eq!(scrape.value("gpu_workload_memory_used_bytes", &other), (5 * GIB).to_string());
@@ -753,7 +756,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
         (index(1, None), Some("gpu=1 uuid=GPU-1")),
         (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
         (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
-        // The driver does not know them: a UUID is still the cluster's word, a number means nothing.
+        // The driver does not know these devices: a UUID from the cluster is shown, a number means nothing.
         (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
         (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),
         (minor(1, None), None),
@@ -781,7 +784,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
 }
 
 #[test]
-fn replicas_are_told_apart_where_they_are_held_and_counted_where_they_can_be() {
+fn held_replicas_are_separate_and_allocatable_ones_are_counted() {
     let mut machine = Machine::one();
     let replica = |n: &str| device(DeviceName::Gpu("GPU-0".into()), Some(n));
     let held = |n: &str| Allocation { holder: pod_container("nb"), device: replica(n) };
@@ -797,7 +800,7 @@ fn replicas_are_told_apart_where_they_are_held_and_counted_where_they_can_be() {
 }
 
 #[test]
-fn what_the_kubelet_said_long_ago_is_not_shown() {
+fn an_old_answer_of_the_kubelet_is_not_shown() {
     let allocated = |age| {
         let mut machine = everything();
         machine.allocations.at = age;
@@ -810,7 +813,7 @@ fn what_the_kubelet_said_long_ago_is_not_shown() {
 }
 
 #[test]
-fn a_cluster_that_is_not_asked_is_not_spoken_of() {
+fn an_unused_cluster_has_no_families() {
     let scrape = Machine::one().scrape();
     for family in
         ["vram_exporter_pod_resources_up", "vram_exporter_kubernetes_api_up", "vram_exporter_kubernetes_containers"]
@@ -820,7 +823,7 @@ fn a_cluster_that_is_not_asked_is_not_spoken_of() {
 }
 
 #[test]
-fn of_entries_that_cannot_be_told_apart_the_living_then_the_larger_is_shown() {
+fn of_entries_with_equal_labels_the_living_then_the_larger_is_shown() {
     let long = "x".repeat(128);
     let with = |name: &str, alive, peak| Process { alive, peak: Some(peak), ..process(5, name) };
     let mut machine = Machine::one();
@@ -832,7 +835,7 @@ fn of_entries_that_cannot_be_told_apart_the_living_then_the_larger_is_shown() {
         with("ended", false, 30),
         with("ended", false, 40),
         with("ended", false, 35),
-        // Different ones, however long what they have in common is.
+        // Different names with a long common beginning.
         with(&(long.clone() + "a"), true, 50),
         with(&(long.clone() + "b"), true, 60),
         // Different types are different series, but one process.
@@ -853,7 +856,7 @@ fn of_entries_that_cannot_be_told_apart_the_living_then_the_larger_is_shown() {
 }
 
 #[test]
-fn the_information_is_that_of_the_living_whatever_the_type() {
+fn the_info_is_that_of_the_living_process_whatever_its_type() {
     let owner =
         |user: &str| Arc::new(Owner { name: Some("p".to_owned()), user: Some(user.to_owned()), ..Owner::default() });
     let mut machine = Machine::one();
@@ -866,11 +869,11 @@ fn the_information_is_that_of_the_living_whatever_the_type() {
     assert_eq!(scrape.count("gpu_process_info"), 1);
 }
 
-/// What a process may choose as its name to break a scraper.
+/// A process name that is meant to break a scraper.
 const HOSTILE: &str = "a\"} 1\n# TYPE x counter\nx{y=\"\\\\n\r\t\u{1b}[31m\0\u{2028}é,=}";
 
 #[test]
-fn hostile_names_survive_the_way_there_and_back() {
+fn hostile_names_are_read_back_unchanged() {
     let mut machine = Machine::one();
     machine.processes[0].processes = vec![process(1, HOSTILE), process(2, &"é\"".repeat(5_000))];
     let scrape = machine.scrape();
