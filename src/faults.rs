@@ -1,8 +1,8 @@
 //! What went wrong, counted and logged in one place.
 //!
 //! Invariant: whatever is logged as a fault is counted, and whatever is counted was offered to the log. The set of
-//! (source, reason) pairs is closed and every pair exists from the start at 0, so that an alert on a rise never
-//! waits for the first fault to create its series.
+//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source
+//! from the start at 0, so that an alert on a rise sees the first fault, and a pair from its first fault on.
 //!
 //! A fault that repeats (a library that is not there, a GPU that is lost) is counted each time and written to the log
 //! when it begins, then once an hour while it lasts.
@@ -174,7 +174,7 @@ const HTTP: &[Reason] = &[
 ];
 
 impl Source {
-    /// The reasons that this source can report: the closed set of `vram_exporter_faults_total`.
+    /// The reasons that this source can report: the closed set of `vram_exporter_faults_by_reason_total`.
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
         let (shared, own): (&[Reason], &[Reason]) = match self {
             Self::Library => (NVML, &[Reason::LibraryNotFound]),
