@@ -98,7 +98,7 @@ impl Metrics {
     /// When a family of the registry cannot be encoded. A scrape that has begun does not fail.
     pub fn scrape(self: &Arc<Self>) -> Result<Scrape, Error> {
         self.build_metrics.scrapes.inc();
-        Ok(Scrape { registry: self.registry()?, metrics: self.clone() })
+        Ok(Scrape { registry: self.registry_text()?, metrics: self.clone() })
     }
 
     /// Renders all metrics as text ([`CONTENT_TYPE`]) without counting a scrape.
@@ -106,7 +106,7 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be encoded.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        Ok(self.text(&self.registry()?))
+        Ok(self.text(&self.registry_text()?))
     }
 
     /// What the metrics know of the configuration.
@@ -114,7 +114,7 @@ impl Metrics {
         &self.settings
     }
 
-    fn registry(&self) -> Result<Vec<u8>, Error> {
+    fn registry_text(&self) -> Result<Vec<u8>, Error> {
         self.build_metrics.text().map_err(Error::Encode)
     }
 
