@@ -4,16 +4,16 @@
 //! all, and stays while the server does not answer. A list is taken whole or not; whenever an event may have been lost,
 //! all pods are listed anew. What is read, kept and waited for is bounded.
 
+mod blocking_read;
 mod bounded;
 mod caller;
 mod connection;
+pub(crate) mod container_index;
+mod endpoint;
 mod error;
 mod gate;
-pub(crate) mod names;
 mod pause;
-mod place;
 pub(crate) mod pod;
-mod reading;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -31,8 +31,8 @@ use crate::snapshot::{Pods, Snapshot};
 
 use bounded::ANSWER_LIMIT;
 use connection::Connection;
+use container_index::ContainerIndex;
 use error::Error;
-use names::Names;
 use pause::{Pauses, jitter};
 use pod::Pod;
 
@@ -105,7 +105,7 @@ struct Follower {
     settings: Settings,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
-    names: Names,
+    names: ContainerIndex,
     /// When to publish what changed; `None` where nothing did.
     publish: Option<Instant>,
     /// Since when the pods are followed; `None` while they are not.
@@ -132,7 +132,7 @@ impl Listing {
 
 impl Follower {
     fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
-        let (names, pauses) = (Names::default(), Pauses::default());
+        let (names, pauses) = (ContainerIndex::default(), Pauses::default());
         Self {
             settings,
             snapshot,

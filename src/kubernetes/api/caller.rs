@@ -18,9 +18,9 @@ use hyper_rustls::HttpsConnectorBuilder;
 use kube::client::{Body, DynBody};
 use tower::{BoxError, Service, ServiceExt};
 
+use super::blocking_read::BlockingRead;
+use super::endpoint::Endpoint;
 use super::error::Error;
-use super::place::Place;
-use super::reading::Reading;
 use super::{Server, Settings};
 
 /// Who asks.
@@ -29,7 +29,7 @@ pub(super) struct Caller {
     server: Server,
     /// For the files alone; how long an answer may take is not judged here.
     limit: Duration,
-    reading: Arc<Reading<Result<Place, Error>>>,
+    reading: Arc<BlockingRead<Result<Endpoint, Error>>>,
 }
 
 impl Caller {
@@ -40,14 +40,14 @@ impl Caller {
     }
 
     /// Where the server is now.
-    pub(super) async fn place(&self) -> Result<Place, Error> {
+    pub(super) async fn endpoint(&self) -> Result<Endpoint, Error> {
         let server = self.server.clone();
-        let read = self.reading.take(self.limit, move || Place::read(&server)).await;
-        read.unwrap_or_else(|error: io::Error| Err(Place::unread(&self.server, &error)))
+        let read = self.reading.take(self.limit, move || Endpoint::read(&server)).await;
+        read.unwrap_or_else(|error: io::Error| Err(Endpoint::unread(&self.server, &error)))
     }
 
     async fn ask(&self, mut question: Request<Body>) -> Result<Response<Box<DynBody>>, BoxError> {
-        let Place { uri, tls, .. } = self.place().await?;
+        let Endpoint { uri, tls, .. } = self.endpoint().await?;
         let host = uri.authority().map_or("", |authority| authority.as_str());
         question.headers_mut().insert(HOST, HeaderValue::from_str(host)?);
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();

@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 use tower::Layer;
 
 use super::Settings;
+use super::blocking_read::BlockingRead;
 use super::caller::Caller;
 use super::error::Error;
 use super::gate::{Gate, GateLayer, TokenFile};
-use super::reading::Reading;
 
 /// The way to the API server, which makes one client after another.
 pub(super) struct Connection {
     settings: Settings,
     watching: Arc<Notify>,
     caller: Caller,
-    token: Arc<Reading<io::Result<String>>>,
+    token: Arc<BlockingRead<io::Result<String>>>,
 }
 
 impl Connection {
@@ -32,7 +32,7 @@ impl Connection {
 
     /// Makes a client. Nothing is connected yet, but what is wrong with the settings' files is found.
     pub(super) async fn open(&self) -> Result<Client, Error> {
-        let token = self.caller.place().await?.token;
+        let token = self.caller.endpoint().await?.token;
         // The gate reads the token at every question, so that a new one holds at once.
         let token_file = token.map(|(path, purpose)| TokenFile { path, purpose, reading: self.token.clone() });
         let gate = Gate::new(token_file, self.settings.timeout, self.watching.clone());

@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
+use super::blocking_read::BlockingRead;
 use super::bounded::Bounded;
 use super::error::Error;
-use super::pause::Pace;
-use super::reading::Reading;
+use super::pause::WatchThrottle;
 
 /// The largest token file that is read.
 const TOKEN_LIMIT: u64 = 64 << 10;
@@ -34,7 +34,7 @@ pub(super) struct TokenFile {
     /// What it is needed as.
     pub(super) purpose: &'static str,
     /// Shared with the gates before, whose reading may still hang.
-    pub(super) reading: Arc<Reading<io::Result<String>>>,
+    pub(super) reading: Arc<BlockingRead<io::Result<String>>>,
 }
 
 /// What holds for every question.
@@ -44,7 +44,7 @@ pub(super) struct Gate {
     timeout: Duration,
     /// Rung when a watch begins, which kube does not tell.
     watching: Arc<Notify>,
-    pace: Mutex<Pace>,
+    pace: Mutex<WatchThrottle>,
 }
 
 impl Gate {
@@ -96,7 +96,7 @@ impl Gate {
         Ok(())
     }
 
-    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+    fn pace(&self) -> std::sync::MutexGuard<'_, WatchThrottle> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -61,12 +61,12 @@ impl Backoff {
 /// The pause before a watch that follows one without a failure: none as a rule, growing where watches end soon after
 /// they began, as behind a proxy that cuts what lasts.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct WatchThrottle {
     began: Option<Instant>,
     short: Backoff,
 }
 
-impl Pace {
+impl WatchThrottle {
     /// Takes note that a watch began.
     pub(super) fn begin(&mut self, now: Instant) {
         self.began = Some(now);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn watches_that_end_at_once_are_slowed_down_and_those_that_last_are_not() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        let (mut pace, mut now) = (WatchThrottle::default(), Instant::now());
         let pause = |next: Result<(), Error>| match next {
             Ok(()) => (0, Duration::ZERO),
             Err(Error::Brief { row, after }) => (row, after),

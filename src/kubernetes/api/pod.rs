@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_ID: usize = 256;
 
 /// A container's id, without the runtime's prefix, and the names that it has.
-pub type Named = (Arc<str>, Arc<PodContainer>);
+pub type ContainerName = (Arc<str>, Arc<PodContainer>);
 
 /// A pod, as it is decoded.
 #[derive(Debug, Clone, Deserialize)]
@@ -130,9 +130,9 @@ impl Pod {
     }
 
     /// Every container id that the pod tells of, those of ended and replaced containers too.
-    pub fn containers(&self) -> Vec<Named> {
+    pub(super) fn containers(&self) -> Vec<ContainerName> {
         let (Some((namespace, pod)), Some(status)) = (self.key(), &self.status) else { return Vec::new() };
-        let mut named: Vec<Named> = Vec::new();
+        let mut named: Vec<ContainerName> = Vec::new();
         for container in status.all() {
             let name = container.name.as_deref().unwrap_or_default();
             if name.is_empty() || name.len() > LONGEST_NAME {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kube::core::{ObjectList, WatchEvent};
 
-use vram_exporter::internals::{Named, Names, Pod, RETENTION};
+use vram_exporter::internals::{ContainerName, ContainerIndex, Pod, RETENTION};
 use vram_exporter::snapshot::PodContainer;
 
 use crate::choices::choices;
@@ -27,7 +27,7 @@ enum Event {
 pub fn pods(data: &[u8]) -> bool {
     let lines = choices(data).map(|mut u| arbitrary::lines(&mut u));
     let data = lines.as_deref().unwrap_or(data);
-    let (mut names, mut model, mut now) = (Names::default(), Model::default(), Instant::now());
+    let (mut names, mut model, mut now) = (ContainerIndex::default(), Model::default(), Instant::now());
     let mut named = false;
     for line in data.split(|byte| *byte == b'\n') {
         match event(line) {
@@ -94,11 +94,11 @@ fn assert_sound(pod: &Pod) {
     }
 }
 
-/// The same by brute force: every claim ever lines, and when it ended.
+/// The same by brute force: every claim ever made, and when it ended.
 #[derive(Default)]
 struct Model {
-    present: HashMap<(String, String), Vec<Named>>,
-    claims: Vec<(Named, Option<Instant>)>,
+    present: HashMap<(String, String), Vec<ContainerName>>,
+    claims: Vec<(ContainerName, Option<Instant>)>,
 }
 
 impl Model {
@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    fn set(&mut self, key: (String, String), named_ids: Vec<Named>, now: Instant) {
+    fn set(&mut self, key: (String, String), named_ids: Vec<ContainerName>, now: Instant) {
         let before = self.present.insert(key, named_ids.clone()).unwrap_or_default();
         for (named, gone) in &mut self.claims {
             if before.contains(named) && !named_ids.contains(named) {
@@ -141,7 +141,8 @@ impl Model {
     }
 
     fn shown(&self) -> HashMap<String, Arc<PodContainer>> {
-        let sole = |((id, _), _): &&(Named, _)| self.claims.iter().filter(|((other, _), _)| other == id).count() == 1;
+        let sole =
+            |((id, _), _): &&(ContainerName, _)| self.claims.iter().filter(|((other, _), _)| other == id).count() == 1;
         self.claims.iter().filter(sole).map(|((id, holder), _)| (id.to_string(), holder.clone())).collect()
     }
 }

@@ -12,15 +12,15 @@ use tokio::time::timeout;
 
 /// One kind of reading.
 #[derive(Debug)]
-pub(super) struct Reading<T>(Mutex<Option<JoinHandle<T>>>);
+pub(super) struct BlockingRead<T>(Mutex<Option<JoinHandle<T>>>);
 
-impl<T> Default for Reading<T> {
+impl<T> Default for BlockingRead<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Send + 'static> Reading<T> {
+impl<T: Send + 'static> BlockingRead<T> {
     /// What `read` gives, or what the reading gives that is still under way.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_hangs_is_waited_for_and_no_other_is_started() {
         let (release, released) = channel::<u32>();
-        let (reading, begun) = (Reading::default(), Arc::new(AtomicU32::new(0)));
+        let (reading, begun) = (BlockingRead::default(), Arc::new(AtomicU32::new(0)));
         let counted = begun.clone();
         let hangs = move || {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -75,7 +75,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_panics_is_an_error_and_the_next_one_is_not() {
-        let reading = Reading::default();
+        let reading = BlockingRead::default();
         let died = reading.take(LONG, || -> u32 { panic!("as a test wants it") }).await.unwrap_err();
         assert!(died.to_string().contains("as a test wants it"), "{died}");
         assert_eq!(reading.take(LONG, || 1).await.unwrap(), 1);

@@ -21,7 +21,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A server that can be asked.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     /// Scheme, host and port; no path.
     pub(super) uri: Uri,
     /// For `https`; with `http` it trusts nobody and is not used.
@@ -30,7 +30,7 @@ pub(super) struct Place {
     pub(super) token: Option<(PathBuf, &'static str)>,
 }
 
-impl Place {
+impl Endpoint {
     /// Reads the files that are needed, which may take its time.
     pub(super) fn read(server: &Server) -> Result<Self, Error> {
         match server {
@@ -124,13 +124,13 @@ mod tests {
 
     use super::*;
 
-    fn in_cluster(host: &str, port: &str, folder: &Path) -> Result<Place, Error> {
+    fn in_cluster(host: &str, port: &str, folder: &Path) -> Result<Endpoint, Error> {
         let variable = |name: &str| match name {
             "KUBERNETES_SERVICE_HOST" => Ok(host.to_owned()),
             "KUBERNETES_SERVICE_PORT" => Ok(port.to_owned()),
             _ => Err(VarError::NotPresent),
         };
-        Place::in_cluster(variable, folder)
+        Endpoint::in_cluster(variable, folder)
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = in_cluster("10.96.0.1", "443", folder.path()).unwrap_err().to_string();
         assert!(text.contains("ca.crt") && text.contains("automountServiceAccountToken"), "{text}");
-        let absent = Place::in_cluster(|_| Err(VarError::NotPresent), folder.path()).unwrap_err().to_string();
+        let absent = Endpoint::in_cluster(|_| Err(VarError::NotPresent), folder.path()).unwrap_err().to_string();
         assert!(
             absent.contains("KUBERNETES_SERVICE_HOST") && absent.contains("automountServiceAccountToken"),
             "{absent}"

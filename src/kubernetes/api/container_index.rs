@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::snapshot::{EndedPods, PodContainer};
 
 use super::error::Error;
-use super::pod::{Named, Pod};
+use super::pod::{ContainerName, Pod};
 
 /// How long an id stays after it went.
 pub const RETENTION: Duration = Duration::from_secs(600);
@@ -24,18 +24,18 @@ const GONE_LIMIT: usize = 4_096;
 
 /// The names of this node's containers.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct ContainerIndex {
     /// What each pod tells now, by namespace and name.
-    present: HashMap<(String, String), Vec<Named>>,
+    present: HashMap<(String, String), Vec<ContainerName>>,
     /// How many ids that is.
     present_ids: usize,
     /// Who lays claim to an id: one container, unless something is wrong.
     claims: HashMap<Arc<str>, Vec<Claim>>,
     /// What went, the oldest first. An entry whose claim was renewed has no effect.
-    gone: VecDeque<(Instant, Named)>,
+    gone: VecDeque<(Instant, ContainerName)>,
     /// The pods that have ended and are not deleted yet.
     ended: HashSet<(String, String)>,
-    /// Whether [`Names::shown`] or [`Names::ended`] is another than the last time.
+    /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] is another than the last time.
     changed: bool,
 }
 
@@ -46,7 +46,7 @@ struct Claim {
     gone: Option<Instant>,
 }
 
-impl Names {
+impl ContainerIndex {
     /// Takes a complete list: what it does not hold is gone.
     pub fn replace(&mut self, pods: &[Pod], now: Instant) -> Result<(), Error> {
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
@@ -140,7 +140,7 @@ impl Names {
         }
     }
 
-    fn claim(&mut self, (id, holder): &Named) {
+    fn claim(&mut self, (id, holder): &ContainerName) {
         let claims = self.claims.entry(id.clone()).or_default();
         if let Some(claim) = claims.iter_mut().find(|claim| claim.holder == *holder) {
             claim.gone = None;
@@ -150,7 +150,7 @@ impl Names {
         }
     }
 
-    fn let_go(&mut self, named: &Named, now: Instant) {
+    fn let_go(&mut self, named: &ContainerName, now: Instant) {
         let claims = self.claims.get_mut(&named.0).into_iter().flatten();
         for claim in claims.filter(|claim| claim.holder == named.1) {
             claim.gone = Some(now);
@@ -191,7 +191,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "status": {"containerStatuses": statuses}})).unwrap()
     }
 
-    fn shown(names: &Names) -> Vec<String> {
+    fn shown(names: &ContainerIndex) -> Vec<String> {
         let mut shown: Vec<_> =
             names.shown().iter().map(|(id, of)| format!("{id} {}/{}", of.pod, of.container)).collect();
         shown.sort();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_replaced_container_stays_for_the_retention_and_no_longer() {
-        let (mut names, begin) = (Names::default(), Instant::now());
+        let (mut names, begin) = (ContainerIndex::default(), Instant::now());
         names.put(&pod("a", &[("main", "1")]), begin).unwrap();
         let later = begin + Duration::from_secs(60);
         names.put(&pod("a", &[("main", "2")]), later).unwrap();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_not_forgotten_by_its_first_going() {
-        let (mut names, begin) = (Names::default(), Instant::now());
+        let (mut names, begin) = (ContainerIndex::default(), Instant::now());
         let the = pod("a", &[("main", "1")]);
         names.put(&the, begin).unwrap();
         names.replace(&[], begin).unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_id_under_two_names_is_shown_under_neither() {
-        let (mut names, begin) = (Names::default(), Instant::now());
+        let (mut names, begin) = (ContainerIndex::default(), Instant::now());
         names.put(&pod("a", &[("main", "1"), ("side", "2")]), begin).unwrap();
         names.put(&pod("b", &[("main", "1")]), begin).unwrap();
         assert_eq!(shown(&names), ["2 a/side"]);
@@ -242,12 +242,12 @@ mod tests {
 
     #[test]
     fn a_pod_has_ended_from_its_terminal_phase_until_another_has_its_name() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (ContainerIndex::default(), Instant::now());
         let in_phase = |name: &str, phase: &str| -> Pod {
             let metadata = json!({"namespace": "team", "name": name, "resourceVersion": "1"});
             serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
         };
-        let ended = |names: &Names| names.ended().remove("team").map_or(0, |pods| pods.len());
+        let ended = |names: &ContainerIndex| names.ended().remove("team").map_or(0, |pods| pods.len());
         names.put(&in_phase("a", "Running"), now).unwrap();
         assert!(!names.take_change() && ended(&names) == 0);
         names.put(&in_phase("a", "Failed"), now).unwrap();
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_status_that_tells_nothing_new_changes_nothing() {
-        let (mut names, begin) = (Names::default(), Instant::now());
+        let (mut names, begin) = (ContainerIndex::default(), Instant::now());
         names.put(&pod("a", &[("main", "1")]), begin).unwrap();
         assert!(names.take_change());
         names.put(&pod("a", &[("main", "1")]), begin).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_pods_that_come_and_go_leave_nothing_behind() {
-        let (mut names, begin) = (Names::default(), Instant::now());
+        let (mut names, begin) = (ContainerIndex::default(), Instant::now());
         let mut most = 0;
         for n in 0..10_000u32 {
             let now = begin + Duration::from_millis(360) * n;
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_crowd_in_one_moment_is_bounded_too() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (ContainerIndex::default(), Instant::now());
         for n in 0..10_000 {
             let the = pod(&format!("p{n}"), &[("main", &format!("{n:064x}"))]);
             names.put(&the, now).unwrap();
