@@ -6,6 +6,7 @@ pub use crate::attribution::name::{COMMAND_LIMIT, arguments, command, name};
 pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};
 pub use crate::attribution::users::passwd::parse as parse_passwd;
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
+pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
 pub use crate::kubernetes::pod_resources::answer::{allocatable, allocated};
 pub use crate::kubernetes::pod_resources::device::read as read_device;

@@ -7,10 +7,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Log, LogFormat};
 
-/// The Kubernetes client tells each failed request as an error, and may print a whole answer. What matters of it is a
-/// fault of ours and told once; who wants more names these targets in `log.level`.
-const QUIET: &str = "kube_client=off,kube_runtime=off";
-
 /// Starts the log. A second start in one process (a test) leaves the first in place.
 pub(super) fn start(log: &Log) -> Result<()> {
     let filter = filter(&log.level).with_context(|| format!("log.level {:?} is no level", log.level))?;
@@ -27,8 +23,7 @@ pub(super) fn start(log: &Log) -> Result<()> {
 
 /// What is let through.
 fn filter(level: &str) -> Result<Targets, ParseError> {
-    // What is named later wins over the same target named before.
-    let parts: Vec<&str> = QUIET.split(',').chain(level.split(',')).map(str::trim).collect();
+    let parts: Vec<&str> = level.split(',').map(str::trim).collect();
     parts.join(",").parse()
 }
 
@@ -46,11 +41,5 @@ mod tests {
         assert!(!filter.would_enable("vram_exporter::lanes::memory", &Level::ERROR));
         assert!(filter.would_enable("hyper", &Level::WARN) && !filter.would_enable("hyper", &Level::INFO));
         assert!(super::filter("vram_exporter=loud").is_err());
-    }
-
-    #[test]
-    fn the_kubernetes_client_is_quiet_until_it_is_named() {
-        assert!(!filter("trace").unwrap().would_enable("kube_client::client", &Level::ERROR));
-        assert!(filter("info,kube_client=debug").unwrap().would_enable("kube_client::client", &Level::DEBUG));
     }
 }

@@ -1,7 +1,7 @@
-//! Reading files that may hang, as on a mount that is dead, away from the threads that serve.
+//! Reads of files that may hang, as on a dead mount, on a thread of their own.
 //!
-//! Invariant: at most one reading is under way. Nothing can end one that hangs; who asks meanwhile waits for it too, and
-//! no longer than asked to.
+//! Invariant: at most one read is in progress. A read that hangs cannot be ended; a later caller waits for the same read, up
+//! to its own limit.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-/// One kind of reading.
+/// One kind of read.
 #[derive(Debug)]
 pub(super) struct BlockingRead<T>(Mutex<Option<JoinHandle<T>>>);
 
@@ -21,15 +21,15 @@ impl<T> Default for BlockingRead<T> {
 }
 
 impl<T: Send + 'static> BlockingRead<T> {
-    /// What `read` gives, or what the reading gives that is still under way.
+    /// The result of `read`, or of the read that is still in progress.
     ///
     /// # Errors
     /// `TimedOut` after `limit`, and any other kind when `read` panics.
     pub(super) async fn take(&self, limit: Duration, read: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let taken = async {
-            let mut under_way = self.0.lock().await;
-            let taken = under_way.get_or_insert_with(|| spawn_blocking(read)).await;
-            *under_way = None;
+            let mut in_progress = self.0.lock().await;
+            let taken = in_progress.get_or_insert_with(|| spawn_blocking(read)).await;
+            *in_progress = None;
             taken.map_err(io::Error::other)
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("it could not be read within {limit:?}"));
@@ -49,15 +49,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn one_that_hangs_is_waited_for_and_no_other_is_started() {
+    async fn a_read_that_hangs_is_waited_for_and_no_other_is_started() {
         let (release, released) = channel::<u32>();
-        let (reading, begun) = (BlockingRead::default(), Arc::new(AtomicU32::new(0)));
+        let (reads, begun) = (BlockingRead::default(), Arc::new(AtomicU32::new(0)));
         let counted = begun.clone();
         let hangs = move || {
             counted.fetch_add(1, Ordering::SeqCst);
             released.recv()
         };
-        let late = reading.take(SHORT, hangs).await.unwrap_err();
+        let late = reads.take(SHORT, hangs).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         for _ in 0..3 {
             let counted = begun.clone();
@@ -65,19 +65,19 @@ mod tests {
                 counted.fetch_add(1, Ordering::SeqCst);
                 Ok(0)
             };
-            assert_eq!(reading.take(SHORT, another).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(reads.take(SHORT, another).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
         release.send(7).unwrap();
-        assert_eq!(reading.take(LONG, || Ok(0)).await.unwrap(), Ok(7), "what hung is not lost");
+        assert_eq!(reads.take(LONG, || Ok(0)).await.unwrap(), Ok(7), "what hung is not lost");
         assert_eq!(begun.load(Ordering::SeqCst), 1);
-        assert_eq!(reading.take(LONG, || Ok(8)).await.unwrap(), Ok(8), "and is read anew thereafter");
+        assert_eq!(reads.take(LONG, || Ok(8)).await.unwrap(), Ok(8), "and the next read is a new one");
     }
 
     #[tokio::test]
-    async fn one_that_panics_is_an_error_and_the_next_one_is_not() {
-        let reading = BlockingRead::default();
-        let died = reading.take(LONG, || -> u32 { panic!("as a test wants it") }).await.unwrap_err();
+    async fn a_read_that_panics_is_an_error_and_the_next_one_is_not() {
+        let reads = BlockingRead::default();
+        let died = reads.take(LONG, || -> u32 { panic!("as a test wants it") }).await.unwrap_err();
         assert!(died.to_string().contains("as a test wants it"), "{died}");
-        assert_eq!(reading.take(LONG, || 1).await.unwrap(), 1);
+        assert_eq!(reads.take(LONG, || 1).await.unwrap(), 1);
     }
 }

@@ -1,8 +1,8 @@
-//! Where the API server is and whom to trust there, as the settings and the files that they name say now.
+//! The API server's address, the certificates to trust and the token file, from the settings and the files they name.
 
 use std::env::VarError;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use hyper::Uri;
@@ -11,27 +11,27 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::Server;
 use super::error::{Error, innermost};
+use super::settings::Server;
+use super::token::TokenFile;
 
-/// The certificates' key, for messages.
+/// The certificates' configuration key, for error texts.
 const CERTIFICATES: &str = "the certificates to trust (kubernetes.ca-file)";
-/// Where a pod's own certificates and token are.
+/// The folder of a pod's own certificates and token.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A server that can be asked.
+/// What a connection needs.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     /// Scheme, host and port; no path.
     pub(super) uri: Uri,
-    /// For `https`; with `http` it trusts nobody and is not used.
+    /// For `https`; with `http` it trusts no certificate and is not used.
     pub(super) tls: ClientConfig,
-    /// The file with the token, and what that is needed as.
-    pub(super) token: Option<(PathBuf, &'static str)>,
+    pub(super) token: Option<TokenFile>,
 }
 
 impl Endpoint {
-    /// Reads the files that are needed, which may take its time.
+    /// Reads the files that are needed. May block for long.
     pub(super) fn read(server: &Server) -> Result<Self, Error> {
         match server {
             Server::InCluster => Self::in_cluster(|name| std::env::var(name), Path::new(SERVICE_ACCOUNT)),
@@ -39,17 +39,17 @@ impl Endpoint {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
                     Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
-                    // Without TLS there is nobody to trust, and the system's certificates need not be read for it.
+                    // Without TLS no certificate is used, and the system's need not be read.
                     None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
                     None => trusting_the_system()?,
                 };
                 let purpose = "the token for the API server (kubernetes.token-file)";
-                Ok(Self { uri, tls, token: token_file.clone().map(|path| (path, purpose)) })
+                Ok(Self { uri, tls, token: token_file.clone().map(|path| TokenFile { path, purpose }) })
             }
         }
     }
 
-    /// The cluster's server, from the variables and the two files that a pod with a service account has.
+    /// The cluster's own server, from the variables and the two files of a pod with a service account.
     fn in_cluster(variable: impl Fn(&str) -> Result<String, VarError>, folder: &Path) -> Result<Self, Error> {
         let variable = |name| match variable(name) {
             Ok(value) if !value.is_empty() => Ok(value),
@@ -57,7 +57,7 @@ impl Endpoint {
             Err(error) => Err(Error::NoServiceAccount(format!("the variable {name}: {error}"))),
         };
         let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-        // Only an address of IPv6 has colons, which need brackets before the port's.
+        // Only an IPv6 address has colons, and needs brackets before the port.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let server = format!("https://{host}:{port}");
         port.parse::<u16>().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
@@ -67,11 +67,11 @@ impl Endpoint {
                 Error::File { kind: ErrorKind::NotFound, .. } => Error::NoServiceAccount(error.to_string()),
                 error => error,
             })?;
-        let token = Some((folder.join("token"), "the token for the API server"));
+        let token = Some(TokenFile { path: folder.join("token"), purpose: "the token for the API server" });
         Ok(Self { uri, tls: trusting(trusted)?, token })
     }
 
-    /// What could not be read, as far as the settings tell.
+    /// Names what could not be read, as far as the settings say.
     pub(super) fn unread(server: &Server, error: &std::io::Error) -> Error {
         match server {
             Server::InCluster => Error::file(Path::new(SERVICE_ACCOUNT), "the pod's service account", error),
@@ -87,7 +87,7 @@ fn certificates(path: &Path, purpose: &'static str) -> Result<Vec<CertificateDer
     certificates.map_err(|error| Error::NoTrust(format!("{}: {error}", path.display())))
 }
 
-/// Trusts these, all of which must be certificates.
+/// Trusts these certificates, of which each must be valid.
 fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
@@ -99,7 +99,7 @@ fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> 
     tls(roots)
 }
 
-/// Trusts whom the system trusts. Of those, some may be too odd to be read.
+/// Trusts the system's certificates. Those that cannot be parsed are left out.
 fn trusting_the_system() -> Result<ClientConfig, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_projected_volume_of_token_and_certificates_alone_is_enough() {
+    fn a_volume_of_token_and_certificates_alone_is_enough() {
         let folder = tempfile::tempdir().unwrap();
         let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).unwrap();
         fs::write(folder.path().join("ca.crt"), authority.cert.pem()).unwrap();
@@ -145,9 +145,12 @@ mod tests {
             ("api.example", "6443", "api.example:6443"),
         ];
         for (host, port, expected) in cases {
-            let place = in_cluster(host, port, folder.path()).unwrap();
-            assert_eq!((place.uri.scheme_str(), place.uri.authority().unwrap().as_str()), (Some("https"), expected));
-            assert_eq!(place.token.unwrap().0, folder.path().join("token"));
+            let endpoint = in_cluster(host, port, folder.path()).unwrap();
+            assert_eq!(
+                (endpoint.uri.scheme_str(), endpoint.uri.authority().unwrap().as_str()),
+                (Some("https"), expected)
+            );
+            assert_eq!(endpoint.token.unwrap().path, folder.path().join("token"));
         }
         for (host, port) in [("", "443"), ("10.96.0.1", "x"), ("a b", "443")] {
             assert!(matches!(in_cluster(host, port, folder.path()), Err(Error::NoServiceAccount(_))), "{host}:{port}");

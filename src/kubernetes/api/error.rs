@@ -1,20 +1,17 @@
 //! What can go wrong between the exporter and the API server, in words that say what to do.
-//!
-//! kube's errors repeat their causes in their own text, and may quote a whole answer; here each is said once and cut.
 
 use std::error::Error as StdError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::core::Status;
-use kube::runtime::watcher;
+use serde::Deserialize;
 
 use crate::faults::Reason;
 
-/// The longest text that is taken over from an answer.
+/// The longest text that is repeated from a response, in characters.
 const LONGEST_TEXT: usize = 300;
-/// How a connection ends that is refused, or accepted by a proxy that has no server.
+/// How a connection fails that is refused, or that a proxy without a server accepts.
 const HUNG_UP: &[io::ErrorKind] = &[
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::ConnectionReset,
@@ -25,21 +22,20 @@ const HUNG_UP: &[io::ErrorKind] = &[
     io::ErrorKind::NetworkUnreachable,
 ];
 
-/// Why there is no answer that can be used.
+/// Why there is no usable response.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// What kube needs in a pod is not there.
+    /// A variable or file of a pod's service account is missing.
     #[error(
         "this is no pod with a service account ({0}): set automountServiceAccountToken, or a URL as kubernetes.api-server"
     )]
     NoServiceAccount(String),
-    /// The address is none.
     #[error("kubernetes.api-server is no URL ({0})")]
     Url(String),
-    /// A file that is needed cannot be used. Tried again: it may come later.
+    /// A file that is needed cannot be used. Tried again: it may appear later.
     #[error("{path}, needed as {purpose}: {text}")]
     File { path: PathBuf, purpose: &'static str, kind: io::ErrorKind, text: String },
-    /// No TLS without anybody to trust.
+    /// TLS needs a certificate to trust.
     #[error("no certificates to trust, set kubernetes.ca-file ({0})")]
     NoTrust(String),
     /// 401.
@@ -51,45 +47,52 @@ pub enum Error {
          lasts, a ClusterRole with these two verbs or its binding is missing: {0}"
     )]
     NotYetAllowed(String),
-    /// 403 for longer than a server takes to start.
+    /// 403, for longer than a server takes to start.
     #[error(
         "the exporter may not list and watch pods, which needs a ClusterRole with these two verbs and a binding (403): {0}"
     )]
     Forbidden(String),
-    /// 410: the watch cannot be resumed. A fault only where it goes on.
+    /// 410: the watch cannot be resumed. A fault only where it is repeated.
     #[error(
         "the API server keeps no history that reaches back to the last event or list (410): all pods are listed again"
     )]
     Gone,
-    /// Another answer that is no success.
+    /// Any other response that is not a success.
     #[error("the API server answered {code}: {text}")]
     Refused { code: u16, text: String },
-    /// An answer with Retry-After.
+    /// A response with Retry-After.
     #[error("the API server answered {code} and asks to wait {after:?}")]
     Busy { code: u16, after: Duration },
-    /// A watch ended soon after it began, as so many in a `row` did. A fault only where it goes on.
+    /// A watch ended soon after it began, the last of `row` in a row. A fault only where it is repeated.
     #[error(
         "the API server, or a proxy before it, ends each watch soon after it began: the next one begins in {after:?}"
     )]
     Brief { row: u32, after: Duration },
-    /// Too late.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// An answer, or a line of a watch, beyond what is taken.
+    /// A body, or a line of a watch, beyond the limit.
     #[error("the API server sent more than {0} bytes in one piece")]
     TooLong(usize),
     /// More containers than a node can have.
-    #[error("the API server told of more than {0} containers on this node")]
+    #[error("the API server listed more than {0} containers on this node")]
     TooMany(usize),
-    /// Not what was asked for.
     #[error("the API server's answer cannot be understood: {0}")]
     Malformed(String),
-    /// No TLS, or an end in the middle of an answer.
+    /// TLS failed, or a response was cut off.
     #[error("no connection to the API server: {0}")]
     Connection(String),
     /// No process listens, or the one that does closes the connection at once.
     #[error("no connection to the API server: {0}")]
     Unreachable(String),
+}
+
+/// What the API server says about a failure.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    code: u16,
+    message: String,
+    reason: String,
 }
 
 impl Error {
@@ -98,7 +101,25 @@ impl Error {
         Self::File { path: path.to_owned(), purpose, kind: error.kind(), text: error.to_string() }
     }
 
-    /// What it counts as.
+    /// A response with a status other than success. `body` is JSON from the API server, or any text from a proxy.
+    pub(super) fn refused(code: u16, body: &[u8]) -> Self {
+        let from_proxy = |_| Status { message: String::from_utf8_lossy(body).into_owned(), ..Status::default() };
+        let status = serde_json::from_slice(body).unwrap_or_else(from_proxy);
+        Status { code, ..status }.into()
+    }
+
+    /// JSON of another form than expected.
+    pub(super) fn malformed(error: serde_json::Error) -> Self {
+        Self::Malformed(innermost(&error))
+    }
+
+    /// A failure of TCP, TLS or HTTP.
+    pub(super) fn transport(error: &(dyn StdError + 'static)) -> Self {
+        let text = innermost(error);
+        if is_io(error, HUNG_UP) { Self::Unreachable(text) } else { Self::Connection(text) }
+    }
+
+    /// The fault that it counts as.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::File { kind: io::ErrorKind::TimedOut, .. } => Reason::Timeout,
@@ -116,55 +137,22 @@ impl Error {
         }
     }
 
-    /// Whether the watch can go on from where it was once the server answers again. Otherwise, since an event may be
-    /// lost, all pods are listed anew.
+    /// Whether the watch can continue where it was once the server answers again. Otherwise an event may be lost, and all
+    /// pods are listed again.
     pub(super) fn leaves_the_watch(&self) -> bool {
         !matches!(self, Self::Gone | Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_))
     }
 }
 
-impl From<watcher::Error> for Error {
-    fn from(error: watcher::Error) -> Self {
-        match error {
-            watcher::Error::NoResourceVersion => Self::Malformed("an object without a resourceVersion".to_owned()),
-            watcher::Error::WatchError(status) => status.as_ref().into(),
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => error.into(),
-        }
-    }
-}
-
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
-        if let Some(ours) = causes(&error).find_map(|error| error.downcast_ref::<Self>()) {
-            return ours.clone();
-        }
-        match &error {
-            kube::Error::Api(status) => status.as_ref().into(),
-            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) | kube::Error::LinesCodecMaxLineLengthExceeded => {
-                Self::Malformed(innermost(&error))
-            }
-            // A line that is no UTF-8.
-            kube::Error::ReadEvents(_) if is_io(&error, &[io::ErrorKind::InvalidData]) => {
-                Self::Malformed(innermost(&error))
-            }
-            _ if is_io(&error, HUNG_UP) => Self::Unreachable(innermost(&error)),
-            _ => Self::Connection(innermost(&error)),
-        }
-    }
-}
-
-impl From<&Status> for Error {
-    fn from(status: &Status) -> Self {
-        let text = if status.message.is_empty() { &status.reason } else { &status.message };
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let text = cut(if status.message.is_empty() { &status.reason } else { &status.message });
         match status.code {
-            401 => Self::Unauthorized(cut(text)),
-            403 => Self::NotYetAllowed(cut(text)),
+            401 => Self::Unauthorized(text),
+            403 => Self::NotYetAllowed(text),
             410 => Self::Gone,
-            // kube takes an event that it cannot decode for a status, of which every field may be missing.
-            0 => Self::Malformed("an event that is none".to_owned()),
-            code => Self::Refused { code, text: cut(text) },
+            0 => Self::Malformed("an error event without a code".to_owned()),
+            code => Self::Refused { code, text },
         }
     }
 }
@@ -174,12 +162,12 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// Whether a cause is an input or output error of one of these kinds.
-fn is_io(error: &(dyn StdError + 'static), kinds: &[io::ErrorKind]) -> bool {
+/// Whether a cause is an I/O error of one of these kinds.
+pub(super) fn is_io(error: &(dyn StdError + 'static), kinds: &[io::ErrorKind]) -> bool {
     causes(error).any(|error| error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind())))
 }
 
-/// The last of the causes, in its own words.
+/// The text of the innermost cause.
 pub(super) fn innermost(error: &(dyn StdError + 'static)) -> String {
     causes(error).last().map_or_else(String::new, |last| cut(&last.to_string()))
 }

@@ -1,27 +1,38 @@
-//! How long to wait before the server is asked again: never at once and never all exporters at the same moment.
+//! Pauses before the next request: never none, and not the same in all exporters.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::error::Error;
+use crate::backoff::Backoff;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// A question that reaches no server costs no server anything. It is repeated soon, so that a new pod has its name right
+/// A request that reaches no server costs no server anything. It is repeated soon, so that a new pod gets its name right
 /// after the server's return.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
-/// Once the pods were followed for this long, the next failure is the first of its row.
+/// After the pods were followed for this long, the next failure counts as a first one.
 const CALM: Duration = Duration::from_secs(10);
-/// A watch that ends sooner ended for a reason that the next one may meet too.
+/// A watch that ends sooner probably ended for a reason that the next one will meet too.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// The pauses after failures: each 1 s at first and doubled each time, of which a random part of up to a half is left
-/// out. Each kind of failure has its own row: the failures of an outage say nothing of the list that a 410 after it asks for.
-#[derive(Debug, Default)]
+/// The pauses after failures: 1 s at first, doubled each time, less a random part of up to a half. Each kind of failure is
+/// counted on its own: the failures of an outage must not delay the list that a 410 after it requires.
+#[derive(Debug)]
 pub(super) struct Pauses {
     gone: Backoff,
     unreachable: Backoff,
     refused: Backoff,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            gone: Backoff::new(FIRST, LONGEST),
+            unreachable: Backoff::new(FIRST, LONGEST_UNREACHABLE),
+            refused: Backoff::new(FIRST, LONGEST),
+        }
+    }
 }
 
 impl Pauses {
@@ -31,60 +42,53 @@ impl Pauses {
             *self = Self::default();
         }
         match error {
-            Error::Gone => self.gone.next(LONGEST),
-            Error::Unreachable(_) => self.unreachable.next(LONGEST_UNREACHABLE),
-            Error::Busy { after, .. } => self.refused.next(LONGEST).max(*after),
+            Error::Gone => jitter(self.gone.next()),
+            Error::Unreachable(_) => jitter(self.unreachable.next()),
+            Error::Busy { after, .. } => jitter(self.refused.next()).max(*after),
             Error::Brief { after, .. } => *after,
-            _ => self.refused.next(LONGEST),
+            _ => jitter(self.refused.next()),
         }
     }
 
     /// How many watches in a row began with a 410.
     pub(super) fn gone_in_a_row(&self) -> u32 {
-        self.gone.row
+        self.gone.failures()
     }
 }
 
-#[derive(Debug, Default)]
-struct Backoff {
-    row: u32,
-}
-
-impl Backoff {
-    fn next(&mut self, longest: Duration) -> Duration {
-        let pause = FIRST * 2u32.pow(self.row.min(6));
-        self.row = self.row.saturating_add(1);
-        jitter(pause.min(longest))
-    }
-}
-
-/// The pause before a watch that follows one without a failure: none as a rule, growing where watches end soon after
-/// they began, as behind a proxy that cuts what lasts.
-#[derive(Debug, Default)]
+/// The pause before a watch that follows one without a failure: none as a rule, and growing where watches end soon after
+/// they began, as behind a proxy that cuts long requests.
+#[derive(Debug)]
 pub(super) struct WatchThrottle {
     began: Option<Instant>,
     short: Backoff,
 }
 
+impl Default for WatchThrottle {
+    fn default() -> Self {
+        Self { began: None, short: Backoff::new(FIRST, LONGEST) }
+    }
+}
+
 impl WatchThrottle {
-    /// Takes note that a watch began.
+    /// Records that a watch began.
     pub(super) fn begin(&mut self, now: Instant) {
         self.began = Some(now);
     }
 
-    /// Whether the next one may begin, which the question after a refusal may: [`Error::Brief`] tells the pause before it.
-    pub(super) fn next(&mut self, now: Instant) -> Result<(), Error> {
+    /// Whether the next watch may begin now. [`Error::Brief`] holds the pause before it, after which it may.
+    pub(super) fn check(&mut self, now: Instant) -> Result<(), Error> {
         let Some(began) = self.began.take() else { return Ok(()) };
         if now.saturating_duration_since(began) >= SHORT {
-            self.short = Backoff::default();
+            self.short.reset();
             return Ok(());
         }
-        let after = self.short.next(LONGEST);
-        Err(Error::Brief { row: self.short.row, after })
+        let after = jitter(self.short.next());
+        Err(Error::Brief { row: self.short.failures(), after })
     }
 }
 
-/// Between a half of the pause and all of it.
+/// A random time between half of the pause and all of it.
 pub(super) fn jitter(pause: Duration) -> Duration {
     // The standard library's hasher is keyed at random.
     let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
@@ -101,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_to_a_minute_and_starts_again_after_a_calm() {
+    fn the_pause_doubles_to_a_minute_and_is_reset_after_a_calm() {
         let (mut pauses, silent) = (Pauses::default(), Error::Timeout(FIRST));
         for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert_pause(pauses.next(&silent, CALM - Duration::from_millis(1)), expected);
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_asked_every_two_seconds() {
+    fn an_unreachable_server_is_asked_every_two_seconds() {
         let mut pauses = Pauses::default();
         for expected in [1, 2, 2, 2] {
             assert_pause(pauses.next(&Error::Unreachable(String::new()), Duration::ZERO), expected);
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_how_long_is_left_alone_for_as_long() {
+    fn a_retry_after_of_the_server_is_kept() {
         let busy = Error::Busy { code: 429, after: LONGEST * 2 };
         assert_eq!(Pauses::default().next(&busy, Duration::ZERO), LONGEST * 2);
         assert_pause(Pauses::default().next(&Error::Busy { code: 429, after: Duration::ZERO }, Duration::ZERO), 1);
@@ -143,27 +147,27 @@ mod tests {
 
     #[test]
     fn watches_that_end_at_once_are_slowed_down_and_those_that_last_are_not() {
-        let (mut pace, mut now) = (WatchThrottle::default(), Instant::now());
+        let (mut throttle, mut now) = (WatchThrottle::default(), Instant::now());
         let pause = |next: Result<(), Error>| match next {
             Ok(()) => (0, Duration::ZERO),
             Err(Error::Brief { row, after }) => (row, after),
             Err(error) => panic!("{error}"),
         };
-        assert_eq!(pause(pace.next(now)).0, 0);
+        assert_eq!(pause(throttle.check(now)).0, 0);
         let mut last = Duration::ZERO;
         for expected in 1..=10 {
-            pace.begin(now);
-            let (row, after) = pause(pace.next(now + Duration::from_millis(1)));
+            throttle.begin(now);
+            let (row, after) = pause(throttle.check(now + Duration::from_millis(1)));
             assert!(row == expected && after >= FIRST / 2 && after <= LONGEST);
-            assert_eq!(pause(pace.next(now)).0, 0, "it was waited for");
+            assert_eq!(pause(throttle.check(now)).0, 0, "it was waited for");
             last = after;
             now += last;
         }
         assert!(last >= LONGEST / 2);
-        pace.begin(now);
-        assert_eq!(pause(pace.next(now + SHORT)).0, 0);
-        pace.begin(now);
-        let (row, after) = pause(pace.next(now));
+        throttle.begin(now);
+        assert_eq!(pause(throttle.check(now + SHORT)).0, 0);
+        throttle.begin(now);
+        let (row, after) = pause(throttle.check(now));
         assert!(row == 1 && after <= FIRST);
     }
 

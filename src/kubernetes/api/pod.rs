@@ -1,37 +1,43 @@
-//! A pod as far as it is needed: its name, whether it has ended, and which container ids it tells of under which names.
+//! The part of a pod that is needed: its name, its version, whether it has ended, and its container ids with their names.
 //!
-//! Invariant: nothing else of a pod is kept, not even while an answer is decoded. What the API server would never say
-//! (a pod without a name, an id that is none) is left out and does no harm to the rest.
+//! Invariant: nothing else of a pod is kept, not even while a response is decoded: labels, annotations and managed fields
+//! are often larger than all the rest. What the API server would never send (a pod without a name, a malformed id) is left
+//! out and does not affect the rest.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::snapshot::PodContainer;
 
-/// The longest name that is taken: no object of Kubernetes has a longer one.
+/// The longest name that is accepted: no Kubernetes object has a longer one.
 const LONGEST_NAME: usize = 253;
-/// The longest container id that is taken; the runtimes give 64 hexadecimal digits.
+/// The longest container id that is accepted; the runtimes use 64 hexadecimal digits.
 const LONGEST_ID: usize = 256;
 
-/// A container's id, without the runtime's prefix, and the names that it has.
+/// A container's id, without the runtime's prefix, and its names.
 pub type ContainerName = (Arc<str>, Arc<PodContainer>);
 
 /// A pod, as it is decoded.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub struct Pod {
-    // Boxed, so that what tells nothing weighs nothing.
-    #[serde(default, deserialize_with = "names_only")]
-    metadata: Option<Box<ObjectMeta>>,
-    #[serde(default)]
+    // Boxed, so that a pod without content takes little memory.
+    metadata: Option<Box<Metadata>>,
     status: Option<Box<PodStatus>>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
     #[serde(rename = "phase", deserialize_with = "is_terminal")]
@@ -44,7 +50,7 @@ struct PodStatus {
     ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ContainerStatus {
     name: Option<String>,
@@ -54,41 +60,24 @@ struct ContainerStatus {
     last_state: Option<ContainerState>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct ContainerState {
     terminated: Option<Terminated>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Terminated {
     #[serde(rename = "containerID")]
     container_id: Option<String>,
 }
 
-/// Decodes of the metadata what the watch and the names need, and nothing where one of them is missing. Labels,
-/// annotations and the fields' managers are often larger than all the rest.
-fn names_only<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<ObjectMeta>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Names {
-        name: Option<String>,
-        namespace: Option<String>,
-        resource_version: Option<String>,
-    }
-    let names: Option<Names> = Option::deserialize(from)?;
-    let whole = |names: &Names| names.name.is_some() && names.namespace.is_some() && names.resource_version.is_some();
-    Ok(names.filter(whole).map(|Names { name, namespace, resource_version }| {
-        Box::new(ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() })
-    }))
-}
-
-/// Decodes a phase. From the terminal ones nothing leads back.
+/// Decodes a phase. A pod never leaves a terminal phase.
 fn is_terminal<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let phase: Option<Cow<'_, str>> = Option::deserialize(from)?;
     Ok(matches!(phase.as_deref(), Some("Succeeded" | "Failed")))
 }
 
-/// Decodes a list, or `null`, and keeps of it the containers that have an id.
+/// Decodes a list, or `null`, and keeps the containers that have an id.
 fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, D::Error> {
     struct Containers;
     impl<'de> Visitor<'de> for Containers {
@@ -116,7 +105,7 @@ fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, 
 }
 
 impl Pod {
-    /// The pod's namespace and name; `None` where it has none that can be.
+    /// The pod's namespace and name; `None` where one is missing, empty or too long.
     pub fn key(&self) -> Option<(&str, &str)> {
         let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
         let metadata = self.metadata.as_ref()?;
@@ -124,13 +113,18 @@ impl Pod {
         Some((namespace, metadata.name.as_deref().filter(fits)?))
     }
 
+    /// The version at which the pod was in this state.
+    pub fn version(&self) -> Option<&str> {
+        self.metadata.as_ref()?.resource_version.as_deref()
+    }
+
     /// Whether all of its containers have ended for good.
-    pub(super) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.ended)
     }
 
-    /// Every container id that the pod tells of, those of ended and replaced containers too.
-    pub(super) fn containers(&self) -> Vec<ContainerName> {
+    /// Every container id in the pod's status, including those of ended and replaced containers.
+    pub fn containers(&self) -> Vec<ContainerName> {
         let (Some((namespace, pod)), Some(status)) = (self.key(), &self.status) else { return Vec::new() };
         let mut named: Vec<ContainerName> = Vec::new();
         for container in status.all() {
@@ -159,7 +153,7 @@ impl PodStatus {
 }
 
 impl ContainerStatus {
-    /// The container's id, that of the state it ended in, and that of the one before it.
+    /// The ids of the container, of its last run if it has ended, and of the run before.
     fn ids(&self) -> impl Iterator<Item = &str> {
         let ended = [&self.state, &self.last_state].into_iter().flatten();
         let ended = ended.filter_map(|state| state.terminated.as_ref()?.container_id.as_deref());
@@ -167,7 +161,7 @@ impl ContainerStatus {
     }
 }
 
-/// The id behind `containerd://`, `docker://`, `cri-o://` or another runtime's name; `None` for what is no id.
+/// The id behind `containerd://`, `docker://`, `cri-o://` or another runtime's name; `None` for anything else.
 fn bare_id(text: &str) -> Option<&str> {
     let (runtime, id) = text.split_once("://")?;
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
@@ -175,42 +169,12 @@ fn bare_id(text: &str) -> Option<&str> {
     (fits && id.bytes().all(plain)).then_some(id)
 }
 
-impl kube::Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind(_: &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group(_: &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version(_: &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural(_: &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        static NOTHING: LazyLock<ObjectMeta> = LazyLock::new(ObjectMeta::default);
-        self.metadata.as_deref().unwrap_or(&NOTHING)
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.metadata.get_or_insert_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_id_stands_behind_any_runtimes_name() {
+    fn an_id_is_found_behind_any_runtimes_name() {
         let id = "0123456789abcdef";
         for runtime in ["containerd", "docker", "cri-o", "rkt"] {
             assert_eq!(bare_id(&format!("{runtime}://{id}")), Some(id));
@@ -243,8 +207,7 @@ mod tests {
         .unwrap();
         let found: Vec<_> = pod.containers().iter().map(|(id, of)| format!("{id} {}", of.container)).collect();
         assert_eq!(found, ["c1 init", "c2 main", "c3 main", "c4 debugger"]);
-        assert_eq!((pod.key(), pod.has_ended()), (Some(("n", "p")), false));
-        assert!(pod.metadata.unwrap().labels.is_none());
+        assert_eq!((pod.key(), pod.version(), pod.has_ended()), (Some(("n", "p")), Some("7"), false));
     }
 
     #[test]

@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::core::{ObjectList, WatchEvent};
+use vram_exporter::internals::{ContainerIndex, ContainerName, Pod, PodList, RETENTION, WatchEvent};
 
-use vram_exporter::internals::{ContainerName, ContainerIndex, Pod, RETENTION};
 use vram_exporter::snapshot::PodContainer;
 
 use crate::choices::choices;
@@ -69,10 +68,10 @@ fn event(line: &[u8]) -> Option<Event> {
         let seconds: u16 = std::str::from_utf8(seconds).ok()?.parse().ok()?;
         return Some(Event::Wait(Duration::from_secs(u64::from(seconds))));
     }
-    if let Ok(list) = serde_json::from_slice::<ObjectList<Pod>>(line) {
-        return Some(Event::List(list.items));
+    if let Ok(list) = serde_json::from_slice::<PodList>(line) {
+        return Some(Event::List(list.items.unwrap_or_default()));
     }
-    match serde_json::from_slice::<WatchEvent<Pod>>(line) {
+    match serde_json::from_slice::<WatchEvent>(line) {
         Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => Some(Event::Put(pod)),
         Ok(WatchEvent::Deleted(pod)) => Some(Event::Remove(pod)),
         Ok(WatchEvent::Bookmark(_) | WatchEvent::Error(_)) => None,

@@ -1,0 +1,239 @@
+//! Follows the pods of this node: lists them, watches them, waits after failures, and publishes their names.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep_until;
+
+use super::body::ANSWER_LIMIT;
+use super::client::Client;
+use super::container_index::ContainerIndex;
+use super::error::Error;
+use super::list_watch::{Change, Watch, list};
+use super::pause::{Pauses, WatchThrottle, jitter};
+use super::settings::Settings;
+use crate::faults::{Faults, Source};
+use crate::snapshot::{Pods, Snapshot};
+
+/// How long changes are gathered before they are published together.
+const GATHER: Duration = Duration::from_millis(100);
+/// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of permission.
+const STARTING: Duration = Duration::from_secs(10);
+/// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
+/// another server's list is answered with 410; where a server is stopped, its watches end early. More than this many in a
+/// row are a fault.
+const BY_CHANCE: u32 = 3;
+/// The longest sleep where nothing is due.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Follows the pods of this node for ever. A failure is counted as a fault, and followed by another attempt.
+pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
+    let client = Client::new(&settings);
+    let mut follower = Follower::new(settings, snapshot, faults);
+    follower.publish();
+    loop {
+        if let Err(error) = follower.list_and_watch(&client).await {
+            follower.without_ended |= matches!(error, Error::TooLong(ANSWER_LIMIT) | Error::TooMany(_));
+            follower.back_off(error).await;
+        }
+    }
+}
+
+struct Follower {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    index: ContainerIndex,
+    /// When to publish the changes; `None` where there are none.
+    publish: Option<Instant>,
+    /// Since when the pods are followed; `None` while they are not.
+    followed: Option<Instant>,
+    /// Since when the server answers 403; `None` after any other answer.
+    forbidden: Option<Instant>,
+    /// Whether pods that have ended are left out of the request, because all pods of the node are too many. Never reset: a
+    /// node on which they pile up does so again.
+    without_ended: bool,
+    pauses: Pauses,
+}
+
+impl Follower {
+    fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
+        Self {
+            settings,
+            snapshot,
+            faults,
+            index: ContainerIndex::default(),
+            publish: None,
+            followed: None,
+            forbidden: None,
+            without_ended: false,
+            pauses: Pauses::default(),
+        }
+    }
+
+    /// Lists the pods, then watches them until they have to be listed again: because the list is old, or after an error.
+    async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
+        let selector = self.selector();
+        let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
+            // A list cannot be too old, so that something else is wrong.
+            Error::Gone => Error::Refused { code: 410, text: error.to_string() },
+            error => error,
+        })?;
+        let now = Instant::now();
+        self.index.replace(&pods, now)?;
+        drop(pods);
+        self.followed = Some(now);
+        self.publish();
+        let list_again = now + jitter(self.settings.list_again);
+        let mut throttle = WatchThrottle::default();
+        while Instant::now() < list_again {
+            match self.watch(client, &selector, &mut version, &mut throttle).await {
+                Err(error) if error.leaves_the_watch() => self.back_off(error).await,
+                ended => ended?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Selects this node's pods.
+    fn selector(&self) -> String {
+        let ended = if self.without_ended { ",status.phase!=Succeeded,status.phase!=Failed" } else { "" };
+        format!("spec.nodeName={}{ended}", self.settings.node)
+    }
+
+    /// Takes the changes since `version` until the watch ends.
+    async fn watch(
+        &mut self,
+        client: &Client,
+        selector: &str,
+        version: &mut String,
+        throttle: &mut WatchThrottle,
+    ) -> Result<(), Error> {
+        throttle.check(Instant::now())?;
+        let mut watch = self.during(Watch::open(client, selector, version)).await?;
+        throttle.begin(Instant::now());
+        if self.followed.is_none() {
+            self.followed = Some(Instant::now());
+            self.publish();
+        }
+        while let Some(change) = self.during(watch.next(version)).await? {
+            let now = Instant::now();
+            match change {
+                Change::Put(pod) => self.index.put(&pod, now)?,
+                Change::Remove(pod) => self.index.remove(&pod, now)?,
+            }
+            self.gather(now);
+        }
+        Ok(())
+    }
+
+    /// Awaits `step`, and does in the meantime what is due.
+    async fn during<T>(&mut self, step: impl Future<Output = T>) -> T {
+        let mut step = pin!(step);
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(self.due().into()) => self.do_due(),
+                result = &mut step => return result,
+            }
+        }
+    }
+
+    /// Counts a failure and waits. During the pause the pods do not count as followed.
+    async fn back_off(&mut self, error: Error) {
+        let now = Instant::now();
+        let error = self.judge(error, now);
+        let followed = self.followed.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let until = now + self.pauses.next(&error, followed);
+        let row = match &error {
+            Error::Gone => self.pauses.gone_in_a_row(),
+            Error::Brief { row, .. } => *row,
+            _ => u32::MAX,
+        };
+        if row <= BY_CHANCE {
+            tracing::debug!("{error}");
+        } else {
+            self.faults.report(Source::KubernetesApi, error.reason(), None, &error);
+        }
+        self.publish();
+        self.during(sleep_until(until.into())).await;
+    }
+
+    /// Turns a 403 that lasts into a lack of permission.
+    fn judge(&mut self, error: Error, now: Instant) -> Error {
+        let Error::NotYetAllowed(text) = error else {
+            self.forbidden = None;
+            return error;
+        };
+        let since = if self.followed.is_some() { now } else { self.forbidden.unwrap_or(now) };
+        self.forbidden = Some(since);
+        match now.saturating_duration_since(since) >= STARTING {
+            true => Error::Forbidden(text),
+            false => Error::NotYetAllowed(text),
+        }
+    }
+
+    /// When something is to be done next.
+    fn due(&self) -> Instant {
+        let idle = Instant::now() + IDLE;
+        [self.publish, self.index.due()].into_iter().flatten().fold(idle, Instant::min)
+    }
+
+    /// Forgets old names and publishes changes, as far as that is due.
+    fn do_due(&mut self) {
+        let now = Instant::now();
+        self.index.forget(now);
+        self.gather(now);
+        if self.publish.is_some_and(|at| at <= now) {
+            self.publish();
+        }
+    }
+
+    /// Schedules a change to be published, together with those that follow soon.
+    fn gather(&mut self, now: Instant) {
+        if self.index.take_change() {
+            self.publish.get_or_insert(now + GATHER);
+        }
+    }
+
+    fn publish(&mut self) {
+        let changed = self.index.take_change() | self.publish.take().is_some();
+        let (containers, ended) = match changed {
+            true => (Arc::new(self.index.shown()), Arc::new(self.index.ended())),
+            false => {
+                let pods = self.snapshot.pods.load();
+                (pods.containers.clone(), pods.ended.clone())
+            }
+        };
+        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.followed.is_some()), containers, ended }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Reason;
+    use crate::kubernetes::api::{LIST_AGAIN, Server};
+
+    #[test]
+    fn a_403_counts_as_no_permission_only_once_it_lasts() {
+        let server = Server::InCluster;
+        let settings =
+            Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20), list_again: LIST_AGAIN };
+        let mut follower = Follower::new(settings, Snapshot::new(), Arc::default());
+        let (begin, short) = (Instant::now(), STARTING - Duration::from_millis(1));
+        let mut judged = |error: Error, now| follower.judge(error, now).reason();
+        let forbidden = || Error::NotYetAllowed("no".to_owned());
+        assert_eq!(judged(forbidden(), begin), Reason::Unknown);
+        assert_eq!(judged(forbidden(), begin + short), Reason::Unknown);
+        assert_eq!(judged(forbidden(), begin + STARTING), Reason::NoPermission);
+        assert_eq!(judged(Error::Unreachable("no".to_owned()), begin + STARTING), Reason::Connection);
+        assert_eq!(judged(forbidden(), begin + STARTING), Reason::Unknown, "the server starts once more");
+        assert_eq!(judged(forbidden(), begin + STARTING * 2), Reason::NoPermission);
+        follower.followed = Some(begin);
+        let again = follower.judge(forbidden(), begin + STARTING * 3);
+        assert_eq!(again.reason(), Reason::Unknown, "it was allowed in between");
+    }
+}

@@ -1,0 +1,134 @@
+//! The list and the watch of this node's pods, as the API server speaks them: JSON, and JSON by the line.
+
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::body::{self, Lines};
+use super::client::Client;
+use super::error::{Error, Status};
+use super::pod::Pod;
+
+/// The server is asked to end a watch after this time.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much later a watch that the server has not ended is taken for dead.
+const WATCH_GRACE: Duration = Duration::from_secs(5);
+
+/// What is escaped in the value of a parameter.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A list of pods, or a page of it.
+#[derive(Debug, Deserialize)]
+pub struct PodList {
+    metadata: ListMetadata,
+    // Required, but may be `null`.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub items: Option<Vec<Pod>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    next_page: Option<String>,
+}
+
+/// A line of a watch.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
+pub enum WatchEvent {
+    Added(Pod),
+    Modified(Pod),
+    Deleted(Pod),
+    /// Bears a version and nothing else.
+    Bookmark(Pod),
+    Error(Status),
+}
+
+/// What happened to a pod.
+#[derive(Debug)]
+pub(super) enum Change {
+    Put(Pod),
+    Remove(Pod),
+}
+
+/// Lists the pods that `selector` selects. Returns them with the version to watch from.
+///
+/// With version 0 and no `limit` the server answers from its memory, where pods are indexed by node; anything else makes it
+/// read every pod of the cluster. The state can then be older than one seen before, which is harmless: an id keeps its
+/// names, and the watch continues from that state.
+pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, String), Error> {
+    let first = [("fieldSelector", selector), ("resourceVersion", "0"), ("resourceVersionMatch", "NotOlderThan")];
+    let all_pages = async {
+        let (mut pods, mut page) = (Vec::new(), query(&first));
+        loop {
+            let body = body::whole(client.pods(&page).await?.into_body()).await?;
+            let PodList { metadata, items } = serde_json::from_slice(&body).map_err(Error::malformed)?;
+            pods.extend(items.unwrap_or_default());
+            match metadata.next_page.filter(|token| !token.is_empty()) {
+                Some(token) => page = query(&[("fieldSelector", selector), ("continue", &token)]),
+                None => return Ok((pods, version(metadata.resource_version.as_deref())?)),
+            }
+        }
+    };
+    client.in_time(all_pages).await
+}
+
+/// An open watch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    lines: Lines<Incoming>,
+    /// When it is taken for dead.
+    deadline: Instant,
+}
+
+impl Watch {
+    /// Opens a watch of the changes since `version`.
+    pub(super) async fn open(client: &Client, selector: &str, version: &str) -> Result<Self, Error> {
+        let seconds = WATCH_TIMEOUT.as_secs().to_string();
+        let query = query(&[
+            ("watch", "true"),
+            ("timeoutSeconds", &seconds),
+            ("fieldSelector", selector),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+        ]);
+        let response = client.in_time(client.pods(&query)).await?;
+        Ok(Self { lines: Lines::new(response.into_body()), deadline: Instant::now() + WATCH_TIMEOUT + WATCH_GRACE })
+    }
+
+    /// The next change; `None` at the end of the watch. `seen` becomes the version from which the next watch continues.
+    pub(super) async fn next(&mut self, seen: &mut String) -> Result<Option<Change>, Error> {
+        loop {
+            let Ok(line) = timeout_at(self.deadline, self.lines.next()).await else { return Ok(None) };
+            let Some(line) = line? else { return Ok(None) };
+            match serde_json::from_slice(&line).map_err(Error::malformed)? {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                    *seen = version(pod.version())?;
+                    return Ok(Some(Change::Put(pod)));
+                }
+                WatchEvent::Deleted(pod) => {
+                    *seen = version(pod.version())?;
+                    return Ok(Some(Change::Remove(pod)));
+                }
+                WatchEvent::Bookmark(pod) => *seen = version(pod.version())?,
+                WatchEvent::Error(status) => return Err(status.into()),
+            }
+        }
+    }
+}
+
+/// A version that a request can name.
+fn version(version: Option<&str>) -> Result<String, Error> {
+    let version = version.filter(|version| !version.is_empty());
+    version.map(str::to_owned).ok_or_else(|| Error::Malformed("an object without a resourceVersion".to_owned()))
+}
+
+fn query(parameters: &[(&str, &str)]) -> String {
+    let parameter = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, ESCAPED));
+    parameters.iter().map(parameter).collect::<Vec<_>>().join("&")
+}

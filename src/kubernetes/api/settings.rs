@@ -1,0 +1,39 @@
+//! Which API server and which node to follow, and the time limits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The default of [`Settings::list_again`]. A watch that lost events does not say so: after the server's store was restored
+/// from a backup, versions are counted from a lower number, and a watch that starts at a higher one is silent until that
+/// number is reached. A list does not depend on versions.
+pub const LIST_AGAIN: Duration = Duration::from_secs(600);
+
+/// What to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the API server is.
+    pub server: Server,
+    /// This node's name: only its pods are requested.
+    pub node: String,
+    /// The time limit for connecting and the start of a response, and for a whole list.
+    pub timeout: Duration,
+    /// The time after which all pods are listed again, less a random part of up to a half: [`LIST_AGAIN`].
+    pub list_again: Duration,
+}
+
+/// Where the API server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// As given by the service account of the exporter's own pod.
+    InCluster,
+    /// At a configured address.
+    At {
+        /// `https://host:port`, or `http://` for a proxy on this machine.
+        url: String,
+        /// A file with a bearer token, read again for every request.
+        token_file: Option<PathBuf>,
+        /// A PEM file with the certificates to trust instead of the system's. Without it the system's certificates are
+        /// trusted; a system without any trusts no server.
+        ca_file: Option<PathBuf>,
+    },
+}
