@@ -1,7 +1,7 @@
-//! What an answer tells: which NVIDIA devices containers hold, and which can be handed out.
+//! Reads the kubelet's answers: which NVIDIA devices are allocated to containers, and which are allocatable.
 //!
-//! Invariant: what is made of an answer depends on its content alone and not on the order of its parts, which is the
-//! kubelet's mood.
+//! Invariant: the result depends only on the content of an answer, not on the order of its parts, which the kubelet does
+//! not define.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::device;
 use super::v1::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
 use crate::snapshot::{AllocatedDevice, Allocation, PodContainer};
 
-/// The longest name of a pod, a namespace or a container that is kept, in bytes. Kubernetes allows 253.
+/// The longest name of a pod, namespace or container that is accepted, in bytes. Kubernetes allows 253.
 const LONGEST_NAME: usize = 256;
 
-/// The devices that containers hold, in order and each once.
+/// The allocated devices, sorted and without duplicates.
 pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
     let mut allocations = Vec::new();
     for pod in &answer.pod_resources {
@@ -35,7 +35,7 @@ pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
     allocations
 }
 
-/// The devices that can be handed out, in order and each once.
+/// The allocatable devices, sorted and without duplicates.
 pub fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<AllocatedDevice> {
     let mut devices: Vec<_> = gpus(&answer.devices).collect();
     devices.sort_unstable_by(|a, b| device::order(a).cmp(&device::order(b)));
@@ -43,13 +43,13 @@ pub fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<AllocatedDevice
     devices
 }
 
-/// Those devices that are NVIDIA GPUs.
+/// The devices that are NVIDIA GPUs.
 fn gpus(all: &[ContainerDevices]) -> impl Iterator<Item = AllocatedDevice> {
     let ids = all.iter().flat_map(|devices| devices.device_ids.iter().map(|id| (&devices.resource_name, id)));
     ids.filter_map(|(resource, id)| {
         let device = device::read(resource, id);
         if device.is_none() && resource.starts_with("nvidia.com/") {
-            tracing::debug!(resource, id, "a device whose id does not say which GPU it is");
+            tracing::debug!(resource, id, "device ignored: its id does not say which GPU it is");
         }
         device
     })

@@ -1,7 +1,7 @@
-//! The ids by which device plugins hand out NVIDIA GPUs: which GPU or MIG device is meant, and which share of it.
+//! Reads the ids that device plugins give to NVIDIA GPUs: which GPU or MIG device is meant, and which share of it.
 //!
-//! Invariant: an id that can mean something else is not believed. A whole UUID means the same whoever says it; a bare
-//! number is anything, so it counts only for resources that NVIDIA's plugin names.
+//! Invariant: an ambiguous id is not used. A whole UUID has one meaning, whichever plugin gives it; a bare number can mean
+//! anything, so it counts only for resources with a name that NVIDIA's plugin gives.
 
 use crate::snapshot::{AllocatedDevice, DeviceName};
 
@@ -10,10 +10,10 @@ const LONGEST_ID: usize = 256;
 /// The longest name of a resource, in bytes: a domain of 253, a slash and a name of 63.
 const LONGEST_RESOURCE: usize = 317;
 
-/// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which.
+/// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which one.
 ///
-/// HAMi's and Volcano's `GPU-<uuid>-<n>` and gpushare's `GPU-<uuid>-_-<n>` are such: there a scheduler picks the GPU and the
-/// kubelet's pick is only counted, so that the two can differ.
+/// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not: there a scheduler picks the
+/// GPU, and the device that the kubelet picks only counts, so that the two can differ.
 pub fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
     if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
         return None;
@@ -32,7 +32,7 @@ pub fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
     Some(AllocatedDevice { resource: resource.to_owned(), device, replica: replica.map(|replica| replica.to_string()) })
 }
 
-/// Orders devices, so that two answers of the same content are equal: the kubelet gives them in any order.
+/// The sort key of devices, so that two answers of the same content are equal: the kubelet lists them in any order.
 pub(super) fn order(device: &AllocatedDevice) -> impl Ord {
     let (kind, uuid, numbers) = match &device.device {
         DeviceName::Gpu(uuid) => (0, uuid.as_str(), (0, None)),
@@ -92,13 +92,13 @@ fn by_index(id: &str) -> Option<DeviceName> {
     Some(DeviceName::Index { gpu: number(gpu)?, mig })
 }
 
-/// Whether NVIDIA's plugin gives resources such a name, after `nvidia.com/`. Its KubeVirt plugin names them after the
-/// product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
+/// Whether `name`, after `nvidia.com/`, is one that NVIDIA's GPU plugin gives to resources. NVIDIA's KubeVirt plugin names
+/// them after the product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
 fn is_plugin_name(name: &str) -> bool {
     name == "gpu" || ["gpu.", "gpu-", "mig-"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Only the way a number is printed: no sign, no leading zero.
+/// A number in its printed form: no sign, no leading zero.
 fn number(digits: &str) -> Option<u32> {
     let plain = digits == "0" || !digits.starts_with(['0', '+']);
     digits.parse().ok().filter(|_| plain)

@@ -10,16 +10,16 @@ use tonic::{Code, Status};
 
 use crate::faults::Reason;
 
-/// How much of a server's own words is repeated, in characters.
-const MOST_WORDS: usize = 200;
+/// The longest message of a server that is repeated, in characters.
+const LONGEST_MESSAGE: usize = 200;
 
-/// How prost begins to tell that bytes are no message of a type.
+/// How prost's error for bytes that are no message of a type begins.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Nothing is at the path.
+    /// The path does not exist.
     #[error(
         "there is no socket at {}: mount the host's folder there, or leave kubernetes.pod-resources unset",
         socket.display()
@@ -31,38 +31,38 @@ pub(super) enum Error {
         socket.display()
     )]
     Forbidden { socket: PathBuf, source: io::Error },
-    /// Nobody listens.
+    /// No process listens.
     #[error("cannot connect to {}: is the kubelet running?", socket.display())]
     Closed { socket: PathBuf, source: io::Error },
-    /// The connection ended before the answer, or is not one to a gRPC server.
+    /// The connection ended before the answer, or the peer is not a gRPC server.
     #[error("the connection to {} broke: is it the kubelet that listens there?", socket.display())]
     Broken { socket: PathBuf, source: Lost },
     /// No answer in time.
     #[error("no answer from {} within {limit:?}: is the kubelet busy, or kubernetes.timeout too short?", socket.display())]
     Late { socket: PathBuf, limit: Duration },
-    /// An answer that is not in the form that it should have.
+    /// An answer of another form than expected.
     #[error("the answer from {} cannot be understood", socket.display())]
     Malformed { socket: PathBuf, source: Malformed },
-    /// The server says no.
-    #[error("the server at {} answers {code:?} ({words}): is it a kubelet of version 1.20 or newer?", socket.display())]
-    Refused { socket: PathBuf, code: Code, words: String },
+    /// An answer with an error status.
+    #[error("the server at {} answers {code:?} ({message}): is it a kubelet of version 1.20 or newer?", socket.display())]
+    Refused { socket: PathBuf, code: Code, message: String },
 }
 
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
-    /// No protobuf, cut short, a text that is not UTF-8, or another type than a field has.
+    /// No protobuf, a truncated message, a text that is not UTF-8, or a field of another type.
     #[error("it is no message of the pod-resources service")]
     Form,
     /// Longer than what is read.
     #[error("it is longer than 4 MiB")]
     Long,
-    /// The gRPC library gave up on it.
+    /// The gRPC library panicked on it.
     #[error("its headers are no gRPC")]
     Headers,
 }
 
-/// What HTTP/2 met, by its causes alone: what stands around them says nothing.
+/// A failure of HTTP/2. Only its causes are shown: the texts around them say nothing.
 #[derive(Debug)]
 pub(super) struct Lost(Box<dyn StdError + Send + Sync>);
 
@@ -79,7 +79,7 @@ impl StdError for Lost {
 }
 
 impl Error {
-    /// What the operating system said to a connection.
+    /// The operating system refused to connect.
     pub(super) fn connecting(socket: &Path, source: io::Error) -> Self {
         let socket = socket.to_owned();
         match source.kind() {
@@ -89,36 +89,39 @@ impl Error {
         }
     }
 
-    /// What HTTP/2 said to a connection.
-    pub(super) fn shaking_hands(socket: &Path, source: tonic::transport::Error) -> Self {
+    /// The HTTP/2 handshake failed.
+    pub(super) fn handshake(socket: &Path, source: tonic::transport::Error) -> Self {
         Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(source)) }
     }
 
-    /// The connection ended, and the question with it was not given back.
+    /// The connection ended, and the request neither succeeded nor failed.
     pub(super) fn lost(socket: &Path) -> Self {
         Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(Status::unavailable("the connection ended"))) }
     }
 
-    /// What came instead of an answer, and whether the connection is gone.
-    pub(super) fn asking(socket: &Path, status: Status, gone: bool) -> Self {
+    /// A request failed. `unsent` says that tonic had no connection to send it over.
+    pub(super) fn asking(socket: &Path, status: Status, unsent: bool) -> Self {
         let socket = socket.to_owned();
-        // tonic gives a cause to what happened on this side, and none to what a server says. But it has no cause either for
-        // a question that it did not send.
-        if gone || status.source().is_some() {
+        // tonic gives a cause to errors of this side, and none to errors from the server; nor to a request that it did not
+        // send.
+        if unsent || status.source().is_some() {
             return Self::Broken { socket, source: Lost(Box::new(status)) };
         }
         match status.code() {
-            // prost's words for bytes that are no such message; tonic gives them without their cause.
+            // prost's text for bytes that are no such message; tonic passes it on without its cause.
             Code::Internal if status.message().starts_with(UNDECODABLE) => {
                 Self::Malformed { socket, source: Malformed::Form }
             }
-            // tonic's word for a message beyond the limit.
+            // tonic's code for a message beyond the limit.
             Code::OutOfRange => Self::Malformed { socket, source: Malformed::Long },
-            code => Self::Refused { socket, code, words: status.message().chars().take(MOST_WORDS).collect() },
+            code => {
+                let message = status.message().chars().take(LONGEST_MESSAGE).collect();
+                Self::Refused { socket, code, message }
+            }
         }
     }
 
-    /// Which fault it is.
+    /// The fault that it counts as.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Absent { .. } => Reason::NotFound,
@@ -137,7 +140,7 @@ mod tests {
     use crate::faults::chain;
 
     #[test]
-    fn a_refused_connection_is_told_by_its_cause_and_names_the_way_out() {
+    fn a_refused_connection_names_its_cause_and_the_way_out() {
         let socket = Path::new("/pods/kubelet.sock");
         for (errno, reason, way_out) in [
             (2, Reason::NotFound, "mount the host's folder"),
@@ -146,24 +149,24 @@ mod tests {
             (111, Reason::Connection, "is the kubelet running?"),
         ] {
             let source = io::Error::from_raw_os_error(errno);
-            let words = source.to_string();
+            let cause = source.to_string();
             let error = Error::connecting(socket, source);
             assert_eq!(error.reason(), reason);
             let line = chain(&error);
             assert!(line.contains("/pods/kubelet.sock") && line.contains(way_out), "{line}");
-            assert_eq!(line.matches(&words).count(), 1, "the cause is said once: {line}");
+            assert_eq!(line.matches(&cause).count(), 1, "the cause is said once: {line}");
         }
     }
 
     #[test]
-    fn a_question_that_was_not_sent_is_no_refusal() {
-        let unsent = || Status::unknown("Service was not ready");
-        assert_eq!(Error::asking(Path::new("/s"), unsent(), true).reason(), Reason::Connection);
-        assert_eq!(Error::asking(Path::new("/s"), unsent(), false).reason(), Reason::Unknown);
+    fn a_request_that_was_not_sent_is_no_refusal() {
+        let status = || Status::unknown("Service was not ready");
+        assert_eq!(Error::asking(Path::new("/s"), status(), true).reason(), Reason::Connection);
+        assert_eq!(Error::asking(Path::new("/s"), status(), false).reason(), Reason::Unknown);
     }
 
     #[test]
-    fn a_server_s_words_are_cut() {
+    fn a_long_message_of_the_server_is_cut() {
         let error = Error::asking(Path::new("/s"), Status::unknown("\u{e4}".repeat(9999)), false);
         assert_eq!(error.reason(), Reason::Unknown);
         assert!(error.to_string().chars().count() < 400, "{error}");

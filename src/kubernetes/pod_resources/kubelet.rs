@@ -1,7 +1,7 @@
-//! One connection to the kubelet, and the two questions it answers.
+//! One connection to the kubelet, and the two requests that it answers.
 //!
-//! Invariant: every step is over within the limit. A connection lasts for one round: a kubelet that starts again replaces
-//! its socket, and whoever keeps a connection finds out by an error.
+//! Invariant: every step ends within the limit. A connection is used for one round only: a kubelet that restarts replaces
+//! its socket, which an old connection would show only by an error.
 
 use std::future::{Future, ready};
 use std::io;
@@ -20,74 +20,76 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::Settings;
 use super::answer;
 use super::error::{Error, Malformed};
+use super::settings::Settings;
 use super::v1::pod_resources_lister_client::PodResourcesListerClient;
 use super::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 use crate::snapshot::{AllocatedDevice, Allocation};
 
-/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, of which a GPU takes 50 bytes. An answer becomes
-/// up to forty times as large in memory when it is full of empty entries, so that a longer one could take the machine's.
+/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full of
+/// empty entries takes up to forty times its length in memory, so that a longer one could exhaust the machine's.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How long a question may take after its connection has ended, to give back an answer or an error that came before. In one of
-/// 2000 connections that a peer breaks at once, tonic keeps the question and gives back neither.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a request may take after its connection has ended, to return an answer or error that came before. In one of 2000
+/// connections that a peer breaks at once, tonic keeps the request and returns neither.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A connection.
 pub(super) struct Kubelet<'a> {
     settings: &'a Settings,
     client: PodResourcesListerClient<Channel>,
-    /// Whether the connection is gone.
-    gone: Arc<AtomicBool>,
+    /// Whether tonic asked for a second connection, so that it did not send the request. Not the same as `ended`: a
+    /// server may answer with an error and close the connection.
+    unsent: Arc<AtomicBool>,
     /// Closed when the connection has ended.
     ended: watch::Receiver<()>,
 }
 
 impl<'a> Kubelet<'a> {
-    /// Connects to whoever listens at the path now.
+    /// Connects to the process that listens at the path now.
     pub(super) async fn connect(settings: &'a Settings) -> Result<Self, Error> {
-        let gone = Arc::new(AtomicBool::new(false));
+        let unsent = Arc::new(AtomicBool::new(false));
         let (alive, ended) = watch::channel(());
         let channel = within(settings, async {
             let stream = UnixStream::connect(&settings.socket).await;
             let stream = stream.map_err(|error| Error::connecting(&settings.socket, error))?;
-            open(Connection { stream, _alive: alive }, &gone)
+            open(Connection { stream, _alive: alive }, &unsent)
                 .await
-                .map_err(|error| Error::shaking_hands(&settings.socket, error))
+                .map_err(|error| Error::handshake(&settings.socket, error))
         });
         let client = PodResourcesListerClient::new(channel.await?).max_decoding_message_size(LONGEST_ANSWER);
-        Ok(Self { settings, client, gone, ended })
+        Ok(Self { settings, client, unsent, ended })
     }
 
-    /// The devices that containers hold.
+    /// The allocated devices.
     pub(super) async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
-        let question = self.client.list(ListPodResourcesRequest {});
-        let answer = ask(self.settings, &self.gone, &mut self.ended, question).await?;
+        let request = self.client.list(ListPodResourcesRequest {});
+        let answer = ask(self.settings, &self.unsent, &mut self.ended, request).await?;
         Ok(answer::allocated(&answer))
     }
 
-    /// The devices that can be handed out; [`Error::Refused`] from a kubelet that does not tell.
+    /// The allocatable devices; [`Error::Refused`] from a kubelet that does not list them.
     pub(super) async fn allocatable(&mut self) -> Result<Vec<AllocatedDevice>, Error> {
-        let question = self.client.get_allocatable_resources(AllocatableResourcesRequest {});
-        Ok(answer::allocatable(&ask(self.settings, &self.gone, &mut self.ended, question).await?))
+        let request = self.client.get_allocatable_resources(AllocatableResourcesRequest {});
+        Ok(answer::allocatable(&ask(self.settings, &self.unsent, &mut self.ended, request).await?))
     }
 }
 
-/// HTTP/2 over the one stream. Who asks for a second one has lost the first: that is noted, and the next round connects anew.
-async fn open(stream: Connection, gone: &Arc<AtomicBool>) -> Result<Channel, tonic::transport::Error> {
+/// Opens HTTP/2 over the one stream. When tonic asks for a second stream, it has lost the first: that is recorded in
+/// `unsent`, and the next round connects again.
+async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, tonic::transport::Error> {
     let mut stream = Some(TokioIo::new(stream));
-    let gone = Arc::clone(gone);
+    let unsent = Arc::clone(unsent);
     let once = service_fn(move |_| {
         let stream = stream.take();
-        gone.store(stream.is_none(), Ordering::Relaxed);
+        unsent.store(stream.is_none(), Ordering::Relaxed);
         ready(stream.ok_or(io::Error::from(io::ErrorKind::NotConnected)))
     });
-    // The name is only what HTTP/2 wants to hear: the stream is there already.
+    // HTTP/2 requires a name, but the stream is connected already.
     Endpoint::from_static("http://localhost").connect_with_connector(once).await
 }
 
-/// The stream, and what ends with it.
+/// The stream, and the sender whose end closes `ended`.
 struct Connection {
     stream: UnixStream,
     _alive: watch::Sender<()>,
@@ -115,16 +117,16 @@ impl AsyncWrite for Connection {
 
 async fn ask<T>(
     settings: &Settings,
-    gone: &AtomicBool,
+    unsent: &AtomicBool,
     ended: &mut watch::Receiver<()>,
-    question: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    request: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Error> {
     let answer = within(settings, async {
-        let mut question = pin!(caught(question));
+        let mut request = pin!(caught(request));
         tokio::select! {
             biased;
-            answer = &mut question => Ok(answer),
-            _ = ended.changed() => tokio::time::timeout(LAST_WORDS, question).await.map_err(|_| Error::lost(&settings.socket)),
+            answer = &mut request => Ok(answer),
+            _ = ended.changed() => tokio::time::timeout(LAST_ANSWER, request).await.map_err(|_| Error::lost(&settings.socket)),
         }
     });
     let answer = answer.await?;
@@ -133,7 +135,7 @@ async fn ask<T>(
     };
     answer
         .map(tonic::Response::into_inner)
-        .map_err(|status| Error::asking(&settings.socket, status, gone.load(Ordering::Relaxed)))
+        .map_err(|status| Error::asking(&settings.socket, status, unsent.load(Ordering::Relaxed)))
 }
 
 async fn within<T>(settings: &Settings, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -142,7 +144,7 @@ async fn within<T>(settings: &Settings, step: impl Future<Output = Result<T, Err
     tokio::time::timeout(limit, step).await.map_err(late)?
 }
 
-/// `None` where the future panics. tonic does on error details that are not base64, and the kubelet would be followed no more.
+/// `None` where the future panics. tonic panics on error details that are not base64, which would end the follower.
 async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {

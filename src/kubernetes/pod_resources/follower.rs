@@ -1,0 +1,130 @@
+//! Asks the kubelet at intervals, and publishes each answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::error::Error;
+use super::kubelet::Kubelet;
+use super::settings::Settings;
+use crate::backoff::Backoff;
+use crate::faults::{Faults, Source};
+use crate::snapshot::{AllocatedDevice, Allocations, Snapshot};
+
+/// How often the allocatable devices are requested: they change when GPUs are partitioned or a plugin restarts.
+const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
+/// The pause after a first failure; each further failure doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after a failure, unless the interval is shorter.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Follows the kubelet's allocations for ever.
+pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
+    let mut pauses = pauses(settings.interval);
+    let known = Allocations::default();
+    let mut follower = Follower { settings, snapshot, faults, known, asked: None, refusal_logged: false };
+    follower.publish(false);
+    loop {
+        let wait = match follower.round().await {
+            Ok(()) => {
+                pauses.reset();
+                follower.settings.interval
+            }
+            Err(error) => {
+                follower.report(&error);
+                follower.asked = None;
+                follower.publish(false);
+                pauses.next()
+            }
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// The pauses after failures. A kubelet that answers is asked once per interval, so that one that fails may be asked as
+/// often.
+fn pauses(interval: Duration) -> Backoff {
+    Backoff::new(FIRST_PAUSE, interval.clamp(FIRST_PAUSE, LONGEST_PAUSE))
+}
+
+/// What is known, and what has to be asked.
+struct Follower {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    known: Allocations,
+    /// When the kubelet last listed its allocatable devices, or refused to.
+    asked: Option<Instant>,
+    /// Whether that refusal was logged.
+    refusal_logged: bool,
+}
+
+impl Follower {
+    /// Asks once, over a new connection.
+    async fn round(&mut self) -> Result<(), Error> {
+        let settings = self.settings.clone();
+        let mut kubelet = Kubelet::connect(&settings).await?;
+        let allocated = kubelet.allocated().await?;
+        if *self.known.allocated != allocated {
+            self.known.allocated = Arc::new(allocated);
+        }
+        self.known.at = Some(Instant::now());
+        // Published before the second request, which can take as long again.
+        self.publish(true);
+        if self.asked.is_none_or(|asked| asked.elapsed() >= ALLOCATABLE_EVERY) {
+            let answer = kubelet.allocatable().await;
+            self.take_allocatable(answer);
+            self.publish(true);
+        }
+        Ok(())
+    }
+
+    /// Without an answer the allocatable devices are unknown: the published time would not be that of an old list.
+    fn take_allocatable(&mut self, answer: Result<Vec<AllocatedDevice>, Error>) {
+        match answer {
+            Ok(devices) => {
+                if self.known.allocatable.as_deref() != Some(&devices) {
+                    self.known.allocatable = Some(Arc::new(devices));
+                }
+                self.asked = Some(Instant::now());
+            }
+            Err(error @ Error::Refused { .. }) => {
+                self.known.allocatable = None;
+                self.asked = Some(Instant::now());
+                if !std::mem::replace(&mut self.refusal_logged, true) {
+                    let error = crate::faults::chain(&error);
+                    tracing::debug!(error, "the kubelet does not list allocatable devices");
+                }
+            }
+            Err(error) => {
+                self.known.allocatable = None;
+                self.asked = None;
+                self.report(&error);
+            }
+        }
+    }
+
+    fn publish(&mut self, up: bool) {
+        self.known.up = Some(up);
+        self.snapshot.allocations.store(Arc::new(self.known.clone()));
+    }
+
+    fn report(&self, error: &Error) {
+        self.faults.report(Source::PodResources, error.reason(), None, error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_that_fails_is_asked_as_often_as_one_that_answers() {
+        let seconds = |interval| {
+            let mut pauses = pauses(Duration::from_secs(interval));
+            std::iter::repeat_with(|| pauses.next().as_secs()).take(7).collect::<Vec<_>>()
+        };
+        assert_eq!(seconds(1), [1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(seconds(10), [1, 2, 4, 8, 10, 10, 10]);
+        assert_eq!(seconds(3600), [1, 2, 4, 8, 16, 30, 30]);
+    }
+}
