@@ -1,8 +1,8 @@
-//! What Kubernetes knows of this node: which container is which pod's, and who was given which GPU.
+//! What Kubernetes knows about this node: which container belongs to which pod, and which GPU was allocated to which container.
 //!
-//! Two sources that know nothing of one another and of which either may be missing. Each follows its peer for ever, writes
-//! its own part of the snapshot, and says there whether it is answered. A name that is shown is a name that the
-//! cluster gave; a device is no proof of who uses it.
+//! The two sources are independent, and either may be missing. Each is followed for ever, writes its own part of the
+//! snapshot, and records there whether it answers. A published name is one that the cluster gave; an allocated device does
+//! not prove who uses it.
 
 pub mod api;
 pub mod pod_resources;

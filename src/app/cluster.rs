@@ -1,7 +1,7 @@
-//! Starts what follows the cluster, as far as the configuration asks for it, and looks after it; or plays the cluster of a
-//! simulated machine.
+//! Starts the followers of the cluster that the configuration asks for, and restarts them after a panic; or shows the
+//! cluster of a simulated machine.
 //!
-//! Invariant: a follower that died is a fault and does not show as answering; it is started again.
+//! Invariant: a panic of a follower is a fault, and its source shows as down until it answers again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::faults::{Faults, Reason, Source};
 use crate::kubernetes::{api, pod_resources};
 use crate::snapshot::{Allocations, Pods, Snapshot};
 
-/// Between the end of a follower by a panic and its next start.
-const REVIVAL: Duration = Duration::from_secs(5);
+/// The pause between a follower's panic and its restart.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
-/// A follower is not meant to end.
+/// A follower ended.
 #[derive(Debug, thiserror::Error)]
-#[error("what follows the cluster ended by a panic and is started again in {REVIVAL:?}")]
-struct Died(#[source] JoinError);
+#[error("a follower of the cluster panicked and is started again in {RESTART_PAUSE:?}")]
+struct Panicked(#[source] JoinError);
 
-/// Follows the API server and the kubelet until the set is dropped. To be called within a runtime.
+/// Follows the API server and the kubelet until the set is dropped. Requires a runtime.
 pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
     let mut followers = JoinSet::new();
     if let (Some(server), Some(node)) = (&config.api_server, &config.node_name) {
@@ -34,23 +34,23 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
         let settings =
             api::Settings { server, node: node.clone(), timeout: config.timeout, list_again: api::LIST_AGAIN };
         let (snapshot, faults) = (snapshot.clone(), faults.clone());
-        let died = died(Source::KubernetesApi, &snapshot, &faults);
+        let panicked = panicked(Source::KubernetesApi, &snapshot, &faults);
         let start = move || api::follow(settings.clone(), snapshot.clone(), faults.clone());
-        followers.spawn(look_after(start, died, REVIVAL));
+        followers.spawn(supervise(start, panicked, RESTART_PAUSE));
     }
     if let Some(socket) = config.pod_resources.clone() {
         let interval = config.pod_resources_interval;
         let settings = pod_resources::Settings { socket, interval, timeout: config.timeout };
         let (snapshot, faults) = (snapshot.clone(), faults.clone());
-        let died = died(Source::PodResources, &snapshot, &faults);
+        let panicked = panicked(Source::PodResources, &snapshot, &faults);
         let start = move || pod_resources::follow(settings.clone(), snapshot.clone(), faults.clone());
-        followers.spawn(look_after(start, died, REVIVAL));
+        followers.spawn(supervise(start, panicked, RESTART_PAUSE));
     }
     followers
 }
 
-/// Starts a follower, and again a `pause` after each time that it `died`. It ends with the future.
-async fn look_after<F>(start: impl Fn() -> F, died: impl Fn(JoinError), pause: Duration)
+/// Runs a follower. Each time that it panics, calls `panicked` and starts it again after a `pause`. It ends with the future.
+async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(JoinError), pause: Duration)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -58,17 +58,17 @@ where
         let mut follower = JoinSet::new();
         follower.spawn(start());
         if let Some(Err(error)) = follower.join_next().await {
-            died(error);
+            panicked(error);
         }
         tokio::time::sleep(pause).await;
     }
 }
 
-/// What is to be done when the follower of `source` died. What it told stays, and is no longer said to be fresh.
-fn died(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
+/// What to do after a panic of the follower of `source`. What it published stays, and its source shows as down.
+fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error| {
-        faults.report(source, Reason::Panicked, None, &Died(error));
+        faults.report(source, Reason::Panicked, None, &Panicked(error));
         if source == Source::KubernetesApi {
             snapshot.pods.rcu(|pods| Pods { up: Some(false), ..(**pods).clone() });
         } else {
@@ -77,24 +77,24 @@ fn died(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl 
     }
 }
 
-/// Shows a simulated machine's cluster until the set is dropped. To be called within a runtime.
+/// Shows a simulated machine's cluster until the set is dropped. Requires a runtime.
 pub(super) fn simulate(cluster: SimulatedCluster, config: &Kubernetes, snapshot: &Arc<Snapshot>) -> JoinSet<()> {
     let (snapshot, interval) = (snapshot.clone(), config.pod_resources_interval);
     snapshot.pods.store(Arc::new(cluster.pods()));
-    let mut players = JoinSet::new();
-    players.spawn(async move {
+    let mut simulation = JoinSet::new();
+    simulation.spawn(async move {
         loop {
             snapshot.allocations.store(Arc::new(cluster.allocations()));
             tokio::time::sleep(interval).await;
         }
     });
-    players
+    simulation
 }
 
-/// Whether everybody who is asked has answered.
+/// Whether every source that is followed has answered.
 pub(super) fn has_answered(config: &Kubernetes, snapshot: &Snapshot) -> bool {
-    let named = config.api_server.is_none() || snapshot.pods.load().up == Some(true);
-    named && (config.pod_resources.is_none() || snapshot.allocations.load().up == Some(true))
+    let api = config.api_server.is_none() || snapshot.pods.load().up == Some(true);
+    api && (config.pod_resources.is_none() || snapshot.allocations.load().up == Some(true))
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, wait).await.expect("in time");
     }
 
-    /// A snapshot in which both have answered, and no fault.
+    /// A snapshot in which both sources have answered, and no fault.
     fn answered() -> (Arc<Snapshot>, Arc<Faults>) {
         let snapshot = Snapshot::new();
         let main = PodContainer { namespace: "team".into(), pod: "trainer".into(), container: "main".into() };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_that_panics_is_a_fault_shows_as_down_and_is_started_again() {
+    async fn a_follower_that_panics_is_a_fault_shows_as_down_and_is_restarted() {
         for source in [Source::KubernetesApi, Source::PodResources] {
             let (snapshot, faults) = answered();
             let starts = Arc::new(AtomicU32::new(0));
@@ -141,7 +141,7 @@ mod tests {
                     pending().await
                 }
             };
-            let task = tokio::spawn(look_after(start, died(source, &snapshot, &faults), SOON));
+            let task = tokio::spawn(supervise(start, panicked(source, &snapshot, &faults), SOON));
             eventually(|| starts.load(Ordering::SeqCst) == 3).await;
             assert_eq!(faults.count(source, Reason::Panicked), 2);
             let up = (snapshot.pods.load().up, snapshot.allocations.load().up);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_ends_with_who_looks_after_it() {
+    async fn a_follower_ends_with_its_supervisor() {
         let held = Arc::new(());
         let follower = held.clone();
         let start = move || {
@@ -163,7 +163,7 @@ mod tests {
                 pending().await
             }
         };
-        let task = tokio::spawn(look_after(start, |_| (), SOON));
+        let task = tokio::spawn(supervise(start, |_| (), SOON));
         eventually(|| Arc::strong_count(&held) == 3).await;
         task.abort();
         eventually(|| Arc::strong_count(&held) == 1).await;

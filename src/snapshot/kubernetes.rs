@@ -1,4 +1,4 @@
-//! What Kubernetes tells of this node: which container is which pod's, and which container was given which GPU.
+//! What Kubernetes says about this node: which container belongs to which pod, and which GPU is allocated to which container.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,45 +9,45 @@ use super::PodContainer;
 /// The names of pods, by their namespace.
 pub type EndedPods = HashMap<String, HashSet<String>>;
 
-/// The containers of this node's pods, as the API server names them. Written by the watch of the API server.
+/// The containers of this node's pods, as the API server names them. Written by the follower of the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
     /// Whether the API server answers; `None` where it is not asked at all.
     pub up: Option<bool>,
-    /// By the runtime's full container id. Stays while the API server does not answer: an id is never given twice.
+    /// By the runtime's full container id. Stays while the API server does not answer: an id is never used twice.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
     /// The pods in a terminal phase.
     pub ended: Arc<EndedPods>,
 }
 
 impl Pods {
-    /// Whether the API server says at this time that a container's pod has ended. A name can be given again, so that
-    /// what it said before counts no longer.
+    /// Whether the API server now says that a container's pod has ended. False while it does not answer: a name can be
+    /// reused, so that its last answer no longer counts.
     pub fn has_ended(&self, holder: &PodContainer) -> bool {
         let ended = || self.ended.get(&holder.namespace).is_some_and(|pods| pods.contains(&holder.pod));
         self.up == Some(true) && ended()
     }
 }
 
-/// What the kubelet has handed out, and what it can. Written by the reading of the pod-resources socket.
+/// The devices that the kubelet has allocated, and those that it can. Written by the follower of the pod-resources socket.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
     /// Whether the kubelet answers; `None` where it is not asked at all.
     pub up: Option<bool>,
     /// When the kubelet last answered.
     pub at: Option<Instant>,
-    /// The devices that containers hold.
+    /// The allocated devices.
     pub allocated: Arc<Vec<Allocation>>,
-    /// The devices that can be handed out, those that are included; `None` where the kubelet does not tell.
+    /// The allocatable devices, allocated ones included; `None` where the kubelet does not list them.
     pub allocatable: Option<Arc<Vec<AllocatedDevice>>>,
 }
 
-/// A device in a container's hands.
+/// A device that is allocated to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
-    /// Who holds it.
+    /// The container.
     pub holder: Arc<PodContainer>,
-    /// What is held.
+    /// The device.
     pub device: AllocatedDevice,
 }
 
