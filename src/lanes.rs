@@ -13,9 +13,9 @@
 //! Invariants: every driver call of a lane runs under a [`watch::Watch`]; no lock is held during a driver call; accumulated
 //! values (peaks, counters) belong to the lane and outlive sessions and threads.
 
-mod accumulator;
 mod control;
 mod detached;
+mod guarded;
 pub(crate) mod manual;
 mod memory;
 mod opening;

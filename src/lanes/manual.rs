@@ -1,5 +1,5 @@
-//! The lanes' work by hand: the code that their threads run, on the caller's thread and when the caller says so, for who
-//! counts what a step costs.
+//! The lanes driven by hand: the code that their threads run, on the caller's thread and at the caller's command, so that a
+//! benchmark or a test can count what one step costs.
 //!
 //! Invariant: no part of the exporter uses it, and a step is what a thread of the lane does, no more and no less.
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::guarded::Caller;
 use super::memory::{LaneState, Link, MemoryLane};
 use super::process::ProcessLane;
 use super::session::Session;
@@ -20,8 +21,10 @@ use crate::faults::Faults;
 use crate::nvml::{Discovery, Library, OpenError};
 use crate::snapshot::Snapshot;
 
-/// How often it is looked whether the process lane has done enough.
+/// How often [`ManualLanes::follow`] checks whether the process lane has done enough.
 const LOOK: Duration = Duration::from_millis(1);
+
+const NOT_SUPERSEDED: &str = "only a supervisor supersedes a thread";
 
 /// The lanes on an open driver, without threads and without a supervisor: a call that hangs hangs the caller.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct ManualLanes {
     session: Session,
     state: LaneState,
     watch: Watch,
-    /// Without it the session would be taken for one that nobody looks after.
+    /// Without it the session would end, as one without a supervisor.
     _alive: Arc<()>,
 }
 
@@ -57,7 +60,7 @@ impl ManualLanes {
         Self::begin(library, snapshot, memory, process, xids)
     }
 
-    /// Closes the driver and opens it anew; what the lanes remember stays.
+    /// Closes the driver and opens it again; what the lanes remember stays.
     ///
     /// # Errors
     /// When the driver cannot be opened.
@@ -80,22 +83,22 @@ impl ManualLanes {
         snapshot.driver.store(Arc::new(driver.describe()));
         let alive = Arc::new(());
         let session = Session::new(driver, &alive, &mut Stalls::default());
-        [&memory as &dyn LaneTask, &process].iter().for_each(|duty| duty.resume(&session));
+        [&memory as &dyn LaneTask, &process].iter().for_each(|task| task.resume(&session));
         let state = memory.begin(&session);
         let watch = Watch::new();
-        let round = xids.round(&session, &watch, &mut xids::LaneState::default());
-        round.expect("nobody gives up a thread that has no supervisor");
+        let round = xids.round(Caller::new(&session, &watch), &mut xids::LaneState::default());
+        round.expect(NOT_SUPERSEDED);
         Ok(Self { library, snapshot, memory, process, session, state, watch, xids, _alive: alive })
     }
 
     /// One tick of the memory lane, as if it had begun at this time.
     pub fn tick(&mut self, began: Instant) {
         let Self { memory, session, watch, state, .. } = self;
-        memory.tick(session, watch, state, began).expect("nobody gives up a thread that has no supervisor");
+        memory.tick(Caller::new(session, watch), state, began).expect(NOT_SUPERSEDED);
     }
 
-    /// Lets the process lane work at its own rhythm on this thread until the snapshot is as wanted. That ends the
-    /// session: the next time needs [`ManualLanes::reopen`] before it.
+    /// Runs the process lane on this thread, by its own schedule, until the snapshot is as wanted. This ends the session:
+    /// call [`ManualLanes::reopen`] before the next step.
     pub fn follow(&mut self, wanted: impl Fn(&Snapshot) -> bool + Sync) {
         let Self { process, session, watch, snapshot, .. } = &*self;
         thread::scope(|scope| {
@@ -103,9 +106,9 @@ impl ManualLanes {
                 while !wanted(snapshot) {
                     thread::sleep(LOOK);
                 }
-                session.end("enough was done");
+                session.end("the caller has what it wanted");
             });
-            process.run(session, watch).expect("nobody gives up a thread that has no supervisor");
+            process.run(session, watch).expect(NOT_SUPERSEDED);
         });
     }
 }

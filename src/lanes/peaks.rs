@@ -1,19 +1,19 @@
-//! The highest value: since the start, and within a sliding window.
+//! The highest value since the start and within a sliding window.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Into how many slots a window is divided. More slots cost memory (16 bytes each at the worst) and shorten how long a
-/// peak stays beyond its window (one slot).
+/// How many slots a window is divided into. More slots cost memory (at most 16 bytes each) and shorten the time for which a
+/// peak outlasts its window (one slot).
 const SLOTS: u64 = 100;
 
-/// So many slots are held at the most: those of a window, and at each end one that lies in it by a part.
+/// The most slots that are held: those of a window, and one that is partly inside it at each end.
 const MOST_SLOTS: usize = SLOTS as usize + 2;
 
 /// The highest value within the last window, and ever.
 ///
-/// A value stays for at least one window and at most one hundredth of a window longer, whatever the sampling rate.
-/// Memory is bounded by the number of slots.
+/// At any sampling rate a value stays for at least one window, and for at most one hundredth of a window longer. Memory is
+/// bounded by the number of slots.
 #[derive(Debug, Clone)]
 pub(super) struct Peaks {
     /// Nanoseconds.
@@ -33,7 +33,7 @@ impl Peaks {
         Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
     }
 
-    /// Nothing seen yet, and room for all that a window can hold, so that seeing never allocates.
+    /// Nothing seen yet, and room for all slots of a window, so that [`Peaks::see`] never allocates.
     pub(super) fn with_room(window: Duration) -> Self {
         Self { slots: VecDeque::with_capacity(MOST_SLOTS), ..Self::new(window) }
     }
@@ -46,24 +46,24 @@ impl Peaks {
         while self.slots.back().is_some_and(|&(_, lower)| lower <= value) {
             self.slots.pop_back();
         }
-        // A higher value of the same slot stands for this one too: both leave the window together.
+        // A higher value of the same slot covers this one: both leave the window together.
         if self.slots.back().is_none_or(|&(last, _)| last < slot) {
             self.slots.push_back((slot, value));
         }
     }
 
-    /// Raises the highest value ever, for a maximum that was not sampled but is known (the driver's accounting).
+    /// Raises the highest value ever, for a known maximum that was not sampled (the driver's accounting).
     pub(super) fn raise(&mut self, value: u64) {
         self.highest = self.highest.max(value);
     }
 
-    /// Takes in what another one of the same window has seen, at the times at which it saw it.
+    /// Takes over the values of another instance with the same window, at the times at which it saw them.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.highest = self.highest.max(other.highest);
         let Some(theirs) = other.origin else { return };
         let mine = *self.origin.get_or_insert(theirs);
         let origin = mine.min(theirs);
-        // Rounded up: a value may stay for a slot longer, and never for less than its window.
+        // Rounded up: a value may stay for one slot longer, but never for less than its window.
         let shift = |from: Instant| nanos(from.saturating_duration_since(origin)).div_ceil(self.slot);
         let (ours, others) = (shift(mine), shift(theirs));
         let ours = self.slots.iter().map(|&(slot, value)| (slot + ours, value));
@@ -96,7 +96,7 @@ impl Peaks {
         nanos(now.saturating_duration_since(origin)) / self.slot
     }
 
-    /// Forgets the slots that lie wholly before the window.
+    /// Drops the slots that are entirely before the window.
     fn expire(&mut self, now: Instant) {
         let Some(origin) = self.origin else { return };
         let Some(begin) = nanos(now.saturating_duration_since(origin)).checked_sub(self.window) else { return };
@@ -107,7 +107,7 @@ impl Peaks {
     }
 }
 
-/// What is remembered of something whose memory may be unknown, and which ends: a process, or a workload.
+/// The peaks of a process or a workload, whose memory may be unknown and which ends.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     peaks: Peaks,
@@ -121,7 +121,7 @@ impl Record {
         Self { peaks: Peaks::new(window), measured: false }
     }
 
-    /// Sees its memory, where that is known.
+    /// Sees the memory, where it is known.
     pub(super) fn see(&mut self, used: Option<u64>, now: Instant) {
         if let Some(bytes) = used {
             self.measured = true;
@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// From now on it holds nothing.
+    /// The process or workload ended: it holds nothing from now on.
     pub(super) fn end(&mut self, now: Instant) {
         if self.measured {
             self.peaks.see(0, now);
@@ -148,7 +148,8 @@ impl Record {
         self.peaks.absorb(&other.peaks);
     }
 
-    /// The highest memory within the window that ends now; 0 where it `ended` before that. `None` where it is unknown.
+    /// The highest memory within the window that ends now; 0 if the process or workload `ended` before it. `None` where the
+    /// memory is unknown.
     pub(super) fn window_peak(&mut self, now: Instant, ended: bool) -> Option<u64> {
         let within = self.peaks.within_window(now);
         if self.measured { within.or(ended.then_some(0)) } else { None }

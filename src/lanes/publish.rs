@@ -1,10 +1,10 @@
-//! How a lane publishes: it fills a part aside and swaps it in whole.
+//! How a lane publishes: it fills a spare part and swaps it in as a whole.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// Keeps the part that was published before, so that in the steady state a publication allocates nothing.
+/// Keeps the previously published part for reuse, so that in the steady state a publication allocates nothing.
 #[derive(Debug)]
 pub(super) struct Publisher<T> {
     spare: Option<Arc<T>>,
@@ -17,14 +17,14 @@ impl<T> Default for Publisher<T> {
 }
 
 impl<T: Default> Publisher<T> {
-    /// Fills a part, which may hold what was published earlier, and swaps it in. A part that a reader still holds is
-    /// left to the reader.
+    /// Fills a part, which may hold an earlier publication, and swaps it in. A part that a reader still holds is not
+    /// reused.
     pub(super) fn publish(&mut self, slot: &ArcSwap<T>, fill: impl FnOnce(&mut T)) {
         let mut next = self.spare.take().unwrap_or_default();
         if Arc::get_mut(&mut next).is_none() {
             next = Arc::default();
         }
-        fill(Arc::get_mut(&mut next).expect("nobody else holds it: it was just made or just checked"));
+        fill(Arc::get_mut(&mut next).expect("the part has one holder: it was just made or just checked"));
         self.spare = Some(slot.swap(next));
     }
 }

@@ -1,86 +1,54 @@
-//! Absolute deadlines: a lane that wakes late neither drifts nor catches up in a burst.
+//! When the lanes work: how often, how slowly when idle, how long they rest, and when they ask again.
+//!
+//! | lane | works | at most | idle |
+//! |---|---|---|---|
+//! | memory | at `memory.rate` | | at `memory.idle-rate`, by [`IdlePolicy`] |
+//! | process | when memory moved, and every `process.interval` | a third of the time: [`rest_after`] | |
+//! | telemetry | every `telemetry.interval` and every `telemetry.slow-interval` | one call between two passes: [`time_for_readings`] | by [`IDLE_STRIDE`] and [`RECONSIDER`] |
+//! | Xid events | every `telemetry.interval`, at least once per [`HEARTBEAT`] | | by [`RECONSIDER`] |
 
-use std::time::{Duration, Instant};
+mod idle;
+mod ticker;
+
+use std::time::Duration;
+
+pub(super) use idle::IdlePolicy;
+pub(super) use ticker::Ticker;
 
 /// The longest time for which a lane that has nothing to do stays silent.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// The ticks of one rhythm.
-#[derive(Debug, Clone)]
-pub(super) struct Ticker {
-    period: Duration,
-    next: Instant,
+/// How often a GPU or a MIG device that does not answer is asked again.
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+
+/// How often memory that does not change is published: only to say that the samples are fresh. Ten times a second is
+/// enough for that, and a tick without a publication costs a third less: on the H200 most of a tick's time is what it
+/// touches with cold caches.
+pub(super) const REFRESH: Duration = Duration::from_millis(100);
+
+/// After a pass the process lane rests for this many times as long as the pass took, so that memory that moves at every
+/// tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings in that time.
+const REST: u32 = 2;
+
+/// The longest rest: a pass that waited for the driver says nothing about the cost of the next one.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// While a GPU does nothing, the work of its processes is read in every fifth fast round only: the call holds the driver's
+/// lock for 1 to 2 ms, and the driver keeps the samples until then.
+pub(super) const IDLE_STRIDE: u32 = 5;
+
+/// A reading that a GPU does not give is tried again after this many slow rounds: a permission may have been granted, or
+/// the driver may have refused at a bad moment.
+pub(super) const RECONSIDER: u32 = 20;
+
+/// How long the process lane rests after a pass of this length.
+pub(super) fn rest_after(pass: Duration) -> Duration {
+    (pass * REST).min(LONGEST_REST)
 }
 
-impl Ticker {
-    /// The first tick is due at once.
-    pub(super) fn starting(period: Duration, now: Instant) -> Self {
-        Self { period, next: now }
-    }
-
-    /// When the next tick is due.
-    pub(super) fn next(&self) -> Instant {
-        self.next
-    }
-
-    /// Takes the tick that is due, if one is, and says how many were missed before it.
-    pub(super) fn take(&mut self, now: Instant) -> Option<u64> {
-        let late = now.checked_duration_since(self.next)?;
-        let missed = late.as_nanos() / self.period.as_nanos().max(1);
-        let step = self.period.as_nanos().saturating_mul(missed + 1);
-        self.next += Duration::from_nanos(step.try_into().unwrap_or(u64::MAX));
-        Some(missed.try_into().unwrap_or(u64::MAX))
-    }
-
-    /// Another rhythm from now on; the same one changes nothing.
-    pub(super) fn set_period(&mut self, period: Duration, now: Instant) {
-        if period != self.period {
-            *self = Self { period, next: now + period };
-        }
-    }
-
-    /// Brings the next tick forward to now.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        self.next = self.next.min(now);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PERIOD: Duration = Duration::from_millis(10);
-
-    #[test]
-    fn a_late_tick_does_not_shift_the_next() {
-        let start = Instant::now();
-        let mut ticker = Ticker::starting(PERIOD, start);
-        assert_eq!(ticker.take(start), Some(0));
-        assert_eq!(ticker.take(start + PERIOD / 2), None);
-        assert_eq!(ticker.take(start + PERIOD + PERIOD / 2), Some(0));
-        assert_eq!(ticker.next(), start + 2 * PERIOD);
-    }
-
-    #[test]
-    fn missed_ticks_are_counted_once_and_not_made_up_for() {
-        let start = Instant::now();
-        let mut ticker = Ticker::starting(PERIOD, start);
-        assert_eq!(ticker.take(start), Some(0));
-        // Due at 10 ms, taken at 45 ms: the ticks of 20, 30 and 40 ms are lost.
-        assert_eq!(ticker.take(start + Duration::from_millis(45)), Some(3));
-        assert_eq!(ticker.next(), start + Duration::from_millis(50));
-    }
-
-    #[test]
-    fn a_change_of_rhythm_starts_anew_and_the_same_rhythm_does_not() {
-        let start = Instant::now();
-        let mut ticker = Ticker::starting(PERIOD, start);
-        ticker.take(start);
-        ticker.set_period(PERIOD, start + Duration::from_millis(7));
-        assert_eq!(ticker.next(), start + PERIOD);
-        ticker.set_period(Duration::from_secs(1), start + Duration::from_millis(7));
-        assert_eq!(ticker.next(), start + Duration::from_millis(1007));
-        ticker.hurry(start + Duration::from_millis(8));
-        assert_eq!(ticker.take(start + Duration::from_millis(8)), Some(0));
-    }
+/// For how long telemetry readings may follow a pass of this length. One reading is always taken and normally no more, so
+/// that a list waits for one driver call at most. Long passes get as much time for readings, or lists that are slow on one
+/// GPU would leave none.
+pub(super) fn time_for_readings(pass: Duration) -> Duration {
+    pass.saturating_sub(LONGEST_REST)
 }

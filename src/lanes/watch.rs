@@ -1,14 +1,14 @@
-//! Driver calls that do not return: noticed from outside, and left alone on their thread.
+//! Driver calls that do not return: detected by the supervisor, which abandons their thread.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// No call is under way.
 const IDLE: u64 = 0;
-/// The thread was given up; another one carries on in its place.
+/// The thread was abandoned, and another one continues in its place.
 const SUPERSEDED: u64 = 1;
 
-/// One worker thread's driver calls, as its supervisor sees them.
+/// The driver calls of one worker thread, as its supervisor sees them.
 #[derive(Debug)]
 pub(super) struct Watch {
     base: Instant,
@@ -17,7 +17,7 @@ pub(super) struct Watch {
     slot: AtomicUsize,
 }
 
-/// The thread's place was taken while its call did not return: it must end without touching anything.
+/// Another thread took over while this one's call did not return: this thread must end without touching anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superseded {
     /// The slot of the call that hung.
@@ -29,7 +29,7 @@ impl Watch {
         Self { base: Instant::now(), state: AtomicU64::new(IDLE), slot: AtomicUsize::new(0) }
     }
 
-    /// Makes a driver call for a slot (a GPU's position, or the driver itself).
+    /// Makes a driver call under a slot number, such as a GPU's position.
     pub(super) fn call<T>(&self, slot: usize, body: impl FnOnce() -> T) -> Result<T, Superseded> {
         let began = self.now();
         self.slot.store(slot, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Watch {
         }
     }
 
-    /// The slot whose call has been under way for longer than the limit. From then on the thread is superseded.
+    /// Supersedes the thread if its call has been under way for longer than the limit, and returns the call's slot.
     pub(super) fn give_up_after(&self, limit: Duration) -> Option<usize> {
         let began = self.state.load(Ordering::Acquire);
         if began <= SUPERSEDED || Duration::from_nanos(self.now().saturating_sub(began)) <= limit {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_hangs_is_given_up_once_and_its_thread_learns_it() {
+    fn a_hanging_call_is_given_up_once_and_its_thread_sees_it() {
         let watch = &Watch::new();
         let (release, wait) = mpsc::channel::<()>();
         std::thread::scope(|scope| {

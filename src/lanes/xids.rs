@@ -1,32 +1,34 @@
-//! The watch for Xid events: a thread that asks each GPU's event set whether a critical error was reported, and makes no
-//! other call.
+//! The watch for Xid events: a thread that asks the event set of each GPU for critical errors, and makes no other call.
 //!
-//! Invariant: the sets belong to the open driver, so a thread of another lane that hangs costs no event, and one that hangs
-//! here costs the events of its GPU alone until the call comes back.
+//! Invariant: the event sets belong to the open driver. A thread of another lane that hangs costs no event; this thread, if
+//! it hangs, costs the events of one GPU only, until the call returns.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
+use super::guarded::{Caller, Guarded};
 use super::memory::Link;
-use super::schedule::HEARTBEAT;
+use super::schedule::{HEARTBEAT, RECONSIDER};
 use super::session::Session;
 use super::telemetry;
 use super::watch::{Superseded, Watch};
 use super::worker::LaneTask;
 use crate::faults::{Faults, Source};
-use crate::nvml::{Error, Severity};
+use crate::nvml::{Driver, Severity};
 use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
 
-/// Xids that are shown as 0 from the start, so that the first of them is a rise: those that NVIDIA's Xid catalogue
+/// Xids that are shown as 0 from the start, so that the first one is an increase: those that NVIDIA's Xid catalogue
 /// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
 const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
 
-/// The most events taken of a GPU in a round: a storm on one must not hold up the others.
+/// The most events taken from a GPU in one round: a storm on one GPU must not delay the others.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// The critical errors of every GPU by [`Gpu::key`], since the exporter started: a lost GPU is opened again,
-/// and its last Xid is the one that matters.
+/// The critical errors of every GPU by [`Gpu::key`] since the exporter started. They outlive the session: a lost GPU is
+/// opened again, and its last Xid is the one that matters.
 #[derive(Debug, Default)]
 struct Ledger {
     counts: HashMap<String, BTreeMap<u64, u64>>,
@@ -39,9 +41,9 @@ struct Ledger {
 pub(super) struct XidWatch {
     /// Between two rounds.
     interval: Duration,
-    /// Until a registration that failed is tried again.
+    /// The pause after a registration that failed.
     soon: Duration,
-    /// Until a GPU that reports no Xids is asked again.
+    /// The pause for a GPU that reports no Xids.
     late: Duration,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
@@ -52,7 +54,7 @@ pub(super) struct XidWatch {
 /// What one thread keeps from round to round.
 #[derive(Debug, Default)]
 pub(super) struct LaneState {
-    /// Until when each GPU that gives no events is left alone.
+    /// For each GPU, until when it is not asked because it gives no events.
     rest_until: Vec<Option<Instant>>,
     /// The ledger's version that was published last.
     published: Option<u64>,
@@ -68,7 +70,7 @@ impl XidWatch {
         Self {
             interval: settings.interval.min(HEARTBEAT),
             soon: settings.slow_interval,
-            late: settings.slow_interval.saturating_mul(telemetry::RECONSIDER),
+            late: settings.slow_interval.saturating_mul(RECONSIDER),
             snapshot,
             faults,
             link,
@@ -77,41 +79,45 @@ impl XidWatch {
     }
 
     /// Asks every GPU once, and publishes what is new.
-    pub(super) fn round(&self, session: &Session, watch: &Watch, state: &mut LaneState) -> Result<(), Superseded> {
-        state.rest_until.resize(session.driver.gpus().len(), None);
+    pub(super) fn round(&self, caller: Caller<'_>, state: &mut LaneState) -> Result<(), Superseded> {
+        state.rest_until.resize(caller.session.driver.gpus().len(), None);
         for (position, rest_until) in state.rest_until.iter_mut().enumerate() {
-            let rests = rest_until.is_some_and(|until| Instant::now() < until);
-            if !rests && !session.stalled(session.events_slot(position)) {
-                *rest_until = self.ask(session, watch, position)?.map(|rest| Instant::now() + rest);
+            if rest_until.is_some_and(|until| Instant::now() < until) {
+                continue;
+            }
+            if let Some(events) = caller.events(position) {
+                *rest_until = self.ask(events, position)?.map(|rest| Instant::now() + rest);
             }
         }
-        self.publish(session, state);
+        self.publish(caller.session, state);
         Ok(())
     }
 
-    /// Registers for a GPU's events where that was not done, and takes those that came. Says for how long the GPU is left
-    /// alone.
-    fn ask(&self, session: &Session, watch: &Watch, position: usize) -> Result<Option<Duration>, Superseded> {
-        let (driver, slot) = (&session.driver, session.events_slot(position));
-        if !driver.reports_xids(position) {
-            match watch.call(slot, || driver.register_xids(position))? {
+    /// Registers for a GPU's events where that was not done, and takes those that came. Returns for how long the GPU is
+    /// not to be asked.
+    fn ask(&self, events: Guarded<'_, &Driver>, position: usize) -> Result<Option<Duration>, Superseded> {
+        let session = events.session;
+        if !session.driver.reports_xids(position) {
+            match events.call(|driver| driver.register_xids(position)) {
                 Ok(true) => self.count(session, position, None),
                 Ok(false) => return Ok(Some(self.late)),
                 Err(error) => {
-                    self.failed(session, position, &error);
+                    let error = error.refusal()?;
+                    events.report(&self.faults, Source::Telemetry, &error);
                     let is_absent = error.severity() == Severity::Absent;
                     return Ok(Some(if is_absent { self.late } else { self.soon }));
                 }
             }
         }
-        // Counted within the call: a call that hung and comes back later reports its event only once.
-        let next = || driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
         for _ in 0..EVENTS_AT_ONCE {
-            match watch.call(slot, next)? {
+            // Counted within the call: a call that hung and returns later reports its event only once.
+            let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
+            match events.call(next) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    self.failed(session, position, &error);
+                    let error = error.refusal()?;
+                    events.report(&self.faults, Source::Telemetry, &error);
                     return Ok((error.severity() == Severity::Absent).then_some(self.late));
                 }
             }
@@ -119,18 +125,10 @@ impl XidWatch {
         Ok(None)
     }
 
-    fn failed(&self, session: &Session, position: usize, error: &Error) {
-        if error.severity() == Severity::Driver {
-            session.end(crate::faults::chain(error));
-        }
-        let gpu = session.driver.gpus().nth(position).map(|gpu| gpu.index);
-        self.faults.report(Source::Telemetry, error.reason(), gpu, error);
-    }
-
-    /// Counts an Xid of a GPU that reports them; without one, only from 0.
+    /// Counts an Xid. Without one, starts the counts of a GPU that reports Xids at 0.
     fn count(&self, session: &Session, position: usize, xid: Option<u64>) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger.lock();
         let is_known = ledger.counts.contains_key(&gpu.key());
         if xid.is_none() && is_known {
             return;
@@ -145,15 +143,11 @@ impl XidWatch {
     }
 
     fn publish(&self, session: &Session, state: &mut LaneState) {
-        let ledger = self.ledger();
+        let ledger = self.ledger.lock();
         if state.published.replace(ledger.version) != Some(ledger.version) {
             let xids = |gpu: &Arc<Gpu>| GpuXids { gpu: gpu.clone(), errors: ledger.counts.get(&gpu.key()).cloned() };
             self.snapshot.xids.store(Arc::new(XidPart { gpus: session.driver.gpus().map(xids).collect() }));
         }
-    }
-
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,9 +157,9 @@ impl LaneTask for XidWatch {
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let mut state = LaneState::default();
         loop {
-            // What came before the session ended is still taken.
+            // Events that came before the session ended are still taken.
             let last = session.ending();
-            self.round(session, watch, &mut state)?;
+            self.round(Caller::new(session, watch), &mut state)?;
             if last {
                 return Ok(());
             }

@@ -42,9 +42,9 @@ pub struct GpuMemory {
     pub figures: Option<MemoryFigures>,
     /// Seconds at or above each of [`PRESSURE_RATIOS`].
     pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
-    /// Bytes: the sum of all rises of `used` between samples.
+    /// Bytes: the sum of all increases of `used` between samples.
     pub increase: u64,
-    /// Bytes: the sum of all falls of `used` between samples.
+    /// Bytes: the sum of all decreases of `used` between samples.
     pub decrease: u64,
     /// The GPU's MIG devices, in the order of [`Gpu::mig`].
     pub mig: Vec<MigMemory>,

@@ -18,18 +18,18 @@ pub struct TelemetryPart {
 pub struct GpuTelemetry {
     /// Which GPU.
     pub gpu: Arc<Gpu>,
-    /// When the quick readings were last taken.
+    /// When the fast readings were last taken.
     pub fast_at: Option<Instant>,
     /// Cheap readings, once a second.
     pub fast: FastTelemetry,
     /// When the slow readings were last taken.
     pub slow_at: Option<Instant>,
-    /// Dear readings, every 15 s.
+    /// Expensive readings, every 15 s.
     pub slow: SlowTelemetry,
 }
 
 impl GpuTelemetry {
-    /// A GPU of which nothing was read yet.
+    /// A GPU that was not read yet.
     pub fn unread(gpu: Arc<Gpu>) -> Self {
         Self { gpu, fast_at: None, fast: FastTelemetry::default(), slow_at: None, slow: SlowTelemetry::default() }
     }
@@ -92,7 +92,7 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("display_clock_setting", 0x100),
 ];
 
-/// Readings that cost next to nothing. `None`: this GPU does not give it, or the call failed.
+/// Cheap readings. `None`: this GPU does not give it, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FastTelemetry {
     /// Share of time in which a kernel ran, 0 to 1.

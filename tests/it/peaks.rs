@@ -1,4 +1,4 @@
-//! Peaks, owners and the rest of memory, on a simulated machine through the real binary and the real nvml-wrapper.
+//! Peaks, owners and unattributed memory, on a simulated machine through the real binary and the real nvml-wrapper.
 
 use crate::harness::{Machine, Scrape};
 
@@ -27,7 +27,7 @@ fn process(scrape: &Scrape, family: &str, pid: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_process_is_shown_with_its_name_user_and_memory_and_never_its_arguments() {
+fn a_process_has_its_name_user_and_memory_and_never_its_arguments() {
     let scrape = Machine::new(ONE).once(&[]);
     assert_eq!(process(&scrape, "gpu_process_memory_used_bytes", "4242"), Some(2.0 * GIB + CONTEXT));
     let info = scrape.all("gpu_process_info").next().unwrap();
@@ -45,7 +45,7 @@ fn the_command_line_is_there_only_when_asked_for() {
 }
 
 #[test]
-fn total_is_reserved_and_used_and_free() {
+fn total_is_the_sum_of_reserved_used_and_free() {
     let scrape = Machine::new(ONE).once(&[]);
     let of = |name: &str| scrape.value(&format!("gpu_memory_{name}_bytes"), &[]).unwrap();
     assert_eq!(of("total"), of("reserved") + of("used") + of("free"));
@@ -53,13 +53,13 @@ fn total_is_reserved_and_used_and_free() {
 }
 
 #[test]
-fn a_peak_between_two_scrapes_is_seen_by_every_scraper_and_a_scrape_resets_nothing() {
+fn a_peak_between_two_scrapes_is_in_every_scrape_after_it() {
     let machine = Machine::new(ONE);
     let exporter = machine.export(&[]);
     let before =
         exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "4242").is_some());
     let base = before.value("gpu_memory_used_bytes", &[]).unwrap();
-    // Another process takes 50 GiB for 60 ms, once, and is back at nothing.
+    // Another process takes 50 GiB for 60 ms, once, and falls back to 0.
     machine.control(
         r#"
         [[process]]
@@ -73,7 +73,7 @@ fn a_peak_between_two_scrapes_is_seen_by_every_scraper_and_a_scrape_resets_nothi
     let want = 50.0 * GIB + CONTEXT;
     exporter.scrape_until("the burst in the process's peak", |s| peak(s) == Some(want));
     machine.control("");
-    // Each lane sees the end for itself.
+    // Each lane sees the end separately.
     exporter.scrape_until("the burst is over", |s| {
         let held = process(s, "gpu_process_memory_used_bytes", "777");
         s.value("gpu_memory_used_bytes", &[]) == Some(base) && held.is_none()
@@ -135,7 +135,7 @@ fn a_reused_pid_never_shows_the_owner_or_the_peak_of_the_one_before() {
     };
     let scrape = exporter.scrape_until("the second", |scrape| {
         let Some(now) = living(scrape) else { return false };
-        // At no moment is one process's memory under the other one's name.
+        // The memory of one process is never under the name of the other.
         let whose = (now.label("process").unwrap(), now.value);
         assert!(whose == ("first", 30.0 * GIB + CONTEXT) || whose == ("second", GIB + CONTEXT), "{whose:?}");
         whose.0 == "second"
@@ -154,7 +154,7 @@ fn a_process_in_two_lists_is_counted_once() {
 }
 
 #[test]
-fn memory_that_the_driver_does_not_tell_has_no_series_and_leaves_no_rest() {
+fn unknown_memory_has_no_series_and_leaves_no_unattributed_memory() {
     let scrape = Machine::new(&ONE.replace("\"2GiB\"", "\"unknown\"")).once(&[]);
     assert_eq!(scrape.all("gpu_process_info").count(), 1);
     assert_eq!(scrape.all("gpu_process_memory_used_bytes").count(), 0);
@@ -166,7 +166,7 @@ fn memory_that_the_driver_does_not_tell_has_no_series_and_leaves_no_rest() {
 fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
     let scenario = ONE.replace("model = \"H200\"", "model = \"H200\"\naccounting = true").replace(
         "memory = \"2GiB\"",
-        // 70 GiB for 2 ms, before the exporter looked and too short for it to see again within the test.
+        // 70 GiB for 2 ms: over before the exporter starts, and not repeated within the test.
         "memory = [{ kind = \"spike\", base = \"2GiB\", peak = \"70GiB\", hold = \"2ms\" }]",
     );
     let machine = Machine::new(&scenario);
@@ -232,7 +232,7 @@ fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
 
 #[test]
 fn once_waits_for_the_systems_own_user_names() {
-    // The machine's own passwd is asked, not the simulated one: the name comes from another thread, a little later.
+    // The name comes from the machine's own passwd, not the simulated one, by another thread and a little later.
     let scrape =
         Machine::new(&ONE.replace("uid = 1001", "uid = 0").replace("user = \"ada\"\n", "")).once(&["--path.passwd="]);
     assert_eq!(scrape.all("gpu_process_info").next().unwrap().label("user"), Some("root"));

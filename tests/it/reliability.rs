@@ -51,10 +51,10 @@ const FAULTS: &str = "tests/it/faults";
 const WALL_CLOCK: [&str; 8] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",
-    "src/lanes/process/roster.rs",
-    "src/lanes/process/roster/track.rs",
+    "src/lanes/process/table.rs",
+    "src/lanes/process/tracked.rs",
     "src/lanes/supervisor.rs",
-    "src/lanes/telemetry.rs",
+    "src/lanes/telemetry/gpu.rs",
     "src/lanes/telemetry/work_until.rs",
     "src/snapshot/owner.rs",
 ];

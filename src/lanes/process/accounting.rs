@@ -1,10 +1,9 @@
 //! The driver's own maxima, where an administrator has turned its accounting on.
 
-use super::ProcessLane;
 use super::reported::ReportedReason;
-use crate::faults::Source;
-use crate::lanes::session::Session;
-use crate::lanes::watch::{Superseded, Watch};
+use crate::faults::{Faults, Source};
+use crate::lanes::guarded::GuardedDevice;
+use crate::lanes::watch::Superseded;
 use crate::nvml::Severity;
 
 /// What is known of a GPU's accounting.
@@ -14,49 +13,48 @@ pub(super) struct Accounting {
     reported: ReportedReason,
 }
 
-impl ProcessLane {
-    /// Asks the driver's accounting for its own maxima, where it is on.
-    pub(super) fn account(
-        &self,
-        session: &Session,
-        watch: &Watch,
-        position: usize,
-        known: &mut Accounting,
-    ) -> Result<(), Superseded> {
-        let Some(device) = session.driver.device(position) else { return Ok(()) };
-        if known.on.is_none() {
-            match watch.call(position, || device.accounting())? {
-                Ok(mode) => known.on = Some(mode),
-                Err(error) if error.severity() == Severity::Absent => known.on = Some(false),
-                // Asked again at the next whole pass.
-                Err(error) => self.failed(session, position, Source::Process, &error),
+impl Accounting {
+    /// Whether accounting is on. The driver is asked until it answers once.
+    pub(super) fn is_on(&mut self, device: &GuardedDevice<'_>, faults: &Faults) -> Result<bool, Superseded> {
+        if self.on.is_none() {
+            match device.call(|gpu| gpu.accounting()) {
+                Ok(mode) => self.on = Some(mode),
+                Err(error) => {
+                    let error = error.refusal()?;
+                    if error.severity() == Severity::Absent {
+                        self.on = Some(false);
+                    } else {
+                        device.report(faults, Source::Process, &error);
+                    }
+                }
             }
         }
-        let Some(gpu) = session.driver.gpus().nth(position).filter(|_| known.on == Some(true)) else { return Ok(()) };
-        let pids = self.book().gpus.get(&gpu.key()).map(|book| book.table.pids()).unwrap_or_default();
-        let total = self.total(session, position);
-        for pid in pids {
-            let answer = watch.call(position, || device.accounted_peak(pid))?;
-            let peak = match answer {
-                Ok(peak) => peak,
+        Ok(self.on == Some(true))
+    }
+
+    /// The maximum of each process that the driver knows, in bytes, until it refuses a call.
+    pub(super) fn peaks(
+        &mut self,
+        pids: &[u32],
+        device: &GuardedDevice<'_>,
+        faults: &Faults,
+    ) -> Result<Vec<(u32, u64)>, Superseded> {
+        let mut peaks = Vec::new();
+        for &pid in pids {
+            match device.call(|gpu| gpu.accounted_peak(pid)) {
+                Ok(peak) => {
+                    self.reported.forget();
+                    peaks.extend(peak.map(|peak| (pid, peak)));
+                }
                 Err(error) => {
-                    if known.reported.is_new(error.reason()) || error.severity() != Severity::Absent {
-                        self.failed(session, position, Source::Process, &error);
+                    let error = error.refusal()?;
+                    if self.reported.is_new(error.reason()) || error.severity() != Severity::Absent {
+                        device.report(faults, Source::Process, &error);
                     }
                     break;
                 }
-            };
-            known.reported.forget();
-            let Some(peak) = peak else { continue };
-            if total.is_some_and(|total| peak > total) {
-                self.implausible(gpu, pid);
-            } else if let Some(book) = self.book().gpus.get_mut(&gpu.key()) {
-                book.table.raise(pid, peak);
-                for member in book.table.members().filter(|member| member.pid == pid) {
-                    book.workloads.raise(&member, peak);
-                }
             }
         }
-        Ok(())
+        Ok(peaks)
     }
 }

@@ -1,72 +1,63 @@
 //! Whether a list is of the MIG layout that the session knows.
 //!
-//! The ids of MIG devices are given again when the MIG layout changes, and a list tells ids. A device with a process on it cannot
-//! be taken away, so the processes of a new layout have come since the last list: then the layout is read before any of
-//! them is shown.
+//! When the MIG layout changes, new MIG devices get the ids of former ones, and a list gives ids only. A device with a
+//! process on it cannot be removed, so the processes of a new layout have come since the last list: then the layout is read
+//! before any of them is shown.
 
 use std::time::Instant;
 
-use super::ProcessLane;
-use super::list_cache::{ListEntry, ProcessList};
-use crate::faults::Source;
-use crate::lanes::memory::RETRY;
-use crate::lanes::session::Session;
-use crate::lanes::watch::{Superseded, Watch};
+use super::list::{ListEntry, ProcessList, ProcessSlot};
+use crate::faults::{Faults, Source};
+use crate::lanes::guarded::GuardedDevice;
+use crate::lanes::schedule::RETRY;
+use crate::lanes::watch::Superseded;
 
 /// What is known of a GPU's MIG layout.
 #[derive(Debug, Default)]
 pub(super) struct LayoutCheck {
     /// The processes on MIG devices, in order, of the last list that was of this layout.
-    placed: Vec<(u32, Option<(u32, u32)>)>,
-    /// Before then a layout that could not be read is not asked for.
+    known: Vec<ProcessSlot>,
+    /// A layout that could not be read is not asked for again before this time.
     ask_at: Option<Instant>,
 }
 
 impl LayoutCheck {
-    /// Takes a list that is of this layout.
-    fn take(&mut self, listing: &ProcessList) {
-        self.placed.clear();
-        self.placed.extend(on_mig_devices(listing));
-    }
-}
-
-fn on_mig_devices(listing: &ProcessList) -> impl Iterator<Item = (u32, Option<(u32, u32)>)> {
-    listing.entries.iter().map(ListEntry::slot).filter(|(_, instance)| instance.is_some())
-}
-
-impl ProcessLane {
-    /// Whether a list is known to be of the session's MIG layout. Where it is not, the list is shown without MIG devices
-    /// until the next session knows them.
-    pub(super) fn layout_stands(
-        &self,
-        session: &Session,
-        watch: &Watch,
-        position: usize,
-        known: &mut LayoutCheck,
-        listing: &ProcessList,
+    /// Whether a list is known to be of the session's MIG layout. If not, the list is shown without MIG devices until the
+    /// next session knows them.
+    pub(super) fn holds_for(
+        &mut self,
+        list: &ProcessList,
+        device: &GuardedDevice<'_>,
+        faults: &Faults,
     ) -> Result<bool, Superseded> {
-        if !session.driver.knows_mig_layout(position) {
+        if !device.knows_mig_layout() {
             return Ok(false);
         }
-        if on_mig_devices(listing).any(|place| known.placed.binary_search(&place).is_err()) {
-            if known.ask_at.is_some_and(|at| Instant::now() < at) {
+        if on_mig_devices(list).any(|slot| self.known.binary_search(&slot).is_err()) {
+            if self.ask_at.is_some_and(|at| Instant::now() < at) {
                 return Ok(false);
             }
-            match watch.call(position, || session.driver.same_mig_layout(position))? {
-                Ok(true) => known.ask_at = None,
-                Ok(false) => {
-                    session.request_reopen("the MIG layout changed");
-                    known.ask_at = Some(Instant::now() + RETRY);
-                    return Ok(false);
-                }
+            let same = match device.same_mig_layout() {
+                Ok(same) => same,
                 Err(error) => {
-                    self.failed(session, position, Source::Topology, &error);
-                    known.ask_at = Some(Instant::now() + RETRY);
+                    device.report(faults, Source::Topology, &error.refusal()?);
+                    self.ask_at = Some(Instant::now() + RETRY);
                     return Ok(false);
                 }
+            };
+            if !same {
+                device.session.request_reopen("the MIG layout changed");
+                self.ask_at = Some(Instant::now() + RETRY);
+                return Ok(false);
             }
+            self.ask_at = None;
         }
-        known.take(listing);
+        self.known.clear();
+        self.known.extend(on_mig_devices(list));
         Ok(true)
     }
+}
+
+fn on_mig_devices(list: &ProcessList) -> impl Iterator<Item = ProcessSlot> {
+    list.entries.iter().map(ListEntry::slot).filter(|(_, instance)| instance.is_some())
 }

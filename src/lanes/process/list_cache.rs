@@ -1,111 +1,27 @@
-//! One GPU's processes at one moment: the driver's three lists merged, beside the memory in use at that moment.
+//! The driver's three lists of one GPU, as they were last read, and how they become one list of one moment.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::list::{ListEntry, ProcessList, ProcessSlot};
+use super::list_source::ListSource;
 use super::reported::ReportedReason;
-use crate::faults::Reason;
-use crate::lanes::watch::{Superseded, Watch};
-use crate::nvml::{Device, Error, ListKind, ListedProcess, ProcessBuffer, Severity};
+use crate::faults::{Faults, Reason, Source};
+use crate::lanes::watch::Superseded;
+use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 use crate::snapshot::ProcessKind;
 
-/// How often the lists are read again because memory moved while they were read.
-const ATTEMPTS: u32 = 3;
+/// How often the lists are read at most, because memory moved while they were read.
+const ATTEMPTS: usize = 3;
 
-/// A MIG device, with its GPU instance and compute instance.
-pub(super) type Slice<'d> = (Device<'d>, (u32, u32));
-
-/// A process as the driver lists it, once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ListEntry {
-    pub(super) pid: u32,
-    pub(super) kind: ProcessKind,
-    /// Bytes; `None` where the driver does not tell.
-    pub(super) used: Option<u64>,
-    /// GPU instance and compute instance under MIG.
-    pub(super) instance: Option<(u32, u32)>,
-}
-
-impl ListEntry {
-    /// Pid, and the MIG device that it runs on.
-    pub(super) fn slot(&self) -> (u32, Option<(u32, u32)>) {
-        (self.pid, self.instance)
-    }
-}
-
-/// All of a GPU's processes.
-#[derive(Debug)]
-pub(super) struct ProcessList {
-    pub(super) entries: Vec<ListEntry>,
-    /// The lists of earlier attempts: memory moved while they were read. Each is of one moment, as far as a list is.
-    pub(super) earlier: Vec<Vec<ListEntry>>,
-    /// Bytes in use on the GPU when the lists were read, reserved memory left out; `None` when memory moved meanwhile,
-    /// or where the driver does not tell reserved memory apart.
-    pub(super) used: Option<u64>,
-    /// The same for each MIG device.
-    pub(super) slices: Vec<Option<u64>>,
-    /// A process with more memory than the GPU has; it is listed with unknown memory.
-    pub(super) implausible: Option<u32>,
-    /// Processes of these kinds may be there although they are not listed.
-    pub(super) unread: Vec<ProcessKind>,
-    /// The graphics or the MPS list.
-    pub(super) refusals: Vec<Refusal>,
-    pub(super) at: Instant,
-}
-
-/// A list that the driver refused.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) error: Error,
-    /// Whether it is to be counted: what a GPU never gives is counted when that begins.
-    pub(super) counts: bool,
-}
-
-/// For how long a list that was empty is not read again, and the processes of a list that is refused are taken to live.
-const STANDS: Duration = Duration::from_secs(5);
-
-/// One of the driver's lists, as it was last read.
-#[derive(Debug, Default)]
-struct CachedList {
-    entries: Vec<ListedProcess>,
-    /// Whether it was ever read while the driver was open.
-    given: bool,
-    /// Whether the driver ever answered for it, be it with a refusal. Before that it is not known to be empty.
-    answered: bool,
-    /// Since when it is not known.
-    unread_since: Option<Instant>,
-    reported: ReportedReason,
-}
-
-impl CachedList {
-    fn read(&mut self) {
-        (self.given, self.answered) = (true, true);
-        self.unread_since = None;
-        self.reported.forget();
-    }
-
-    /// The list was refused: what it told is not known any longer. `None` where the part has no such list.
-    fn refuse(&mut self, error: Error, kind: ListKind) -> Option<Refusal> {
-        self.entries.clear();
-        self.answered = true;
-        let is_absent = error.severity() == Severity::Absent;
-        // A part that knows no graphics or no MPS has none of their processes. Old drivers call the question invalid.
-        let is_unknown_to_it = !self.given && kind != ListKind::Compute;
-        let no_such_list = is_unknown_to_it && (is_absent || error.reason() == Reason::InvalidArgument);
-        if !no_such_list {
-            self.unread_since.get_or_insert_with(Instant::now);
-        }
-        let is_new = self.reported.is_new(error.reason());
-        let silent = is_unknown_to_it && is_absent;
-        (!silent).then_some(Refusal { counts: is_new || !(is_absent || no_such_list), error })
-    }
-}
+/// For how long an empty list is not read again, and the processes of a refused list are taken to be alive.
+const VALID_FOR: Duration = Duration::from_secs(5);
 
 /// The lists as they were last read.
 ///
 /// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
-/// processes: 0.5 ms for both on an H200 with 16). So an empty one is read again only at a whole pass, and there only
-/// when memory moved since it was read (no process comes without memory), or after [`STANDS`].
+/// processes: 0.5 ms for both on an H200 with 16). So an empty list is read again in a whole pass only, and there only
+/// if memory moved since it was read (no process comes without memory), or after [`VALID_FOR`].
 #[derive(Debug, Default)]
 pub(super) struct ListCache {
     /// In the order of [`ListKind`].
@@ -114,57 +30,82 @@ pub(super) struct ListCache {
     all_read: Option<(Instant, u64)>,
 }
 
+/// One of the driver's lists, as it was last read.
+#[derive(Debug, Default)]
+struct CachedList {
+    entries: Vec<ListedProcess>,
+    /// Whether it was ever read in this session.
+    given: bool,
+    /// Whether the driver ever answered for it, even with a refusal. Before that it is not known to be empty.
+    answered: bool,
+    /// Since when its processes are unknown.
+    unread_since: Option<Instant>,
+    reported: ReportedReason,
+}
+
+impl CachedList {
+    fn is_empty(&self) -> bool {
+        self.answered && self.entries.is_empty()
+    }
+
+    fn read(&mut self) {
+        (self.given, self.answered) = (true, true);
+        self.unread_since = None;
+        self.reported.forget();
+    }
+
+    /// The list was refused: its processes are not known any longer. Returns whether to count the refusal: when its reason is
+    /// new, and each time where it is not for good. A list that the part does not have is not counted at all.
+    fn refuse(&mut self, error: &Error, kind: ListKind) -> bool {
+        self.entries.clear();
+        self.answered = true;
+        let is_absent = error.severity() == Severity::Absent;
+        // A part without graphics or MPS has none of their processes. Old drivers call the question invalid.
+        let never_given = !self.given && kind != ListKind::Compute;
+        let no_such_list = never_given && (is_absent || error.reason() == Reason::InvalidArgument);
+        if !no_such_list {
+            self.unread_since.get_or_insert_with(Instant::now);
+        }
+        let is_new = self.reported.is_new(error.reason());
+        let silent = never_given && is_absent;
+        !silent && (is_new || !(is_absent || no_such_list))
+    }
+}
+
 impl ListCache {
-    /// Reads the lists and the memory in use around them, of the GPU and of its MIG devices. `whole`: also lists that
-    /// were empty; `total`: all memory of the GPU, where it is known. Without the compute list there is no listing.
+    /// Reads the lists, and the memory in use before and after. `whole`: also lists that were empty. `total`: all memory of
+    /// the GPU, where it is known. Refusals are reported. Without the compute list there is no process list.
     pub(super) fn read(
         &mut self,
-        device: Device<'_>,
-        slices: &[Slice<'_>],
-        watch: &Watch,
-        slot: usize,
+        source: &ListSource<'_>,
         buffer: &mut ProcessBuffer,
-        (whole, total): (bool, Option<u64>),
-    ) -> Result<Result<ProcessList, Refusal>, Superseded> {
-        let mut before = in_use(device, slices, watch, slot)?;
-        let stand = |(at, used): (Instant, u64)| before.0 == Some(used) && at.elapsed() < STANDS;
-        let all = whole && !self.all_read.is_some_and(stand);
+        whole: bool,
+        total: Option<u64>,
+        faults: &Faults,
+    ) -> Result<Option<ProcessList>, Superseded> {
+        let mut before = source.in_use()?;
+        let is_valid = |(at, used): (Instant, u64)| before.gpu == Some(used) && at.elapsed() < VALID_FOR;
+        let all = whole && !self.all_read.is_some_and(is_valid);
         let mut earlier: Vec<Vec<ListEntry>> = Vec::new();
-        let mut refusals = Vec::new();
-        for attempt in 1.. {
-            for kind in ListKind::ALL {
-                let list = self.list(kind);
-                let wanted = all || kind == ListKind::Compute || !list.answered || !list.entries.is_empty();
-                let answer = if wanted { self.reread((device, slices), watch, slot, kind, buffer)? } else { Ok(()) };
-                let Err(error) = answer else { continue };
-                let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
-                if out_of_reach {
-                    return Ok(Err(Refusal { error, counts: true }));
-                }
-                match self.list(kind).refuse(error, kind) {
-                    Some(refusal) if kind == ListKind::Compute => return Ok(Err(refusal)),
-                    refusal => refusals.extend(refusal),
-                }
+        let mut in_use = loop {
+            if !self.read_once(source, buffer, all, faults)? {
+                return Ok(None);
             }
-            let after = in_use(device, slices, watch, slot)?;
-            if before == after || attempt == ATTEMPTS {
-                // Where memory moved at every attempt, no figure is one of the lists' moment.
-                let same = |(before, after): (Option<u64>, Option<u64>)| after.filter(|_| before == after);
-                before = (same((before.0, after.0)), before.1.into_iter().zip(after.1).map(same).collect());
-                break;
+            let after = source.in_use()?;
+            if before == after || earlier.len() + 1 == ATTEMPTS {
+                // Where memory moved at every attempt, no figure is of the lists' moment.
+                break before.common(after);
             }
             before = after;
             // A spike may be over at the next attempt.
             earlier.push(self.merge());
-        }
-        let (mut used, mut slices) = before;
-        // What a list does not tell may be the memory that no other list tells.
+        };
+        // Memory that no list accounts for may belong to the processes of a list that was not read.
         if self.lists.iter().any(|list| list.unread_since.is_some()) {
-            used = None;
-            slices.fill(None);
+            in_use.forget();
         }
         if all {
-            self.all_read = used.map(|used| (Instant::now(), used));
+            self.all_read = in_use.gpu.map(|used| (Instant::now(), used));
         }
         let mut implausible = None;
         let mut entries = self.merge();
@@ -174,108 +115,70 @@ impl ListCache {
                 entry.used = None;
             }
         }
-        let unread = self.unread();
-        Ok(Ok(ProcessList { entries, earlier, used, slices, implausible, unread, refusals, at: Instant::now() }))
+        Ok(Some(ProcessList {
+            entries,
+            earlier,
+            used: in_use.gpu,
+            mig_used: in_use.mig,
+            implausible,
+            unread: self.unread(),
+            at: Instant::now(),
+        }))
     }
 
-    /// The lists that are refused since a short time only.
+    /// Reads each list once: `all` of them, or those that are not known to be empty. Returns whether the compute list was
+    /// given and the GPU is within reach.
+    fn read_once(
+        &mut self,
+        source: &ListSource<'_>,
+        buffer: &mut ProcessBuffer,
+        all: bool,
+        faults: &Faults,
+    ) -> Result<bool, Superseded> {
+        for kind in ListKind::ALL {
+            let list = &mut self.lists[kind as usize];
+            if !all && kind != ListKind::Compute && list.is_empty() {
+                continue;
+            }
+            let Err(error) = source.read(kind, &mut list.entries, buffer) else {
+                list.read();
+                continue;
+            };
+            let error = error.refusal()?;
+            let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
+            if out_of_reach || list.refuse(&error, kind) {
+                source.device.report(faults, Source::Process, &error);
+            }
+            if out_of_reach || kind == ListKind::Compute {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The kinds of the lists that have been refused for a short time only.
     fn unread(&self) -> Vec<ProcessKind> {
-        let unread = self.kinds().filter(|(list, _)| list.unread_since.is_some_and(|since| since.elapsed() < STANDS));
+        let unread = self.kinds().filter(|(list, _)| list.unread_since.is_some_and(|at| at.elapsed() < VALID_FOR));
         unread.map(|(_, kind)| kind).collect()
     }
 
-    fn reread(
-        &mut self,
-        (device, slices): (Device<'_>, &[Slice<'_>]),
-        watch: &Watch,
-        slot: usize,
-        kind: ListKind,
-        buffer: &mut ProcessBuffer,
-    ) -> Result<Result<(), Error>, Superseded> {
-        let list = self.list(kind);
-        let answer = watch.call(slot, || -> Result<(), Error> {
-            let entries = device.processes(kind, buffer)?;
-            list.entries.clear();
-            list.entries.extend(entries);
-            Ok(())
-        })?;
-        let answer = match answer {
-            // A driver may keep the list of a sliced GPU from whoever is no administrator, and tell those of the slices.
-            Err(error) if error.severity() == Severity::Absent && !slices.is_empty() => {
-                let slices = self.reread_slices(slices, watch, slot, kind, buffer)?;
-                // A slice that fails by itself says more than that the GPU does not tell.
-                slices.map_err(|own| if own.severity() == Severity::Absent { error } else { own })
-            }
-            answer => answer,
-        };
-        if answer.is_ok() {
-            self.list(kind).read();
-        }
-        Ok(answer)
-    }
-
-    /// Reads the list of each MIG device, which does not say of which it is.
-    fn reread_slices(
-        &mut self,
-        slices: &[Slice<'_>],
-        watch: &Watch,
-        slot: usize,
-        kind: ListKind,
-        buffer: &mut ProcessBuffer,
-    ) -> Result<Result<(), Error>, Superseded> {
-        let list = &mut self.list(kind).entries;
-        list.clear();
-        for &(device, instance) in slices {
-            let answer = watch.call(slot, || -> Result<(), Error> {
-                let entries = device.processes(kind, buffer)?;
-                list.extend(entries.map(|entry| ListedProcess { instance: Some(instance), ..entry }));
-                Ok(())
-            })?;
-            if answer.is_err() {
-                return Ok(answer);
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    fn list(&mut self, kind: ListKind) -> &mut CachedList {
-        &mut self.lists[kind as usize]
-    }
-
-    /// Each list, and what its processes are: a process of several lists is what it is in the first of these.
+    /// Each list with the kind of its processes. A process in several lists is of the first kind.
     fn kinds(&self) -> impl Iterator<Item = (&CachedList, ProcessKind)> {
         let [compute, graphics, mps] = &self.lists;
         [(mps, ProcessKind::Mps), (compute, ProcessKind::Compute), (graphics, ProcessKind::Graphics)].into_iter()
     }
 
-    /// A process that stands in several lists is one process: the driver gives its whole memory in each.
+    /// Merges the lists. A process in several lists is one process: the driver reports its whole memory in each.
     fn merge(&self) -> Vec<ListEntry> {
-        let mut merged = BTreeMap::<(u32, Option<(u32, u32)>), ListEntry>::new();
+        let mut merged = BTreeMap::<ProcessSlot, ListEntry>::new();
         for (list, kind) in self.kinds() {
-            for entry in &list.entries {
-                let ListedProcess { pid, used, instance } = *entry;
-                merged
-                    .entry((pid, instance))
-                    .and_modify(|known| known.used = known.used.max(used))
-                    .or_insert(ListEntry { pid, kind, used, instance });
+            for &ListedProcess { pid, used, instance } in &list.entries {
+                let entry = merged.entry((pid, instance)).or_insert(ListEntry { pid, kind, used, instance });
+                entry.used = entry.used.max(used);
             }
         }
         merged.into_values().collect()
     }
-}
-
-/// Bytes in use on the GPU and on each of its MIG devices, reserved memory left out; `None` where that is not known.
-fn in_use(
-    device: Device<'_>,
-    slices: &[Slice<'_>],
-    watch: &Watch,
-    slot: usize,
-) -> Result<(Option<u64>, Vec<Option<u64>>), Superseded> {
-    let used = |device: Device<'_>| {
-        let reading = watch.call(slot, || device.memory())?.ok();
-        Ok(reading.and_then(|memory| memory.reserved.map(|_| memory.used)))
-    };
-    Ok((used(device)?, slices.iter().map(|&(slice, _)| used(slice)).collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

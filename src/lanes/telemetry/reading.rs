@@ -1,4 +1,4 @@
-//! The single readings: which driver call each makes and which field it fills.
+//! The single readings: which driver call each one makes and which fields it fills.
 
 use crate::nvml::{Device, Error};
 use crate::snapshot::{ClockDomain, GpuTelemetry};
@@ -18,7 +18,7 @@ pub(super) enum Reading {
     EccCorrected,
     EccUncorrected,
     RemappedRows,
-    /// What each process did; it has a step of its own.
+    /// What each process did: fills no field and has a step of its own.
     Work,
     Bar1,
     PcieReplays,
@@ -28,7 +28,7 @@ pub(super) enum Reading {
 }
 
 impl Reading {
-    /// Calls that cost next to nothing: the driver answers them from a cache.
+    /// Cheap calls: the driver answers them from a cache.
     pub(super) const FAST: [Self; 15] = [
         Self::Utilization,
         Self::Encoder,
@@ -47,73 +47,65 @@ impl Reading {
         Self::RemappedRows,
     ];
 
-    /// Calls that hold the driver's lock for long.
+    /// Expensive calls: they hold the driver's lock for long.
     pub(super) const SLOW: [Self; 5] =
         [Self::Bar1, Self::PcieReplays, Self::Energy, Self::RetiredSingleBit, Self::RetiredDoubleBit];
 
-    /// Asks the driver and fills the reading's fields.
-    pub(super) fn take(self, device: Device<'_>, shown: &mut GpuTelemetry) -> Result<(), Error> {
+    /// Asks the device and fills the reading's fields; without a device, or where it refuses, they become unknown.
+    pub(super) fn take(self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
         let (fast, slow) = (&mut shown.fast, &mut shown.slow);
         match self {
-            Self::Utilization => {
-                let (busy, bandwidth) = device.utilization()?;
-                (fast.utilization, fast.memory_bandwidth_utilization) = (Some(busy), Some(bandwidth));
+            Self::Utilization => fill(device, Device::utilization, |shares| {
+                (fast.utilization, fast.memory_bandwidth_utilization) = shares.unzip();
+            }),
+            Self::Encoder => fill(device, Device::encoder_utilization, |share| fast.encoder_utilization = share),
+            Self::Decoder => fill(device, Device::decoder_utilization, |share| fast.decoder_utilization = share),
+            Self::Temperature => fill(device, Device::temperature, |celsius| fast.temperature = celsius),
+            Self::MemoryTemperature => {
+                fill(device, Device::memory_temperature, |celsius| fast.memory_temperature = celsius)
             }
-            Self::Encoder => fast.encoder_utilization = Some(device.encoder_utilization()?),
-            Self::Decoder => fast.decoder_utilization = Some(device.decoder_utilization()?),
-            Self::Temperature => fast.temperature = Some(device.temperature()?),
-            Self::Power => fast.power = Some(device.power()?),
-            Self::PowerLimit => fast.power_limit = Some(device.power_limit()?),
-            Self::Clock(domain) => fast.clocks[domain as usize] = Some(device.clock(domain)?),
-            Self::Throttle => fast.throttle = Some(device.throttle_reasons()?),
-            Self::EccCorrected => fast.ecc_corrected = Some(device.ecc_errors(false)?),
-            Self::EccUncorrected => fast.ecc_uncorrected = Some(device.ecc_errors(true)?),
-            Self::RemappedRows => {
-                let rows = device.remapped_rows()?;
-                fast.remapped_correctable = Some(rows.correctable);
-                fast.remapped_uncorrectable = Some(rows.uncorrectable);
-                fast.remap_pending = Some(rows.pending);
-                fast.remap_failed = Some(rows.failed);
+            Self::Power => fill(device, Device::power, |watts| fast.power = watts),
+            Self::PowerLimit => fill(device, Device::power_limit, |watts| fast.power_limit = watts),
+            Self::Clock(domain) => fill(device, |gpu| gpu.clock(domain), |hertz| fast.clocks[domain as usize] = hertz),
+            Self::Throttle => fill(device, Device::throttle_reasons, |bits| fast.throttle = bits),
+            Self::EccCorrected => fill(device, |gpu| gpu.ecc_errors(false), |errors| fast.ecc_corrected = errors),
+            Self::EccUncorrected => fill(device, |gpu| gpu.ecc_errors(true), |errors| fast.ecc_uncorrected = errors),
+            Self::RemappedRows => fill(device, Device::remapped_rows, |rows| {
+                fast.remapped_correctable = rows.map(|rows| rows.correctable);
+                fast.remapped_uncorrectable = rows.map(|rows| rows.uncorrectable);
+                fast.remap_pending = rows.map(|rows| rows.pending);
+                fast.remap_failed = rows.map(|rows| rows.failed);
+            }),
+            Self::Work => Ok(()),
+            Self::Bar1 => fill(device, Device::bar1, |bar1| {
+                (slow.bar1_total, slow.bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
+            }),
+            Self::PcieReplays => fill(device, Device::pcie_replays, |replays| slow.pcie_replays = replays),
+            Self::Energy => fill(device, Device::energy, |joules| slow.energy = joules),
+            Self::RetiredSingleBit => {
+                fill(device, |gpu| gpu.retired_pages(false), |pages| slow.retired_single_bit = pages)
             }
-            Self::Work => {}
-            Self::Bar1 => {
-                let bar1 = device.bar1()?;
-                (slow.bar1_total, slow.bar1_used) = (Some(bar1.total), Some(bar1.used));
+            Self::RetiredDoubleBit => {
+                fill(device, |gpu| gpu.retired_pages(true), |pages| slow.retired_double_bit = pages)
             }
-            Self::MemoryTemperature => fast.memory_temperature = Some(device.memory_temperature()?),
-            Self::PcieReplays => slow.pcie_replays = Some(device.pcie_replays()?),
-            Self::Energy => slow.energy = Some(device.energy()?),
-            Self::RetiredSingleBit => slow.retired_single_bit = Some(device.retired_pages(false)?),
-            Self::RetiredDoubleBit => slow.retired_double_bit = Some(device.retired_pages(true)?),
         }
-        Ok(())
     }
+}
 
-    /// What the reading filled is not known any longer.
-    pub(super) fn clear(self, shown: &mut GpuTelemetry) {
-        let (fast, slow) = (&mut shown.fast, &mut shown.slow);
-        match self {
-            Self::Utilization => (fast.utilization, fast.memory_bandwidth_utilization) = (None, None),
-            Self::Encoder => fast.encoder_utilization = None,
-            Self::Decoder => fast.decoder_utilization = None,
-            Self::Temperature => fast.temperature = None,
-            Self::Power => fast.power = None,
-            Self::PowerLimit => fast.power_limit = None,
-            Self::Clock(domain) => fast.clocks[domain as usize] = None,
-            Self::Throttle => fast.throttle = None,
-            Self::EccCorrected => fast.ecc_corrected = None,
-            Self::EccUncorrected => fast.ecc_uncorrected = None,
-            Self::RemappedRows => {
-                (fast.remapped_correctable, fast.remapped_uncorrectable) = (None, None);
-                (fast.remap_pending, fast.remap_failed) = (None, None);
-            }
-            Self::Work => {}
-            Self::Bar1 => (slow.bar1_total, slow.bar1_used) = (None, None),
-            Self::MemoryTemperature => fast.memory_temperature = None,
-            Self::PcieReplays => slow.pcie_replays = None,
-            Self::Energy => slow.energy = None,
-            Self::RetiredSingleBit => slow.retired_single_bit = None,
-            Self::RetiredDoubleBit => slow.retired_double_bit = None,
+/// Asks the device, if there is one, and shows its answer or that there is none.
+fn fill<'d, T>(
+    device: Option<Device<'d>>,
+    ask: impl FnOnce(&Device<'d>) -> Result<T, Error>,
+    show: impl FnOnce(Option<T>),
+) -> Result<(), Error> {
+    match device.as_ref().map(ask).transpose() {
+        Ok(answer) => {
+            show(answer);
+            Ok(())
+        }
+        Err(error) => {
+            show(None);
+            Err(error)
         }
     }
 }

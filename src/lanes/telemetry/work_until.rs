@@ -1,31 +1,31 @@
-//! Up to when the work of a GPU's processes is known.
+//! The time up to which the work of a GPU's processes is known.
 //!
-//! The driver dates its samples by the wall clock, which can be set. Invariant: a clock that was set back or forward
-//! hides at most what was sampled before, and never what happens from then on.
+//! The driver dates its samples by the wall clock, which can be set. Invariant: a clock that is set back or forward hides
+//! at most earlier samples, and never later ones.
 
 use std::time::{Duration, SystemTime};
 
 use crate::nvml::UtilizationSample;
 
-/// How far a sample may lie in the future before its time is taken for nonsense.
+/// How far in the future the time of a sample may be before it is implausible.
 const AHEAD: Duration = Duration::from_secs(5);
 
-/// Microseconds of unix time.
+/// Microseconds of Unix time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkUntil(u64);
 
 impl WorkUntil {
-    /// Nothing before now is asked for.
+    /// Earlier samples are not asked for.
     pub(super) fn now(now: SystemTime) -> Self {
         Self(micros(now))
     }
 
-    /// From when the driver is to be asked: not later than now, or a clock that was set back would hide what comes.
+    /// The time from which to ask the driver: not later than now, or a clock that was set back would hide new samples.
     pub(super) fn since(self, now: SystemTime) -> u64 {
         self.0.min(micros(now))
     }
 
-    /// Takes away samples of a time that has not come, and goes on from the latest of the others.
+    /// Removes samples with a time in the future, and continues from the latest of the others.
     pub(super) fn take(&mut self, samples: &mut Vec<UtilizationSample>, now: SystemTime) {
         let since = self.since(now);
         let latest = micros(now + AHEAD);
@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_back_hides_nothing_that_comes_after_and_believes_nothing_of_the_lost_hour() {
+    fn an_hour_back_hides_nothing_later_and_drops_the_lost_hour() {
         let mut until = WorkUntil::now(at(10_000));
         let mut samples = vec![sample(at(10_001))];
         until.take(&mut samples, at(10_001));
         assert_eq!((samples.len(), until.since(at(10_002))), (1, micros(at(10_001))));
         let back = at(10_002) - HOUR;
-        assert_eq!(until.since(back), micros(back), "what comes from now on is asked for");
+        assert_eq!(until.since(back), micros(back), "later samples are asked for");
         // The driver still has what it sampled before.
         let mut samples = vec![sample(at(10_001)), sample(back + Duration::from_secs(1))];
         until.take(&mut samples, back + Duration::from_secs(1));

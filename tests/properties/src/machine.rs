@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use vram_exporter::snapshot::{
-    AllocatedDevice, Allocation, Allocations, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses, GpuState,
-    GpuTelemetry, CgroupLocation, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods,
+    AllocatedDevice, Allocation, Allocations, CgroupLocation, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses,
+    GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods,
     Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind, WorkloadUse,
 };
 

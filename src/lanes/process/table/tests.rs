@@ -1,18 +1,31 @@
-//! The table over time, with clocks of its own.
+//! The process table over time, at invented times.
 
 use super::*;
-use crate::snapshot::{Ended, CgroupLocation, Owner, PodContainer, ProcessKind, WorkloadKind};
+use crate::snapshot::{CgroupLocation, Ended, Owner, PodContainer, ProcessKind, Workload, WorkloadKind};
 
 const MIB: u64 = 1 << 20;
 const WINDOW: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_secs(300);
 
 fn table(limit: usize) -> ProcessTable {
-    ProcessTable { processes: Vec::new(), folded: None, peak_window: WINDOW, stay: WINDOW + LINGER, limit }
+    ProcessTable::new(Retention { peak_window: WINDOW, linger: LINGER, limit })
 }
 
-/// No MIG, and no list was refused.
-const CONTEXT: ListContext<'_> = ListContext { layout: Some(&[]), unread: &[] };
+/// No MIG.
+const LAYOUT: Option<&[Arc<MigDevice>]> = Some(&[]);
+
+/// A list without earlier ones, from a read without refusals.
+fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
+    ProcessList {
+        entries: entries.to_vec(),
+        earlier: Vec::new(),
+        used: None,
+        mig_used: Vec::new(),
+        implausible: None,
+        unread: Vec::new(),
+        at,
+    }
+}
 
 fn listed(pid: u32, used: impl Into<Option<u64>>) -> ListEntry {
     ListEntry { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
@@ -28,7 +41,7 @@ fn unseen() -> Identity {
 }
 
 fn fold(table: &mut ProcessTable, entries: &[ListEntry], now: Instant, identity: &Identity) {
-    table.fold((entries, &[]), &vec![identity.clone(); entries.len()], CONTEXT, now);
+    table.fold(&list(entries, now), &vec![identity.clone(); entries.len()], LAYOUT);
 }
 
 fn only(table: &mut ProcessTable, now: Instant) -> Process {
@@ -38,7 +51,7 @@ fn only(table: &mut ProcessTable, now: Instant) -> Process {
 }
 
 #[test]
-fn a_reused_pid_starts_anew_and_the_old_one_keeps_its_peak() {
+fn a_reused_pid_starts_at_zero_and_the_old_process_keeps_its_peak() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
     let later = start + Duration::from_millis(10);
@@ -63,34 +76,34 @@ fn an_end_is_dated_by_the_lists_before_and_after_it() {
     assert_eq!(only(&mut table, at(61)).ended, Some(Ended { after: at(3), by: at(60) }), "however often it is shown");
     fold(&mut table, &[listed(7, MIB)], at(62), &train);
     assert_eq!(only(&mut table, at(62)).ended, None, "it came back");
-    table.end_former(&[listed(7, MIB)], &[named(2, "serve.py")], at(64));
+    table.end_former(&list(&[listed(7, MIB)], at(64)), &[named(2, "serve.py")]);
     assert_eq!(only(&mut table, at(64)).ended, Some(Ended { after: at(62), by: at(64) }));
 }
 
 #[test]
-fn a_list_from_before_a_pid_passed_on_is_not_believed() {
+fn a_list_from_before_a_pid_was_reused_is_not_used() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
-    let mut ends = |identity| table.end_former(&[listed(7, 900 * MIB)], &[identity], start);
+    let mut ends = |identity| table.end_former(&list(&[listed(7, 900 * MIB)], start), &[identity]);
     assert!(!ends(named(1, "train.py")));
-    assert!(!ends(unseen()), "who cannot be seen is nobody else");
+    assert!(!ends(unseen()), "an unseen process is not another one");
     assert!(ends(named(2, "serve.py")));
     assert!(!ends(named(2, "serve.py")), "once is enough");
     assert!(!only(&mut table, start).alive);
 }
 
 #[test]
-fn a_clock_that_was_set_makes_nobody_work_in_the_future_nor_at_a_time_before_he_was_there() {
+fn a_set_clock_dates_no_work_in_the_future_or_before_the_process() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, MIB)], start, &named(1, "train.py"));
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000);
     let later = start + Duration::from_secs(10);
     let sample = |seconds: u64| UtilizationSample { pid: 7, timestamp: seconds * 1_000_000, sm: 0.5, active: true };
     // Set forward by an hour since the sample: it seems to be of a time before the process was there.
-    table.worked(&[sample(100_000 - 3600)], (later, wall));
+    table.fold_work(&[sample(100_000 - 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(start));
     // Set back by an hour since the sample: it is of now, and not of the future.
-    table.worked(&[sample(100_000 + 3600)], (later, wall));
+    table.fold_work(&[sample(100_000 + 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(later));
 }
 
@@ -101,7 +114,7 @@ fn started(start: u64, at: SystemTime) -> Identity {
 }
 
 #[test]
-fn who_started_after_the_first_sight_is_not_who_was_seen() {
+fn a_process_started_after_the_first_sight_is_another_one() {
     let (start, mut table) = (Instant::now(), table(9));
     let wall = SystemTime::now();
     fold(&mut table, &[listed(7, 900 * MIB)], start, &unseen());
@@ -110,25 +123,25 @@ fn who_started_after_the_first_sight_is_not_who_was_seen() {
     let of = |name: Option<&str>| shown.iter().find(|p| p.owner.name.as_deref() == name).unwrap();
     assert_eq!((of(Some("serve.py")).peak, of(None).peak), (Some(5 * MIB), Some(900 * MIB)));
 
-    let mut table = ProcessTable { processes: Vec::new(), ..table };
+    let mut table = self::table(9);
     fold(&mut table, &[listed(7, 900 * MIB)], start, &unseen());
     fold(&mut table, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall - WINDOW));
     assert_eq!(only(&mut table, start + WINDOW).peak, Some(900 * MIB), "it was there before");
 }
 
 #[test]
-fn what_an_earlier_list_says_of_a_pid_that_passed_on_is_seen_to_be_anothers() {
+fn an_earlier_entry_of_a_reused_pid_is_recognised() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, MIB), listed(8, MIB)], start, &named(1, "train.py"));
-    let earlier = [vec![listed(7, 900 * MIB), listed(8, MIB)]];
-    let gone: Vec<_> = table.gone_since(&[listed(8, MIB)], &earlier).into_iter().collect();
-    assert_eq!(gone, [&listed(7, 900 * MIB)]);
-    assert!(table.passed_on(gone[0], &named(2, "serve.py")));
-    assert!(!table.passed_on(gone[0], &unseen()), "it died, and nobody has its pid");
+    let earlier = vec![vec![listed(7, 900 * MIB), listed(8, MIB)]];
+    let gone: Vec<_> = ProcessList { earlier, ..list(&[listed(8, MIB)], start) }.gone().into_iter().collect();
+    assert_eq!(gone, [listed(7, 900 * MIB)]);
+    assert!(table.is_passed_on(&gone[0], &named(2, "serve.py")));
+    assert!(!table.is_passed_on(&gone[0], &unseen()), "it ended, and no process has its pid");
 }
 
 #[test]
-fn a_process_that_moved_takes_nothing_along_and_one_that_is_named_does() {
+fn a_moved_process_forgets_its_workload_and_a_renamed_one_does_not() {
     let (start, mut table) = (Instant::now(), table(9));
     let at = |unit: &str, workload: &str| {
         let workload = Workload { name: workload.into(), kind: WorkloadKind::Systemd, pod: None };
@@ -169,7 +182,7 @@ fn a_pid_reused_under_the_same_name_leaves_one_entry() {
 }
 
 #[test]
-fn a_process_whose_proc_is_gone_while_the_driver_still_lists_it_stays_itself() {
+fn a_process_that_is_listed_after_it_left_proc_stays_itself() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
     fold(&mut table, &[listed(7, 300 * MIB)], start, &unseen());
@@ -216,7 +229,7 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
     let (start, mut table) = (Instant::now(), table(2));
     let entries: Vec<_> = (1..=5).map(|pid| listed(pid, u64::from(pid) * MIB)).collect();
     let identities: Vec<_> = (1..=5).map(|start| named(start, "job")).collect();
-    table.fold((&entries, &[]), &identities, CONTEXT, start);
+    table.fold(&list(&entries, start), &identities, LAYOUT);
     let (shown, other) = table.show(start);
     assert_eq!(shown.iter().map(|p| p.pid).collect::<Vec<_>>(), [5, 4]);
     assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
@@ -227,9 +240,9 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
 fn the_sum_of_the_rest_is_unknown_where_the_memory_of_one_is() {
     let (start, mut table) = (Instant::now(), table(1));
     let identities: Vec<_> = (1..=3).map(|start| named(start, "job")).collect();
-    table.fold((&[listed(1, 9 * MIB), listed(2, 5 * MIB), listed(3, None)], &[]), &identities, CONTEXT, start);
+    table.fold(&list(&[listed(1, 9 * MIB), listed(2, 5 * MIB), listed(3, None)], start), &identities, LAYOUT);
     assert_eq!(table.show(start).1, Some(Other { entries: 2, processes: 2, used: None }));
-    table.fold((&[listed(1, 9 * MIB), listed(2, 5 * MIB)], &[]), &identities[..2], CONTEXT, start);
+    table.fold(&list(&[listed(1, 9 * MIB), listed(2, 5 * MIB)], start), &identities[..2], LAYOUT);
     assert_eq!(table.show(start).1, Some(Other { entries: 2, processes: 1, used: Some(5 * MIB) }));
 }
 
@@ -250,20 +263,20 @@ fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
     let sample = |timestamp, active| UtilizationSample { pid: 7, timestamp, sm: 0.5, active };
     fold(&mut table, &[listed(7, MIB)], start, &named(1, "train.py"));
     // A sample from before the first sight does not make the process older than what is known of it.
-    table.worked(&[sample(990_000_000, true)], (start, wall));
+    table.fold_work(&[sample(990_000_000, true)], (start, wall));
     assert_eq!(only(&mut table, start).last_active, Some(start));
     let later = start + Duration::from_secs(10);
-    table.worked(&[sample(1_009_500_000, true)], (later, wall + Duration::from_secs(10)));
+    table.fold_work(&[sample(1_009_500_000, true)], (later, wall + Duration::from_secs(10)));
     let shown = only(&mut table, later);
     assert_eq!(shown.last_active, Some(later - Duration::from_millis(500)));
     assert_eq!(shown.sm_utilization, Some(0.5));
-    table.worked(&[], (later + WINDOW, wall + Duration::from_secs(70)));
+    table.fold_work(&[], (later + WINDOW, wall + Duration::from_secs(70)));
     let idle = only(&mut table, later + WINDOW);
     assert_eq!((idle.sm_utilization, idle.last_active), (None, Some(later - Duration::from_millis(500))));
 }
 
 #[test]
-fn samples_come_in_any_order_and_are_each_of_their_process() {
+fn samples_in_any_order_are_given_to_their_processes() {
     let (start, mut table) = (Instant::now(), table(9));
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
     fold(&mut table, &[listed(8, MIB), listed(7, MIB), listed(9, MIB), listed(10, MIB)], start, &named(1, "train.py"));
@@ -272,53 +285,51 @@ fn samples_come_in_any_order_and_are_each_of_their_process() {
     let samples =
         [(9, 1_002, 0.9), (7, 1_003, 0.7), (8, 1_001, 0.8), (7, 1_001, 0.1), (11, 1_004, 1.0), (9, 1_001, 0.2)];
     let later = start + Duration::from_secs(5);
-    table.worked(&samples.map(|(pid, at, sm)| sample(pid, at, sm)), (later, wall + Duration::from_secs(5)));
+    table.fold_work(&samples.map(|(pid, at, sm)| sample(pid, at, sm)), (later, wall + Duration::from_secs(5)));
     let (shown, _) = table.show(later);
-    let told = |pid| {
+    let work = |pid| {
         let process = shown.iter().find(|process| process.pid == pid).unwrap();
         (process.sm_utilization, process.last_active.map(|at| later - at))
     };
     let ago = |seconds| Some(Duration::from_secs(seconds));
-    assert_eq!([told(7), told(8), told(9)], [(Some(0.7), ago(2)), (Some(0.8), ago(4)), (Some(0.9), ago(3))]);
-    assert_eq!(told(10), (None, ago(5)));
+    assert_eq!([work(7), work(8), work(9)], [(Some(0.7), ago(2)), (Some(0.8), ago(4)), (Some(0.9), ago(3))]);
+    assert_eq!(work(10), (None, ago(5)));
 }
 
 #[test]
-fn a_process_of_a_list_that_was_refused_lives_on_with_unknown_memory() {
+fn a_process_of_a_refused_list_stays_alive_with_unknown_memory() {
     let (start, mut table) = (Instant::now(), table(9));
     let xorg = ListEntry { kind: ProcessKind::Graphics, ..listed(8, 3 * MIB) };
     let identities = [named(1, "train.py"), named(1, "Xorg")];
-    table.fold((&[listed(7, MIB), xorg], &[]), &identities, CONTEXT, start);
-    let unread = ListContext { unread: &[ProcessKind::Graphics], ..CONTEXT };
-    table.fold((&[listed(7, MIB)], &[]), &identities[..1], unread, start);
+    table.fold(&list(&[listed(7, MIB), xorg], start), &identities, LAYOUT);
+    let without_graphics = |entry| ProcessList { unread: vec![ProcessKind::Graphics], ..list(&[entry], start) };
+    table.fold(&without_graphics(listed(7, MIB)), &identities[..1], LAYOUT);
     assert_eq!((table.alive(), table.used()), (2, None));
     let (shown, _) = table.show(start);
     let of = |pid| shown.iter().find(|process| process.pid == pid).unwrap();
     assert_eq!((of(7).used, of(8).used, of(8).peak), (Some(MIB), None, Some(3 * MIB)));
-    // A process that stands in another list too keeps its type.
+    // A process that is in another list too keeps its type.
     let both = ListEntry { kind: ProcessKind::Compute, ..xorg };
-    table.fold((&[both], &[]), &identities[1..], unread, start);
+    table.fold(&without_graphics(both), &identities[1..], LAYOUT);
     assert_eq!(table.show(start).0.iter().find(|process| process.pid == 8).unwrap().kind, ProcessKind::Graphics);
-    table.fold((&[], &[]), &[], CONTEXT, start);
+    table.fold(&list(&[], start), &[], LAYOUT);
     assert_eq!(table.alive(), 0);
 }
 
 #[test]
-fn while_the_layout_is_not_known_a_process_stays_on_its_mig_device_and_one_that_comes_is_on_none() {
+fn while_the_layout_is_unknown_a_process_keeps_its_mig_device() {
     let (start, mut table) = (Instant::now(), table(9));
     let device = Arc::new(MigDevice { uuid: "MIG-a".into(), gpu_instance: 1, ..MigDevice::default() });
     let on = |pid| ListEntry { instance: Some((1, 0)), ..listed(pid, MIB) };
     let layout = [device];
-    let known = ListContext { layout: Some(&layout), ..CONTEXT };
-    let unknown = ListContext { layout: None, ..CONTEXT };
     let identities = [named(1, "old"), named(2, "new")];
     let mig = |table: &mut ProcessTable, pid| {
         let (shown, _) = table.show(start);
         shown.iter().find(|process| process.pid == pid).unwrap().mig.as_ref().map(|mig| mig.uuid.clone())
     };
-    table.fold((&[on(7)], &[]), &identities[..1], known, start);
-    table.fold((&[on(7), on(8)], &[]), &identities, unknown, start);
+    table.fold(&list(&[on(7)], start), &identities[..1], Some(&layout));
+    table.fold(&list(&[on(7), on(8)], start), &identities, None);
     assert_eq!((mig(&mut table, 7).as_deref(), mig(&mut table, 8)), (Some("MIG-a"), None));
-    table.fold((&[on(7), on(8)], &[]), &identities, known, start);
+    table.fold(&list(&[on(7), on(8)], start), &identities, Some(&layout));
     assert_eq!(mig(&mut table, 8).as_deref(), Some("MIG-a"));
 }

@@ -1,13 +1,13 @@
-//! What is kept of a GPU's memory over all samples: peaks, time under pressure, churn.
+//! What is kept of a GPU's memory over all samples: peaks, time under pressure, increases and decreases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::peaks::Peaks;
+use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
 use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS};
 
-/// The accumulator of one GPU. It belongs to the lane: a new session or a new thread goes on with it.
+/// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues it.
 #[derive(Debug)]
 pub(super) struct GpuAccumulator {
     peaks: Peaks,
@@ -18,31 +18,31 @@ pub(super) struct GpuAccumulator {
     pub(super) shown: GpuMemory,
     /// When a GPU that does not answer is asked again.
     pub(super) retry_at: Option<Instant>,
-    /// Whether only another opening of the driver can bring the GPU back.
+    /// Whether the GPU can come back only by another opening of the driver.
     pub(super) lost: bool,
     /// MIG devices that do not answer, by position, and when each is asked again.
     silent: Vec<(usize, Instant)>,
 }
 
-/// What a sample brought.
+/// The result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sampled {
     /// Nothing new.
     Same,
-    /// The GPU's state changed.
+    /// The state of the GPU or of a MIG device changed.
     Changed,
     /// `used` moved.
     Moved,
 }
 
-/// A run of equal samples, the last ones seen.
+/// The latest samples, as far back as they are equal.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     reading: MemoryReading,
-    /// `used` as a share of what can be allocated.
+    /// `used` as a share of the memory that can be allocated.
     ratio: f64,
-    /// Up to when the run is folded; `None` before the first time.
-    folded: Option<Instant>,
+    /// Up to when the run is flushed; `None` before the first time.
+    flushed: Option<Instant>,
     /// When its latest sample was taken.
     latest: Instant,
 }
@@ -61,8 +61,8 @@ impl GpuAccumulator {
         }
     }
 
-    /// A new session: the identity and the MIG layout may have changed, the figures are to be read again. Of MIG devices
-    /// that are gone the peaks are forgotten, but not where the layout could not be read (`layout_known`).
+    /// A new session: the identity and the MIG layout may have changed, and the figures are to be read again. The peaks of
+    /// removed MIG devices are forgotten if the layout could be read (`layout_known`).
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
@@ -76,10 +76,10 @@ impl GpuAccumulator {
         self.silent.clear();
     }
 
-    /// Takes a good sample. `gap` is the longest time between two samples over which anything may be said: pressure is
-    /// not counted over a longer one.
+    /// Takes a good sample. `gap` is the longest time between two samples for which pressure is counted.
     ///
-    /// Most samples are equal to the one before: then only its time is kept, and [`GpuAccumulator::flush_run`] folds the whole run.
+    /// Most samples are equal to the one before: then only its time is kept, and [`GpuAccumulator::flush_run`] takes
+    /// the whole run.
     pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
         let since = self.run.map(|run| at.saturating_duration_since(run.latest));
         let unbroken = since.is_some_and(|since| since <= gap);
@@ -91,7 +91,7 @@ impl GpuAccumulator {
         self.flush_run();
         let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
         let ratio = reading.used as f64 / usable as f64;
-        let before = self.run.replace(Run { reading, ratio, folded: None, latest: at });
+        let before = self.run.replace(Run { reading, ratio, flushed: None, latest: at });
         if let Some(before) = before {
             self.shown.increase += reading.used.saturating_sub(before.reading.used);
             self.shown.decrease += before.reading.used.saturating_sub(reading.used);
@@ -108,23 +108,23 @@ impl GpuAccumulator {
         }
     }
 
-    /// Folds the present run of equal samples up to its latest one. To be called before anything is published.
+    /// Takes the present run of equal samples up to its latest one. To be called before anything is published.
     pub(super) fn flush_run(&mut self) {
-        let Some(run) = self.run.as_mut().filter(|run| run.folded != Some(run.latest)) else { return };
-        let Run { reading, ratio, folded, latest } = *run;
-        run.folded = Some(latest);
+        let Some(run) = self.run.as_mut().filter(|run| run.flushed != Some(run.latest)) else { return };
+        let Run { reading, ratio, flushed, latest } = *run;
+        run.flushed = Some(latest);
         let MemoryReading { total, reserved, used, free } = reading;
         self.peaks.see(used, latest);
         let window_peak = self.peaks.within_window(latest).unwrap_or(used);
         self.shown.figures =
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
         self.shown.at = Some(latest);
-        if let Some(folded) = folded {
-            self.add_pressure(ratio, latest.saturating_duration_since(folded));
+        if let Some(flushed) = flushed {
+            self.add_pressure(ratio, latest.saturating_duration_since(flushed));
         }
     }
 
-    /// Counts a time during which memory was at a ratio.
+    /// Counts a time for which memory was at this ratio.
     fn add_pressure(&mut self, ratio: f64, time: Duration) {
         let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
         seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
@@ -137,7 +137,7 @@ impl GpuAccumulator {
         self.lost = false;
     }
 
-    /// The GPU answered that it has no memory of its own, or none for us. Says whether that is new.
+    /// The GPU answered that it has no memory of its own, or does not give its figures. Returns whether that is new.
     pub(super) fn answered_without_figures(&mut self, at: Instant) -> bool {
         let new = self.shown.at.is_none() || self.shown.figures.is_some() || self.shown.state != GpuState::Up;
         self.flush_run();
@@ -157,7 +157,7 @@ impl GpuAccumulator {
         self.shown.mig.get(position)?.at
     }
 
-    /// A MIG device is out of reach. Says whether that is new.
+    /// A MIG device is out of reach. Returns whether that is new.
     pub(super) fn lose_mig(&mut self, position: usize, retry_at: Instant) -> bool {
         if let Some(device) = self.shown.mig.get_mut(position) {
             device.figures = None;
@@ -170,7 +170,7 @@ impl GpuAccumulator {
         true
     }
 
-    /// Folds a good sample of a MIG device.
+    /// Takes a good sample of a MIG device.
     pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> Sampled {
         let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
         let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
@@ -192,7 +192,7 @@ impl GpuAccumulator {
         if moved { Sampled::Moved } else { Sampled::Same }
     }
 
-    /// The GPU is out of reach: what was read of it is not true any longer.
+    /// The GPU is out of reach: its last figures are not valid any longer.
     pub(super) fn lose(&mut self, state: GpuState) -> Sampled {
         self.flush_run();
         let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_gap() {
+    fn a_gap_counts_no_pressure() {
         let start = Instant::now();
         let mut accumulator = accumulator();
         accumulator.sample(reading(99 * GIB), start, GAP);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn churn_adds_rises_and_falls_apart() {
+    fn increases_and_decreases_are_added_separately() {
         let start = Instant::now();
         let mut accumulator = accumulator();
         for (tick, used) in [4, 9, 2, 2, 3].into_iter().enumerate() {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_of_mig_devices_are_forgotten_when_the_devices_are_known_to_be_gone() {
+    fn peaks_of_mig_devices_go_when_the_devices_are_known_to_be_gone() {
         let start = Instant::now();
         let device = |uuid: &str| Arc::new(crate::snapshot::MigDevice { uuid: uuid.into(), ..Default::default() });
         let cut = |uuids: &[&str]| Arc::new(Gpu { mig: uuids.iter().copied().map(device).collect(), ..Gpu::default() });
@@ -291,7 +291,7 @@ mod tests {
         accumulator.lose(GpuState::Unreadable);
         assert_eq!(accumulator.shown.figures, None);
         assert_eq!(accumulator.shown.increase, 4 * GIB);
-        // Back again: what happened meanwhile is unknown and is not churn, the peak since the start stands.
+        // Back again: what happened in between is unknown and counts as no decrease; the peak since the start is kept.
         accumulator.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
         assert_eq!(accumulator.shown.decrease, 0);
         assert_eq!(accumulator.shown.figures.unwrap().peak, 8 * GIB);

@@ -1,42 +1,42 @@
-//! One process on a GPU: who it is, what it holds, how high it went.
+//! One process on a GPU: its identity, its memory, its peaks and its work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::list::{Instance, ListEntry, ProcessSlot};
 use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Record;
-use crate::lanes::process::list_cache::ListEntry;
-use crate::lanes::process::table::ListContext;
-use crate::snapshot::{Ended, MigDevice, Owner, Process, ProcessKind, Workload};
+use crate::nvml::UtilizationSample;
+use crate::snapshot::{Ended, MigDevice, Owner, PodContainer, Process, ProcessKind, Workload};
 
-/// The start of a process is known by the second of the machine's boot.
+/// The start of a process is as exact as the time of the machine's boot, which is known to the second.
 const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
-
-/// What tells apart the processes that live on one GPU: pid, and GPU instance and compute instance under MIG.
-pub(super) type ProcessSlot = (u32, Option<(u32, u32)>);
 
 /// One process on the GPU (or on one of its MIG devices).
 #[derive(Debug)]
 pub(super) struct TrackedProcess {
     pub(super) pid: u32,
     pub(super) start: StartTime,
-    pub(super) instance: Option<(u32, u32)>,
+    pub(super) instance: Instance,
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) kind: ProcessKind,
     pub(super) owner: Arc<Owner>,
-    /// What it was counted for at the list before.
+    /// Its workload at the list before.
     pub(super) before: Option<Arc<Workload>>,
     pub(super) used: Option<u64>,
     pub(super) record: Record,
     pub(super) first_seen: Instant,
     /// The same by the wall clock.
-    pub(super) first_seen_at: SystemTime,
+    first_seen_at: SystemTime,
     /// When a list last held it.
-    pub(super) last_seen: Instant,
+    last_seen: Instant,
     pub(super) ended: Option<Instant>,
     pub(super) sm_utilization: Option<f64>,
     pub(super) last_active: Option<Instant>,
 }
+
+/// The labels of a process: no two shown processes may have the same.
+type Labels<'p> = (u32, Instance, ProcessKind, Option<&'p str>, Option<&'p PodContainer>);
 
 impl TrackedProcess {
     pub(super) fn new(
@@ -65,11 +65,20 @@ impl TrackedProcess {
         }
     }
 
+    pub(super) fn is_alive(&self) -> bool {
+        self.ended.is_none()
+    }
+
     pub(super) fn slot(&self) -> ProcessSlot {
         (self.pid, self.instance)
     }
 
-    /// Whether the one who has the pid now is another process than this one.
+    pub(super) fn labels(&self) -> Labels<'_> {
+        let pod = self.owner.workload.as_ref().and_then(|workload| workload.pod.as_deref());
+        (self.pid, self.instance, self.kind, self.owner.name.as_deref(), pod)
+    }
+
+    /// Whether the process that has the pid now is another process than this one.
     pub(super) fn is_former_of(&self, identity: &Identity) -> bool {
         match (self.start, identity.start) {
             (_, StartTime::Unknown) => false,
@@ -81,8 +90,8 @@ impl TrackedProcess {
         }
     }
 
-    /// Takes what is known of the owner by now. A process that was resolved anew and lives elsewhere, or as another user,
-    /// is not called otherwise than before: it has moved, and takes nothing along.
+    /// Takes what is known of the owner by now. A process in another place, or of another user, has moved rather than been
+    /// renamed: it takes nothing along from its former workload.
     pub(super) fn take_owner(&mut self, owner: Arc<Owner>) {
         if self.owner.location != owner.location || self.owner.uid != owner.uid {
             self.before = None;
@@ -90,15 +99,22 @@ impl TrackedProcess {
         self.owner = owner;
     }
 
-    pub(super) fn see(&mut self, entry: &ListEntry, known: ListContext<'_>, now: Instant) {
-        if !known.unread.contains(&self.kind) {
+    /// Takes an entry of a list. `unread` are the kinds whose list was refused, `layout` the MIG devices where they are known.
+    pub(super) fn see(
+        &mut self,
+        entry: &ListEntry,
+        unread: &[ProcessKind],
+        layout: Option<&[Arc<MigDevice>]>,
+        now: Instant,
+    ) {
+        if !unread.contains(&self.kind) {
             self.kind = entry.kind;
         }
         self.used = entry.used;
         self.last_seen = now;
         // Looked up each time: the layout may have been read after the process came.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
-        if let Some(layout) = known.layout {
+        if let Some(layout) = layout {
             self.mig = layout.iter().find(here).cloned();
         }
         self.record.see(entry.used, now);
@@ -111,8 +127,23 @@ impl TrackedProcess {
         self.record.end(now);
     }
 
+    /// Takes the samples of its pid, in any order.
+    pub(super) fn work<'s>(
+        &mut self,
+        samples: impl Iterator<Item = &'s UtilizationSample> + Clone,
+        asked_at: (Instant, SystemTime),
+    ) {
+        // A sample from before the first sight may belong to a former process with the pid.
+        let own = samples.filter(|sample| when(sample.timestamp, asked_at) >= self.first_seen);
+        self.sm_utilization = own.clone().max_by_key(|sample| sample.timestamp).map(|sample| sample.sm);
+        let active = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();
+        // The driver answered, so a process without samples did no work.
+        let since = self.last_active.unwrap_or(self.first_seen);
+        self.last_active = Some(active.map_or(since, |active| active.max(since)));
+    }
+
     pub(super) fn show(&mut self, now: Instant) -> Process {
-        let alive = self.ended.is_none();
+        let alive = self.is_alive();
         Process {
             pid: self.pid,
             kind: self.kind,
@@ -127,4 +158,10 @@ impl TrackedProcess {
             last_active: self.last_active.filter(|_| alive),
         }
     }
+}
+
+/// A moment of the wall clock as one of the monotonic clock. A timestamp in the future (the clock was set back) is now.
+fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
+    instant.checked_sub(wall.duration_since(then).unwrap_or_default()).unwrap_or(instant)
 }

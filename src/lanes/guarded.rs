@@ -1,0 +1,130 @@
+//! Driver calls as a lane makes them: each under the [`Watch`] of its thread, and none to a GPU while another thread hangs
+//! in a call to it.
+
+use std::sync::Arc;
+
+use super::session::Session;
+use super::watch::{Superseded, Watch};
+use crate::faults::{Faults, Source};
+use crate::nvml::{Device, Driver, Error, Severity};
+use crate::snapshot::Gpu;
+
+/// One thread of a lane, as a caller of the driver.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller<'s> {
+    pub(super) session: &'s Session,
+    watch: &'s Watch,
+}
+
+/// What the thread may call now: `T` is a device, or the driver itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guarded<'s, T> {
+    pub(super) session: &'s Session,
+    watch: &'s Watch,
+    slot: usize,
+    target: T,
+}
+
+/// A GPU, or one of its MIG devices.
+pub(super) type GuardedDevice<'s> = Guarded<'s, Device<'s>>;
+
+/// Why a GPU cannot be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unavailable {
+    /// Another thread hangs in a call to it.
+    Stalled,
+    /// This session could not open it.
+    NotOpened,
+}
+
+/// A call without an answer.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// The call returned too late: the thread must end without touching anything.
+    Superseded(Superseded),
+    /// The driver refused the call.
+    Refused(Error),
+}
+
+impl<'s> Caller<'s> {
+    pub(super) fn new(session: &'s Session, watch: &'s Watch) -> Self {
+        Self { session, watch }
+    }
+
+    /// The GPU at a position.
+    pub(super) fn device(self, position: usize) -> Result<GuardedDevice<'s>, Unavailable> {
+        if self.session.stalled(position) {
+            return Err(Unavailable::Stalled);
+        }
+        let target = self.session.driver.device(position).ok_or(Unavailable::NotOpened)?;
+        Ok(Guarded { session: self.session, watch: self.watch, slot: position, target })
+    }
+
+    /// The driver, for calls that belong to no GPU; `None` while another thread hangs in one.
+    pub(super) fn driver(self) -> Option<Guarded<'s, &'s Driver>> {
+        self.driver_in(self.session.driver_slot())
+    }
+
+    /// The driver, for the events of a GPU; `None` while another thread hangs in a call for them.
+    pub(super) fn events(self, position: usize) -> Option<Guarded<'s, &'s Driver>> {
+        self.driver_in(self.session.events_slot(position))
+    }
+
+    fn driver_in(self, slot: usize) -> Option<Guarded<'s, &'s Driver>> {
+        let Self { session, watch } = self;
+        (!session.stalled(slot)).then_some(Guarded { session, watch, slot, target: &session.driver })
+    }
+}
+
+impl<T: Copy> Guarded<'_, T> {
+    /// Makes one driver call.
+    pub(super) fn call<A>(&self, body: impl FnOnce(T) -> Result<A, Error>) -> Result<A, CallError> {
+        let answer = self.watch.call(self.slot, || body(self.target)).map_err(CallError::Superseded)?;
+        answer.map_err(CallError::Refused)
+    }
+
+    /// Counts a refused call, and ends the session where only another opening of the driver helps.
+    pub(super) fn report(&self, faults: &Faults, source: Source, error: &Error) {
+        if error.severity() == Severity::Driver {
+            self.session.end(crate::faults::chain(error));
+        }
+        let gpu = self.session.gpu_of_slot(self.slot).map(|gpu| gpu.index);
+        faults.report(source, error.reason(), gpu, error);
+    }
+}
+
+impl<'s> GuardedDevice<'s> {
+    /// The GPU's position in the session; a MIG device has that of its GPU.
+    pub(super) fn position(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn gpu(&self) -> &'s Arc<Gpu> {
+        self.session.gpu_of_slot(self.slot).expect("the driver gives devices of its GPUs only")
+    }
+
+    /// The GPU's MIG devices, in the order of [`Gpu::mig`]; none where the layout could not be read.
+    pub(super) fn mig_devices(self) -> impl Iterator<Item = Self> {
+        self.session.driver.mig_devices(self.slot).map(move |target| Self { target, ..self })
+    }
+
+    /// Whether the session could read the GPU's MIG layout.
+    pub(super) fn knows_mig_layout(&self) -> bool {
+        self.session.driver.knows_mig_layout(self.slot)
+    }
+
+    /// [`Driver::same_mig_layout`].
+    pub(super) fn same_mig_layout(&self) -> Result<bool, CallError> {
+        self.call(|_| self.session.driver.same_mig_layout(self.slot))
+    }
+}
+
+impl CallError {
+    /// The driver's refusal. A superseded thread gets the order to end instead.
+    pub(super) fn refusal(self) -> Result<Error, Superseded> {
+        match self {
+            Self::Superseded(superseded) => Err(superseded),
+            Self::Refused(error) => Ok(error),
+        }
+    }
+}

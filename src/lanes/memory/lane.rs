@@ -1,0 +1,193 @@
+//! The lane itself: its ticks, what it keeps from tick to tick, and how it publishes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::accumulator::{GpuAccumulator, Sampled};
+use super::link::Link;
+use super::sampler::Sampler;
+use crate::faults::Faults;
+use crate::lanes::guarded::Caller;
+use crate::lanes::publish::Publisher;
+use crate::lanes::schedule::{HEARTBEAT, IdlePolicy, REFRESH, Ticker};
+use crate::lanes::session::Session;
+use crate::lanes::wake::WakeBits;
+use crate::lanes::watch::{Superseded, Watch};
+use crate::lanes::worker::LaneTask;
+use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryPart, Snapshot};
+
+/// The settings of the lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) period: Duration,
+    pub(crate) idle_period: Duration,
+    pub(crate) peak_window: Duration,
+    pub(crate) stale_after: Duration,
+}
+
+/// The lane. It outlives its threads and its sessions.
+#[derive(Debug)]
+pub(crate) struct MemoryLane {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    link: Arc<Link>,
+    sampler: Sampler,
+    /// By [`Gpu::key`].
+    accumulators: Mutex<HashMap<String, SharedAccumulator>>,
+    publisher: Mutex<Publisher<MemoryPart>>,
+}
+
+type SharedAccumulator = Arc<Mutex<GpuAccumulator>>;
+
+/// What one thread of the lane keeps from tick to tick.
+#[derive(Debug)]
+pub(crate) struct LaneState {
+    accumulators: Vec<SharedAccumulator>,
+    idle: IdlePolicy,
+    published: Option<Instant>,
+}
+
+impl MemoryLane {
+    pub(crate) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
+        let sampler = Sampler { faults, stale_after: settings.stale_after };
+        Self { settings, snapshot, link, sampler, accumulators: Mutex::default(), publisher: Mutex::default() }
+    }
+
+    /// Starts a thread's work on a session.
+    pub(crate) fn begin(&self, session: &Session) -> LaneState {
+        let Settings { period, idle_period, .. } = self.settings;
+        LaneState {
+            accumulators: session.driver.gpus().map(|gpu| self.accumulator(gpu)).collect(),
+            idle: IdlePolicy::new(period, idle_period, Instant::now()),
+            published: None,
+        }
+    }
+
+    /// One tick that began at a given time: reads every GPU, reports which moved, and publishes what is new.
+    pub(crate) fn tick(&self, caller: Caller<'_>, state: &mut LaneState, began: Instant) -> Result<(), Superseded> {
+        let (mut moved, mut changed) = (0, false);
+        for (position, accumulator) in state.accumulators.iter().enumerate() {
+            match self.sampler.sample(caller, position, accumulator, began)? {
+                Sampled::Same => {}
+                Sampled::Changed => changed = true,
+                Sampled::Moved => moved |= WakeBits::bit(position),
+            }
+        }
+        if moved != 0 {
+            state.idle.moved(began);
+            self.link.moved.notify(moved);
+        }
+        if changed || moved != 0 || state.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
+            state.published = Some(began);
+            self.publish(&state.accumulators);
+            caller.session.set_lost(state.accumulators.iter().any(|accumulator| accumulator.lock().lost));
+            state.idle.see(state.accumulators.iter().map(|accumulator| accumulator.lock().shown.figures));
+        }
+        self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+        Ok(())
+    }
+
+    /// Waits for the next tick and returns when it came; `None` at the end of the session.
+    fn wait(&self, session: &Session, ticker: &mut Ticker, policy: &IdlePolicy) -> Option<Instant> {
+        let mut now = Instant::now();
+        let idle = policy.is_idle(self.link.processes.load(Ordering::Relaxed), now);
+        ticker.set_period(policy.period(idle), now);
+        loop {
+            let woken = self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0;
+            if woken && session.ending() {
+                return None;
+            }
+            now = Instant::now();
+            // Only an idle lane has to catch up when a process appears.
+            if woken && idle {
+                ticker.hurry(now);
+            }
+            self.snapshot.vitals.beat(Lane::Memory, now);
+            if let Some(missed) = ticker.take(now) {
+                if missed > 0 {
+                    self.snapshot.vitals.add_missed(Lane::Memory, missed);
+                }
+                return Some(now);
+            }
+        }
+    }
+
+    fn publish(&self, accumulators: &[SharedAccumulator]) {
+        self.publisher.lock().publish(&self.snapshot.memory, |part| {
+            part.gpus.truncate(accumulators.len());
+            for (position, accumulator) in accumulators.iter().enumerate() {
+                let mut accumulator = accumulator.lock();
+                accumulator.flush_run();
+                match part.gpus.get_mut(position) {
+                    Some(shown) => copy(&accumulator.shown, shown),
+                    None => part.gpus.push(accumulator.shown.clone()),
+                }
+            }
+        });
+    }
+
+    fn accumulator(&self, gpu: &Arc<Gpu>) -> SharedAccumulator {
+        let new = || Arc::new(Mutex::new(GpuAccumulator::new(gpu.clone(), self.settings.peak_window)));
+        self.accumulators.lock().entry(gpu.key()).or_insert_with(new).clone()
+    }
+}
+
+impl LaneTask for MemoryLane {
+    /// Continues with what is known of the GPUs.
+    fn resume(&self, session: &Session) {
+        for (position, gpu) in session.driver.gpus().enumerate() {
+            self.accumulator(gpu).lock().resume(gpu, session.driver.knows_mig_layout(position));
+        }
+    }
+
+    fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let mut state = self.begin(session);
+        let mut ticker = Ticker::starting(self.settings.period, Instant::now());
+        while !session.ending() {
+            let Some(began) = self.wait(session, &mut ticker, &state.idle) else { break };
+            self.tick(Caller::new(session, watch), &mut state, began)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies without an allocation where the MIG layout is the same.
+fn copy(from: &GpuMemory, to: &mut GpuMemory) {
+    let mut mig = std::mem::take(&mut to.mig);
+    mig.clone_from(&from.mig);
+    let GpuMemory { ref gpu, state, at, figures, pressure_seconds, increase, decrease, mig: _ } = *from;
+    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, pressure_seconds, increase, decrease, mig };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_with_a_lock_held_leaves_the_lane_usable() {
+        let settings = Settings {
+            period: Duration::from_millis(10),
+            idle_period: Duration::from_secs(1),
+            peak_window: Duration::from_secs(60),
+            stale_after: Duration::from_secs(5),
+        };
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let lane = MemoryLane::new(settings, snapshot.clone(), faults, Arc::default());
+        let gpu = Arc::new(Gpu { index: 3, ..Gpu::default() });
+        let accumulator = lane.accumulator(&gpu);
+        let panicked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _held = (lane.accumulators.lock(), lane.publisher.lock(), accumulator.lock());
+                panic!("intended by the test");
+            });
+            thread.join()
+        });
+        assert!(panicked.is_err());
+        lane.publish(&[lane.accumulator(&gpu)]);
+        assert_eq!(snapshot.memory.load().gpus[0].gpu.index, 3);
+    }
+}

@@ -1,0 +1,27 @@
+//! How the threads of a session wake each other.
+
+use std::sync::atomic::AtomicUsize;
+
+use crate::lanes::wake::WakeBits;
+
+/// What the threads of a session exchange beside the snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// From the memory lane: the memory of these GPUs moved.
+    pub(crate) moved: WakeBits,
+    /// From the process lane: there are processes again.
+    pub(crate) awake: WakeBits,
+    /// At the end of a session, for the watch for Xid events.
+    pub(crate) ended: WakeBits,
+    /// Visible processes on all GPUs.
+    pub(crate) processes: AtomicUsize,
+}
+
+impl Link {
+    /// Wakes every thread, so that it sees at once that its session ends.
+    pub(crate) fn rouse(&self) {
+        self.moved.notify(u64::MAX);
+        self.awake.notify(u64::MAX);
+        self.ended.notify(u64::MAX);
+    }
+}

@@ -1,0 +1,109 @@
+//! One sample of one GPU and its MIG devices, and what a refused call means for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::accumulator::{GpuAccumulator, Sampled};
+use crate::faults::{Faults, Reason, Source};
+use crate::lanes::guarded::{Caller, GuardedDevice, Unavailable};
+use crate::lanes::schedule::RETRY;
+use crate::lanes::watch::Superseded;
+use crate::nvml::{Error, Severity};
+use crate::snapshot::GpuState;
+
+/// Takes samples. It locks no accumulator during a driver call.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    pub(super) faults: Arc<Faults>,
+    /// How long the last good sample stays valid, and the longest gap over which pressure is counted.
+    pub(super) stale_after: Duration,
+}
+
+impl Sampler {
+    /// Reads one GPU and its MIG devices, in a tick that began at `now`.
+    pub(super) fn sample(
+        &self,
+        caller: Caller<'_>,
+        position: usize,
+        accumulator: &Mutex<GpuAccumulator>,
+        now: Instant,
+    ) -> Result<Sampled, Superseded> {
+        let device = match caller.device(position) {
+            Ok(device) => device,
+            Err(Unavailable::Stalled) => return Ok(accumulator.lock().lose(GpuState::Stalled)),
+            Err(Unavailable::NotOpened) => {
+                let mut accumulator = accumulator.lock();
+                accumulator.lost = true;
+                return Ok(accumulator.lose(GpuState::Unreadable));
+            }
+        };
+        if accumulator.lock().retry_at.is_some_and(|at| now < at) {
+            return Ok(Sampled::Same);
+        }
+        let mut sampled = match device.call(|gpu| gpu.memory()) {
+            Ok(reading) => accumulator.lock().sample(reading, Instant::now(), self.stale_after),
+            Err(error) => self.refused(&device, accumulator, &error.refusal()?),
+        };
+        for (index, mig_device) in device.mig_devices().enumerate() {
+            if !accumulator.lock().is_mig_due(index, now) {
+                continue;
+            }
+            let mig_sampled = match mig_device.call(|device| device.memory()) {
+                Ok(reading) => accumulator.lock().sample_mig(index, reading, Instant::now()),
+                Err(error) => self.mig_refused(&device, accumulator, index, &error.refusal()?),
+            };
+            sampled = sampled.max(mig_sampled);
+        }
+        Ok(sampled)
+    }
+
+    fn refused(&self, device: &GuardedDevice<'_>, accumulator: &Mutex<GpuAccumulator>, error: &Error) -> Sampled {
+        let mut accumulator = accumulator.lock();
+        let sampled = match error.severity() {
+            // A part that shares the system's memory answers and has no figures. A GPU with MIG devices may refuse its own
+            // figures and give theirs. Either is reported and counted once.
+            Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
+                if !accumulator.answered_without_figures(Instant::now()) {
+                    return Sampled::Same;
+                }
+                Sampled::Changed
+            }
+            // This sample says nothing; the last good one stays valid until it is stale.
+            Severity::Passing if accumulator.shown.at.is_some_and(|at| at.elapsed() <= self.stale_after) => {
+                Sampled::Same
+            }
+            Severity::Absent | Severity::Gpu | Severity::Passing => {
+                accumulator.lost = error.severity() == Severity::Gpu;
+                accumulator.retry_at = Some(Instant::now() + RETRY);
+                accumulator.lose(GpuState::Unreadable)
+            }
+            Severity::Driver => Sampled::Same,
+        };
+        drop(accumulator);
+        device.report(&self.faults, Source::Memory, error);
+        sampled
+    }
+
+    /// A MIG device that cannot be read loses its figures; its GPU keeps its own.
+    fn mig_refused(
+        &self,
+        device: &GuardedDevice<'_>,
+        accumulator: &Mutex<GpuAccumulator>,
+        index: usize,
+        error: &Error,
+    ) -> Sampled {
+        let mut accumulator = accumulator.lock();
+        // As for a GPU: the last good sample stays valid until it is stale, and until then every tick asks again.
+        let passes = error.severity() == Severity::Passing
+            && accumulator.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.stale_after);
+        let lost = !passes && accumulator.lose_mig(index, Instant::now() + RETRY);
+        drop(accumulator);
+        // What the device will never give is reported at the first refusal only.
+        if error.severity() != Severity::Absent || lost {
+            device.report(&self.faults, Source::Memory, error);
+        }
+        if lost { Sampled::Changed } else { Sampled::Same }
+    }
+}

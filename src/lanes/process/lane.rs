@@ -1,0 +1,241 @@
+//! The lane itself: when it passes over the GPUs, and what a pass does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::accounting::Accounting;
+use super::layout::LayoutCheck;
+use super::list_cache::ListCache;
+use super::list_source::ListSource;
+use super::retention::Retention;
+use super::state::{Folded, ProcessLaneState};
+use crate::attribution::Attribution;
+use crate::faults::{Faults, Reason, Source};
+use crate::lanes::guarded::{Caller, GuardedDevice};
+use crate::lanes::memory::Link;
+use crate::lanes::schedule::{HEARTBEAT, Ticker, rest_after, time_for_readings};
+use crate::lanes::session::Session;
+use crate::lanes::telemetry::{self, Telemetry};
+use crate::lanes::wake::WakeBits;
+use crate::lanes::watch::{Superseded, Watch};
+use crate::lanes::worker::LaneTask;
+use crate::nvml::ProcessBuffer;
+use crate::snapshot::{Gpu, Lane, Snapshot};
+
+/// The settings of the lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) interval: Duration,
+    pub(crate) peak_window: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) series_limit: usize,
+    pub(crate) telemetry: telemetry::Settings,
+}
+
+/// The lane. It outlives its threads and its sessions.
+#[derive(Debug)]
+pub(crate) struct ProcessLane {
+    settings: Settings,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    link: Arc<Link>,
+    state: Mutex<ProcessLaneState>,
+}
+
+/// What one thread of the lane keeps of the GPUs between passes.
+#[derive(Debug)]
+struct Passes {
+    gpus: Vec<GpuLists>,
+    buffer: ProcessBuffer,
+}
+
+/// What one thread of the lane keeps of one GPU between passes.
+#[derive(Debug, Default)]
+struct GpuLists {
+    lists: ListCache,
+    accounting: Accounting,
+    layout: LayoutCheck,
+    /// How many processes were on it at its last list; at least 1 while the list is refused.
+    alive: usize,
+}
+
+impl ProcessLane {
+    pub(crate) fn new(
+        settings: Settings,
+        attribution: Attribution,
+        snapshot: Arc<Snapshot>,
+        faults: Arc<Faults>,
+        link: Arc<Link>,
+    ) -> Self {
+        let Settings { peak_window, linger, series_limit: limit, .. } = settings;
+        let state = ProcessLaneState::new(attribution, faults.clone(), Retention { peak_window, linger, limit });
+        Self { settings, snapshot, faults, link, state: Mutex::new(state) }
+    }
+
+    fn work(&self, caller: Caller<'_>, telemetry: &mut Telemetry<'_>) -> Result<(), Superseded> {
+        let session = caller.session;
+        let gpus = session.driver.gpus().map(|_| GpuLists::default()).collect();
+        let mut passes = Passes { gpus, buffer: ProcessBuffer::default() };
+        let mut rested = Instant::now();
+        let mut heartbeat = Ticker::starting(self.settings.interval, rested);
+        while !session.ending() {
+            let now = Instant::now();
+            let deadline = heartbeat.next().min(telemetry.next()).min(now + HEARTBEAT);
+            if now < rested && deadline > now {
+                std::thread::sleep(deadline.min(rested) - now);
+            }
+            // While the lane rests, the wake-ups of the memory lane wait.
+            let moved = if Instant::now() < rested { 0 } else { self.link.moved.wait_until(deadline) };
+            if session.ending() {
+                break;
+            }
+            let began = Instant::now();
+            self.snapshot.vitals.beat(Lane::Process, began);
+            let due = heartbeat.take(began);
+            if let Some(missed) = due {
+                self.snapshot.vitals.add_missed(Lane::Process, missed);
+            }
+            if due.is_some() || moved != 0 {
+                self.pass(caller, &mut passes, moved, due.is_some())?;
+                let took = began.elapsed();
+                rested = Instant::now() + rest_after(took);
+                self.snapshot.vitals.observe(Lane::Process, took);
+            }
+            self.snapshot.vitals.beat(Lane::Telemetry, began);
+            self.take_readings(caller, telemetry, began)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one telemetry reading, or more after a long pass, which began at `pass_began`.
+    fn take_readings(
+        &self,
+        caller: Caller<'_>,
+        telemetry: &mut Telemetry<'_>,
+        pass_began: Instant,
+    ) -> Result<(), Superseded> {
+        let began = Instant::now();
+        let time = time_for_readings(began.duration_since(pass_began));
+        loop {
+            if let Some(work) = telemetry.step(caller)? {
+                let mut state = self.state.lock();
+                state.fold_work(&work);
+                self.publish(&state);
+            }
+            if caller.session.ending() || began.elapsed() >= time || telemetry.next() > Instant::now() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists the processes of the GPUs whose bits are set in `moved`, and publishes. A `whole` pass covers all GPUs and all
+    /// their lists.
+    fn pass(&self, caller: Caller<'_>, passes: &mut Passes, moved: u64, whole: bool) -> Result<(), Superseded> {
+        let Passes { gpus, buffer } = passes;
+        for (position, kept) in gpus.iter_mut().enumerate() {
+            if !whole && moved & WakeBits::bit(position) == 0 {
+                continue;
+            }
+            let Ok(device) = caller.device(position) else {
+                // Neither its memory nor its processes can be read, however often the lane tries.
+                kept.alive = 0;
+                continue;
+            };
+            let alive = self.list(&device, kept, buffer, whole)?;
+            if caller.session.ending() {
+                return Ok(());
+            }
+            kept.alive = alive.unwrap_or(kept.alive.max(1));
+            if whole && alive.is_some() {
+                self.account(&device, &mut kept.accounting)?;
+            }
+        }
+        let mut state = self.state.lock();
+        if whole {
+            state.sweep();
+        }
+        self.publish(&state);
+        drop(state);
+        let alive = gpus.iter().map(|kept| kept.alive).sum();
+        if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
+            self.link.awake.notify(1);
+        }
+        Ok(())
+    }
+
+    /// Lists the processes of one GPU. Returns how many there are; `None` where the list was refused or the session ends.
+    fn list(
+        &self,
+        device: &GuardedDevice<'_>,
+        kept: &mut GpuLists,
+        buffer: &mut ProcessBuffer,
+        whole: bool,
+    ) -> Result<Option<usize>, Superseded> {
+        let (source, total) = (ListSource::of(*device), self.total(device));
+        loop {
+            let list = kept.lists.read(&source, buffer, whole, total, &self.faults)?;
+            let Some(list) = list else { return Ok(None) };
+            let layout_holds = kept.layout.holds_for(&list, device, &self.faults)?;
+            if device.session.ending() {
+                return Ok(None);
+            }
+            if let Some(pid) = list.implausible {
+                self.report_implausible(device.gpu(), pid);
+            }
+            match self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds) {
+                Folded::Alive(alive) => return Ok(Some(alive)),
+                // The list is read again, now that the new process is known.
+                Folded::PidReused => kept.layout = LayoutCheck::default(),
+            }
+        }
+    }
+
+    /// Asks the driver's accounting for its own maxima, where it is on.
+    fn account(&self, device: &GuardedDevice<'_>, accounting: &mut Accounting) -> Result<(), Superseded> {
+        if !accounting.is_on(device, &self.faults)? {
+            return Ok(());
+        }
+        let (gpu, total) = (device.gpu(), self.total(device));
+        let pids = self.state.lock().pids(gpu);
+        for (pid, peak) in accounting.peaks(&pids, device, &self.faults)? {
+            if total.is_some_and(|total| peak > total) {
+                self.report_implausible(gpu, pid);
+            } else {
+                self.state.lock().raise(gpu, pid, peak);
+            }
+        }
+        Ok(())
+    }
+
+    /// All memory of a GPU, where it is known. What was published last may be of an earlier session with other positions.
+    fn total(&self, device: &GuardedDevice<'_>) -> Option<u64> {
+        let memory = self.snapshot.memory.load();
+        let shown = memory.gpus.get(device.position()).filter(|memory| Arc::ptr_eq(&memory.gpu, device.gpu()));
+        Some(shown?.figures?.total)
+    }
+
+    fn report_implausible(&self, gpu: &Gpu, pid: u32) {
+        let error =
+            std::io::Error::other(format!("process {pid} has more memory than the GPU, according to the driver"));
+        self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
+    }
+
+    fn publish(&self, state: &ProcessLaneState) {
+        self.snapshot.processes.store(Arc::new(state.part()));
+    }
+}
+
+impl LaneTask for ProcessLane {
+    /// Nothing is known of the GPUs' processes yet.
+    fn resume(&self, session: &Session) {
+        self.state.lock().resume(session.driver.gpus());
+    }
+
+    fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let mut telemetry = Telemetry::new(&self.settings.telemetry, &self.snapshot, &self.faults, session);
+        self.work(Caller::new(session, watch), &mut telemetry)
+    }
+}

@@ -1,0 +1,92 @@
+//! The devices that list the processes of one GPU: the GPU and its MIG devices.
+
+use crate::lanes::guarded::{CallError, GuardedDevice};
+use crate::lanes::watch::Superseded;
+use crate::nvml::{ListKind, ListedProcess, ProcessBuffer, Severity};
+
+/// A GPU and its MIG devices.
+#[derive(Debug)]
+pub(super) struct ListSource<'d> {
+    pub(super) device: GuardedDevice<'d>,
+    /// With the GPU instance and compute instance of each.
+    mig_devices: Vec<(GuardedDevice<'d>, (u32, u32))>,
+}
+
+/// Bytes in use on the GPU and on each of its MIG devices, without reserved memory; `None` where that is not known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct InUse {
+    pub(super) gpu: Option<u64>,
+    pub(super) mig: Vec<Option<u64>>,
+}
+
+impl InUse {
+    /// Keeps the figures that were the same before and after.
+    pub(super) fn common(self, after: Self) -> Self {
+        let same = |(before, after): (Option<u64>, Option<u64>)| after.filter(|_| before == after);
+        Self { gpu: same((self.gpu, after.gpu)), mig: self.mig.into_iter().zip(after.mig).map(same).collect() }
+    }
+
+    /// Nothing is known.
+    pub(super) fn forget(&mut self) {
+        self.gpu = None;
+        self.mig.fill(None);
+    }
+}
+
+impl<'d> ListSource<'d> {
+    pub(super) fn of(device: GuardedDevice<'d>) -> Self {
+        let instances = device.gpu().mig.iter().map(|mig| (mig.gpu_instance, mig.compute_instance));
+        Self { device, mig_devices: device.mig_devices().zip(instances).collect() }
+    }
+
+    pub(super) fn in_use(&self) -> Result<InUse, Superseded> {
+        let mig = self.mig_devices.iter().map(|(device, _)| used(device));
+        Ok(InUse { gpu: used(&self.device)?, mig: mig.collect::<Result<_, _>>()? })
+    }
+
+    /// Reads one list into `entries`.
+    pub(super) fn read(
+        &self,
+        kind: ListKind,
+        entries: &mut Vec<ListedProcess>,
+        buffer: &mut ProcessBuffer,
+    ) -> Result<(), CallError> {
+        let answer = self.device.call(|gpu| {
+            let listed = gpu.processes(kind, buffer)?;
+            entries.clear();
+            entries.extend(listed);
+            Ok(())
+        });
+        let refusal = match answer {
+            Err(CallError::Refused(error)) if error.severity() == Severity::Absent && !self.mig_devices.is_empty() => {
+                error
+            }
+            answer => return answer,
+        };
+        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, and still give the
+        // lists of the MIG devices. Their entries do not name the device.
+        entries.clear();
+        for &(device, instance) in &self.mig_devices {
+            let answer = device.call(|device| {
+                let listed = device.processes(kind, buffer)?;
+                entries.extend(listed.map(|entry| ListedProcess { instance: Some(instance), ..entry }));
+                Ok(())
+            });
+            match answer {
+                Err(CallError::Refused(own)) if own.severity() == Severity::Absent => {
+                    return Err(CallError::Refused(refusal));
+                }
+                // A MIG device that fails by itself says more than the GPU's refusal.
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn used(device: &GuardedDevice<'_>) -> Result<Option<u64>, Superseded> {
+    match device.call(|device| device.memory()) {
+        Ok(memory) => Ok(memory.reserved.map(|_| memory.used)),
+        Err(error) => error.refusal().map(|_| None),
+    }
+}

@@ -1,0 +1,20 @@
+//! The bounds of what is remembered of processes and of workloads: how many, and for how long.
+
+use std::time::{Duration, Instant};
+
+/// The bounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retention {
+    pub(super) peak_window: Duration,
+    /// How long an entry stays after its end, beyond the peak window.
+    pub(super) linger: Duration,
+    /// How many entries are shown, and how many ended ones are kept.
+    pub(super) limit: usize,
+}
+
+impl Retention {
+    /// Whether an entry with this end is still remembered.
+    pub(super) fn keeps(&self, ended: Option<Instant>, now: Instant) -> bool {
+        ended.is_none_or(|at| now.saturating_duration_since(at) <= self.peak_window + self.linger)
+    }
+}

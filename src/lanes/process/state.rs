@@ -1,0 +1,186 @@
+//! What the lane remembers of processes and workloads, and what it shows of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::list::{ListEntry, ProcessList};
+use super::retention::Retention;
+use super::table::ProcessTable;
+use super::workloads::Workloads;
+use crate::attribution::Attribution;
+use crate::faults::{Faults, Reason, Source};
+use crate::lanes::telemetry::Work;
+use crate::snapshot::{Gpu, GpuProcesses, MigDevice, ProcessPart};
+
+/// What the lane remembers. Never locked during a driver call.
+#[derive(Debug)]
+pub(super) struct ProcessLaneState {
+    attribution: Attribution,
+    faults: Arc<Faults>,
+    retention: Retention,
+    /// By [`Gpu::key`].
+    gpus: HashMap<String, GpuProcessState>,
+    /// What is published, by position.
+    shown: Vec<Arc<GpuProcesses>>,
+}
+
+/// What is remembered of one GPU.
+#[derive(Debug)]
+struct GpuProcessState {
+    table: ProcessTable,
+    workloads: Workloads,
+    /// How many processes were invisible, so that an increase is reported once.
+    invisible: u64,
+}
+
+/// The outcome of [`ProcessLaneState::fold_list`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Folded {
+    /// The list was taken; this many processes are on the GPU.
+    Alive(usize),
+    /// The list was not taken: one of its pids belonged to another process at the list before, which has ended. The memory
+    /// in the list may be that of either.
+    PidReused,
+}
+
+/// Processes are on the GPU that `/proc` does not show.
+#[derive(Debug, thiserror::Error)]
+#[error("{processes} processes on the GPU are not in /proc, so their owners are unknown: {}", why(*own_namespace))]
+struct Invisible {
+    processes: u64,
+    own_namespace: bool,
+}
+
+fn why(own_namespace: bool) -> &'static str {
+    if own_namespace {
+        "the exporter has a pid namespace of its own; give it the host's (hostPID: true, docker run --pid=host)"
+    } else {
+        "they are in another pid namespace, or /proc is mounted with hidepid and the exporter is not in its group"
+    }
+}
+
+impl ProcessLaneState {
+    pub(super) fn new(attribution: Attribution, faults: Arc<Faults>, retention: Retention) -> Self {
+        Self { attribution, faults, retention, gpus: HashMap::new(), shown: Vec::new() }
+    }
+
+    /// A new session: nothing is known of the processes of its GPUs yet.
+    pub(super) fn resume<'g>(&mut self, gpus: impl Iterator<Item = &'g Arc<Gpu>>) {
+        self.shown = gpus.map(|gpu| Arc::new(unread(gpu))).collect();
+    }
+
+    /// Takes a list of the GPU at a position. `layout_holds`: the list is of the MIG layout of [`Gpu::mig`].
+    pub(super) fn fold_list(
+        &mut self,
+        position: usize,
+        gpu: &Arc<Gpu>,
+        mut list: ProcessList,
+        layout_holds: bool,
+    ) -> Folded {
+        let known = self.gpus.entry(gpu.key()).or_insert_with(|| GpuProcessState::new(self.retention));
+        let identities = self.attribution.identify_all(&pids(&list.entries));
+        if known.table.end_former(&list, &identities) {
+            return Folded::PidReused;
+        }
+        let gone: Vec<_> = list.gone().into_iter().collect();
+        let identities_now = self.attribution.identify_all(&pids(&gone));
+        let passed_on = gone.iter().zip(&identities_now).filter(|(entry, now)| known.table.is_passed_on(entry, now));
+        for (entry, _) in passed_on {
+            list.earlier.iter_mut().for_each(|earlier| earlier.retain(|other| other.pid != entry.pid));
+        }
+        let layout = layout_holds.then_some(&gpu.mig[..]);
+        known.table.fold(&list, &identities, layout);
+        let members: Vec<_> = known.table.members().collect();
+        known.workloads.fold(&members, &list.earlier, list.at);
+        let alive = known.table.alive();
+        // A new part, since the former one may still be read; the parts of the other GPUs stay as they are.
+        let mut shown = GpuProcesses {
+            at: Some(list.at),
+            unattributed: list.used.zip(known.table.used()).map(|(used, held)| used.saturating_sub(held)),
+            mig_unattributed: known.mig_unattributed(layout.unwrap_or_default(), &list.mig_used),
+            ..unread(gpu)
+        };
+        known.show(&mut shown, &self.attribution, &self.faults, list.at);
+        self.shown[position] = Arc::new(shown);
+        Folded::Alive(alive)
+    }
+
+    /// Takes what the processes of a GPU did.
+    pub(super) fn fold_work(&mut self, work: &Work) {
+        let Some(known) = self.gpus.get_mut(&work.gpu.key()) else { return };
+        match &work.samples {
+            Some(samples) => known.table.fold_work(samples, work.asked_at),
+            None => known.table.forget_work(),
+        }
+        if let Some(shown) = self.shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
+            let GpuProcesses { at, unattributed, ref mig_unattributed, .. } = **shown;
+            let mig_unattributed = mig_unattributed.clone();
+            let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(&work.gpu) };
+            known.show(&mut next, &self.attribution, &self.faults, work.asked_at.0);
+            *shown = Arc::new(next);
+        }
+    }
+
+    /// The pids of the living processes of a GPU.
+    pub(super) fn pids(&self, gpu: &Gpu) -> Vec<u32> {
+        self.gpus.get(&gpu.key()).map(|known| known.table.pids()).unwrap_or_default()
+    }
+
+    /// Takes the driver's own maximum for a living process.
+    pub(super) fn raise(&mut self, gpu: &Gpu, pid: u32, peak: u64) {
+        let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
+        known.table.raise(pid, peak);
+        for member in known.table.members().filter(|member| member.pid == pid) {
+            known.workloads.raise(&member, peak);
+        }
+    }
+
+    /// Forgets the owners of processes that are no longer on a GPU.
+    pub(super) fn sweep(&mut self) {
+        self.attribution.sweep();
+    }
+
+    pub(super) fn part(&self) -> ProcessPart {
+        ProcessPart { gpus: self.shown.clone() }
+    }
+}
+
+impl GpuProcessState {
+    fn new(retention: Retention) -> Self {
+        Self { table: ProcessTable::new(retention), workloads: Workloads::new(retention), invisible: 0 }
+    }
+
+    /// Completes what is shown of the GPU. More invisible processes than before are counted before they are shown.
+    fn show(&mut self, shown: &mut GpuProcesses, attribution: &Attribution, faults: &Faults, now: Instant) {
+        (shown.processes, shown.other) = self.table.show(now);
+        (shown.workloads, shown.other_workloads) = self.workloads.show(now);
+        shown.invisible = self.table.invisible(now);
+        if shown.invisible > std::mem::replace(&mut self.invisible, shown.invisible) {
+            let own_namespace = attribution.sees_host_processes() == Some(false);
+            let error = Invisible { processes: shown.invisible, own_namespace };
+            faults.report(Source::Attribution, Reason::Invisible, Some(shown.gpu.index), &error);
+        }
+    }
+
+    /// The bytes in use on each GPU instance that no process holds, at the instance's first MIG device. Its compute instances
+    /// share the memory, which is shown once.
+    fn mig_unattributed(&self, layout: &[Arc<MigDevice>], used: &[Option<u64>]) -> Vec<(Arc<MigDevice>, u64)> {
+        let mut unattributed: Vec<(Arc<MigDevice>, u64)> = Vec::new();
+        for (device, used) in layout.iter().zip(used) {
+            let is_shown = unattributed.iter().any(|(first, _)| first.gpu_instance == device.gpu_instance);
+            if let (false, Some(used), Some(held)) = (is_shown, used, self.table.used_in(device.gpu_instance)) {
+                unattributed.push((device.clone(), used.saturating_sub(held)));
+            }
+        }
+        unattributed
+    }
+}
+
+fn pids(entries: &[ListEntry]) -> Vec<u32> {
+    entries.iter().map(|entry| entry.pid).collect()
+}
+
+fn unread(gpu: &Arc<Gpu>) -> GpuProcesses {
+    GpuProcesses { gpu: gpu.clone(), ..GpuProcesses::default() }
+}

@@ -1,0 +1,111 @@
+//! One workload on a GPU: the sum over its processes, and the highest of these sums.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::list::Instance;
+use crate::lanes::peaks::Record;
+use crate::snapshot::{MigDevice, Workload, WorkloadUse};
+
+/// What a workload needs to know about a process that is on the GPU, or was until the last list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkloadMember<'t> {
+    pub(super) pid: u32,
+    pub(super) instance: Instance,
+    pub(super) mig: Option<&'t Arc<MigDevice>>,
+    pub(super) workload: &'t Arc<Workload>,
+    /// Its workload at the list before, if the process has not moved since.
+    pub(super) before: Option<&'t Arc<Workload>>,
+    /// Whether the last list holds it.
+    pub(super) alive: bool,
+    pub(super) used: Option<u64>,
+}
+
+/// One workload on the GPU (or on one of its MIG devices).
+#[derive(Debug)]
+pub(super) struct WorkloadEntry {
+    pub(super) workload: Arc<Workload>,
+    pub(super) instance: Instance,
+    pub(super) mig: Option<Arc<MigDevice>>,
+    pub(super) sum: Sum,
+    pub(super) record: Record,
+    /// When its last process ended.
+    pub(super) ended: Option<Instant>,
+}
+
+/// The processes of a workload at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sum {
+    pub(super) processes: u64,
+    /// Bytes; `None` while the memory of one process is unknown.
+    pub(super) used: Option<u64>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, used: Option<u64>) {
+        let before = if self.processes == 0 { Some(0) } else { self.used };
+        self.used = before.zip(used).map(|(sum, bytes)| sum.saturating_add(bytes));
+        self.processes += 1;
+    }
+}
+
+impl WorkloadEntry {
+    pub(super) fn new(member: &WorkloadMember<'_>, peak_window: Duration) -> Self {
+        Self {
+            workload: member.workload.clone(),
+            instance: member.instance,
+            mig: member.mig.cloned(),
+            sum: Sum::default(),
+            record: Record::new(peak_window),
+            ended: None,
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Whether it is the member's workload, under the same instance ids. Several MIG devices may have had these ids.
+    pub(super) fn has_ids_of(&self, member: &WorkloadMember<'_>) -> bool {
+        self.workload == *member.workload && self.instance == member.instance
+    }
+
+    /// Whether it is on the member's MIG device. When a GPU is divided again, new GPU instances get the ids of former ones:
+    /// an unknown device is not taken for the one that had its ids.
+    pub(super) fn is_on_device_of(&self, member: &WorkloadMember<'_>) -> bool {
+        match (&self.mig, member.mig) {
+            (Some(own), Some(other)) => own.uuid == other.uuid,
+            (Some(_), None) => false,
+            (None, Some(_)) => self.is_alive(),
+            (None, None) => true,
+        }
+    }
+
+    pub(super) fn see(&mut self, sum: Sum, member: &WorkloadMember<'_>, now: Instant) {
+        self.workload.clone_from(member.workload);
+        // The layout may be read after the process came.
+        self.mig = member.mig.cloned().or(self.mig.take());
+        self.sum = sum;
+        self.ended = None;
+        self.record.see(sum.used, now);
+    }
+
+    pub(super) fn end(&mut self, now: Instant) {
+        if self.is_alive() {
+            self.ended = Some(now);
+            self.sum = Sum::default();
+            self.record.end(now);
+        }
+    }
+
+    pub(super) fn show(&mut self, now: Instant) -> WorkloadUse {
+        WorkloadUse {
+            workload: self.workload.clone(),
+            mig: self.mig.clone(),
+            processes: self.sum.processes,
+            used: self.sum.used,
+            window_peak: self.record.window_peak(now, !self.is_alive()),
+            peak: self.record.peak(),
+        }
+    }
+}

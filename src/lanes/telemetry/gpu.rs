@@ -1,0 +1,116 @@
+//! The readings of one GPU, and which of them it does not give.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use super::reading::Reading;
+use super::work_until::WorkUntil;
+use crate::faults::{Faults, Source};
+use crate::lanes::guarded::{GuardedDevice, Unavailable};
+use crate::lanes::watch::Superseded;
+use crate::nvml::{Error, Severity, UtilizationSample};
+use crate::snapshot::{Gpu, GpuTelemetry};
+
+/// What the processes of a GPU did.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) gpu: Arc<Gpu>,
+    /// `None` where the driver does not report it.
+    pub(crate) samples: Option<Vec<UtilizationSample>>,
+    pub(crate) asked_at: (Instant, SystemTime),
+}
+
+/// The readings of one GPU.
+#[derive(Debug)]
+pub(super) struct GpuReadings {
+    pub(super) shown: GpuTelemetry,
+    /// Readings that this GPU does not give: not tried again before [`GpuReadings::reconsider`].
+    absent: Vec<Reading>,
+    /// Up to when the work of processes is known.
+    work_until: WorkUntil,
+    /// Whether a reading of the present round was good.
+    good: bool,
+    /// Whether the GPU has not given its UUID yet.
+    pub(super) lacks_uuid: bool,
+}
+
+impl GpuReadings {
+    pub(super) fn new(gpu: Arc<Gpu>, lacks_uuid: bool) -> Self {
+        let work_until = WorkUntil::now(SystemTime::now());
+        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false, lacks_uuid }
+    }
+
+    /// Whether the GPU gives the reading, as far as is known.
+    pub(super) fn gives(&self, reading: Reading) -> bool {
+        !self.absent.contains(&reading)
+    }
+
+    /// Tries all readings again.
+    pub(super) fn reconsider(&mut self) {
+        self.absent.clear();
+    }
+
+    /// Whether nothing ran on the GPU, by the last reading.
+    pub(super) fn did_nothing(&self) -> bool {
+        self.shown.fast.utilization == Some(0.0)
+    }
+
+    /// Takes one reading. It is unknown where the device is unavailable or refuses it.
+    pub(super) fn read(
+        &mut self,
+        reading: Reading,
+        device: Result<GuardedDevice<'_>, Unavailable>,
+        faults: &Faults,
+    ) -> Result<(), Superseded> {
+        let Ok(device) = device else {
+            // Without a device nothing can be refused.
+            let _ = reading.take(None, &mut self.shown);
+            return Ok(());
+        };
+        match device.call(|gpu| reading.take(Some(gpu), &mut self.shown)) {
+            Ok(()) => self.good = true,
+            Err(error) => self.refused(reading, &device, &error.refusal()?, faults),
+        }
+        Ok(())
+    }
+
+    /// Reads what the processes did since the last time.
+    pub(super) fn read_work(&mut self, device: GuardedDevice<'_>, faults: &Faults) -> Result<Work, Superseded> {
+        let since = self.work_until.since(SystemTime::now());
+        match device.call(|gpu| gpu.process_utilization(since)) {
+            Ok(mut samples) => {
+                self.work_until.take(&mut samples, SystemTime::now());
+                Ok(self.work(Some(samples)))
+            }
+            Err(error) => {
+                let work = self.work(None);
+                self.refused(Reading::Work, &device, &error.refusal()?, faults);
+                Ok(work)
+            }
+        }
+    }
+
+    /// The processes did nothing since the last time.
+    pub(super) fn no_work(&self) -> Work {
+        self.work(Some(Vec::new()))
+    }
+
+    fn work(&self, samples: Option<Vec<UtilizationSample>>) -> Work {
+        Work { gpu: self.shown.gpu.clone(), samples, asked_at: (Instant::now(), SystemTime::now()) }
+    }
+
+    fn refused(&mut self, reading: Reading, device: &GuardedDevice<'_>, error: &Error, faults: &Faults) {
+        // No fault: this GPU does not give the reading.
+        if error.severity() == Severity::Absent {
+            self.absent.push(reading);
+            tracing::debug!(gpu = self.shown.gpu.index, call = error.call, "reading not given by this GPU");
+            return;
+        }
+        device.report(faults, Source::Telemetry, error);
+    }
+
+    /// Ends a round. Returns the present time if anything was read in it.
+    pub(super) fn end_round(&mut self) -> Option<Instant> {
+        std::mem::take(&mut self.good).then(Instant::now)
+    }
+}

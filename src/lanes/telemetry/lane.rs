@@ -1,0 +1,136 @@
+//! The lane itself: it takes the readings one step at a time and publishes them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::gpu::{GpuReadings, Work};
+use super::queue::{Queue, Step};
+use crate::faults::{Faults, Source};
+use crate::lanes::guarded::Caller;
+use crate::lanes::schedule::Ticker;
+use crate::lanes::session::Session;
+use crate::lanes::watch::Superseded;
+use crate::snapshot::{Gpu, Lane, Snapshot, TelemetryPart};
+
+/// The settings of the readings.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) interval: Duration,
+    pub(crate) slow_interval: Duration,
+    pub(crate) energy: bool,
+}
+
+/// The readings of one session, driven by one thread.
+#[derive(Debug)]
+pub(crate) struct Telemetry<'s> {
+    snapshot: &'s Snapshot,
+    faults: &'s Faults,
+    gpus: Vec<GpuReadings>,
+    queue: Queue,
+    /// The time that the steps of the present round took.
+    spent: Duration,
+}
+
+impl<'s> Telemetry<'s> {
+    /// Nothing is read yet.
+    pub(crate) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
+        let now = Instant::now();
+        let Settings { interval, slow_interval, energy } = *settings;
+        let readings =
+            |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
+        Self {
+            snapshot,
+            faults,
+            gpus: session.driver.gpus().enumerate().map(readings).collect(),
+            queue: Queue::new(Ticker::starting(interval, now), Ticker::starting(slow_interval, now), energy),
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// When the next step is due.
+    pub(crate) fn next(&self) -> Instant {
+        self.queue.next()
+    }
+
+    /// Takes one step if one is due, and publishes after the last one of a round. Returns what processes did, if that was
+    /// the step.
+    pub(crate) fn step(&mut self, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
+        let began = Instant::now();
+        let missed = self.queue.fill(&mut self.gpus, &caller.session.driver, began);
+        self.snapshot.vitals.add_missed(Lane::Telemetry, missed);
+        let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
+        let work = self.perform(step, caller)?;
+        self.spent += began.elapsed();
+        if self.queue.steps.is_empty() || matches!(step, Step::FastDone(_) | Step::SlowDone(_)) {
+            let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
+            self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
+        }
+        if self.queue.steps.is_empty() {
+            self.snapshot.vitals.observe(Lane::Telemetry, std::mem::take(&mut self.spent));
+        }
+        Ok(work)
+    }
+
+    fn perform(&mut self, step: Step, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
+        match step {
+            Step::Read(position, reading) => {
+                self.gpus[position].read(reading, caller.device(position), self.faults)?;
+            }
+            Step::Work(position) => {
+                let Ok(device) = caller.device(position) else { return Ok(None) };
+                return self.gpus[position].read_work(device, self.faults).map(Some);
+            }
+            Step::Idle(position) => return Ok(Some(self.gpus[position].no_work())),
+            Step::FastDone(position) => {
+                let gpu = &mut self.gpus[position];
+                gpu.shown.fast_at = gpu.end_round().or(gpu.shown.fast_at);
+            }
+            Step::SlowDone(position) => {
+                let gpu = &mut self.gpus[position];
+                gpu.shown.slow_at = gpu.end_round().or(gpu.shown.slow_at);
+            }
+            Step::GpuCount => self.count_gpus(caller)?,
+            Step::Uuid(position) => self.ask_uuid(position, caller)?,
+            Step::MigLayout(position) => self.check_mig_layout(position, caller)?,
+        }
+        Ok(None)
+    }
+
+    fn count_gpus(&self, caller: Caller<'_>) -> Result<(), Superseded> {
+        let Some(guarded) = caller.driver() else { return Ok(()) };
+        match guarded.call(|driver| driver.count()) {
+            Ok(count) if count as usize != self.gpus.len() => {
+                let known = self.gpus.len();
+                caller.session.request_reopen(format!("the number of GPUs changed from {known} to {count}"));
+            }
+            Ok(_) => {}
+            Err(error) => guarded.report(self.faults, Source::Topology, &error.refusal()?),
+        }
+        Ok(())
+    }
+
+    /// Asks a GPU for the UUID that it did not give at the opening.
+    fn ask_uuid(&mut self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
+        let Ok(device) = caller.device(position) else { return Ok(()) };
+        match device.call(|_| caller.session.driver.confirm_uuid(position)) {
+            Ok(true) => self.gpus[position].lacks_uuid = false,
+            Ok(false) => caller.session.request_reopen(format!("GPU {} gave its UUID late", device.gpu().index)),
+            Err(error) => device.report(self.faults, Source::Topology, &error.refusal()?),
+        }
+        Ok(())
+    }
+
+    fn check_mig_layout(&self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
+        let Ok(device) = caller.device(position) else { return Ok(()) };
+        match device.same_mig_layout() {
+            Ok(true) => {}
+            Ok(false) if device.knows_mig_layout() => caller.session.request_reopen("the MIG layout changed"),
+            Ok(false) => caller.session.request_reopen("the MIG layout can be read again"),
+            Err(error) => {
+                let error = error.refusal()?;
+                self.faults.report(Source::Topology, error.reason(), Some(device.gpu().index), &error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Which readings are due, in which order.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::gpu::GpuReadings;
+use super::reading::Reading;
+use crate::lanes::schedule::{IDLE_STRIDE, RECONSIDER, Ticker};
+use crate::nvml::Driver;
+
+/// One step of a round; the number is a GPU's position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Read(usize, Reading),
+    /// Reads what the GPU's processes did.
+    Work(usize),
+    /// Nothing ran on the GPU: its processes did no work, and the driver is not asked.
+    Idle(usize),
+    FastDone(usize),
+    SlowDone(usize),
+    GpuCount,
+    Uuid(usize),
+    MigLayout(usize),
+}
+
+/// The steps of the present round, and when the next round is due.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) steps: VecDeque<Step>,
+    fast: Ticker,
+    slow: Ticker,
+    fast_round: u32,
+    slow_round: u32,
+    energy: bool,
+}
+
+impl Queue {
+    pub(super) fn new(fast: Ticker, slow: Ticker, energy: bool) -> Self {
+        Self { steps: VecDeque::new(), fast, slow, fast_round: 0, slow_round: 0, energy }
+    }
+
+    /// When the next step is due: now, while there are steps.
+    pub(super) fn next(&self) -> Instant {
+        if self.steps.is_empty() { self.fast.next().min(self.slow.next()) } else { Instant::now() }
+    }
+
+    /// Queues the rounds that are due, and returns how many fast rounds were missed. A round that is not done when the next
+    /// is due is not doubled: the next one is missed.
+    pub(super) fn fill(&mut self, gpus: &mut [GpuReadings], driver: &Driver, now: Instant) -> u64 {
+        let busy = !self.steps.is_empty();
+        let missed = self.fast.take(now).map(|missed| {
+            if !busy {
+                self.queue_fast(gpus, driver);
+            }
+            missed + u64::from(busy)
+        });
+        if !busy && self.slow.take(now).is_some() {
+            self.queue_slow(gpus);
+        }
+        missed.unwrap_or(0)
+    }
+
+    fn queue_fast(&mut self, gpus: &[GpuReadings], driver: &Driver) {
+        self.fast_round = self.fast_round.wrapping_add(1);
+        for (position, gpu) in gpus.iter().enumerate() {
+            self.steps.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
+            self.read(position, gpu, &Reading::FAST);
+            let idle = gpu.did_nothing() && self.fast_round % IDLE_STRIDE != 1;
+            if gpu.gives(Reading::Work) {
+                self.steps.push_back(if idle { Step::Idle(position) } else { Step::Work(position) });
+            }
+            self.steps.push_back(Step::FastDone(position));
+        }
+        // A layout that could not be read at the opening is asked for soon, and less and less often while it stays refused.
+        if self.fast_round.is_power_of_two() {
+            let unknown = (0..gpus.len()).filter(|&position| !driver.knows_mig_layout(position));
+            self.steps.extend(unknown.map(Step::MigLayout));
+        }
+    }
+
+    fn queue_slow(&mut self, gpus: &mut [GpuReadings]) {
+        self.slow_round = self.slow_round.wrapping_add(1);
+        if self.slow_round.is_multiple_of(RECONSIDER) {
+            gpus.iter_mut().for_each(GpuReadings::reconsider);
+        }
+        self.steps.push_back(Step::GpuCount);
+        for (position, gpu) in gpus.iter().enumerate() {
+            self.steps.push_back(Step::MigLayout(position));
+            self.read(position, gpu, &Reading::SLOW);
+            self.steps.push_back(Step::SlowDone(position));
+        }
+    }
+
+    fn read(&mut self, position: usize, gpu: &GpuReadings, readings: &[Reading]) {
+        let energy = self.energy;
+        let wanted = readings.iter().filter(|&&reading| reading != Reading::Energy || energy);
+        let given = wanted.filter(|&&reading| gpu.gives(reading));
+        self.steps.extend(given.map(|&reading| Step::Read(position, reading)));
+    }
+}
