@@ -17,7 +17,7 @@ impl Backoff {
     }
 
     /// The pause after one more failure.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_pause(&mut self) -> Duration {
         let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_add(1);
         self.first.saturating_mul(factor).min(self.longest)
@@ -41,13 +41,13 @@ mod tests {
     #[test]
     fn a_pause_is_doubled_up_to_the_longest_and_never_overflows() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-        let seconds: Vec<_> = (0..7).map(|_| backoff.next().as_secs()).collect();
+        let seconds: Vec<_> = (0..7).map(|_| backoff.next_pause().as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30]);
         for _ in 0..100 {
-            assert_eq!(backoff.next().as_secs(), 30);
+            assert_eq!(backoff.next_pause().as_secs(), 30);
         }
         assert_eq!(backoff.failures(), 107);
         backoff.reset();
-        assert_eq!((backoff.next().as_secs(), backoff.failures()), (1, 1));
+        assert_eq!((backoff.next_pause().as_secs(), backoff.failures()), (1, 1));
     }
 }

@@ -8,9 +8,9 @@ pub struct Stat {
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
-    pub(super) start: u64,
+    pub start: u64,
     /// Whether it is a zombie: then the kernel has already removed its arguments and may have moved it to the root cgroup.
-    pub(super) ended: bool,
+    pub ended: bool,
 }
 
 /// The index of the start time, counted from the state behind the name.
@@ -18,7 +18,7 @@ const START: usize = 19;
 
 impl Stat {
     /// `None` if the line is cut off or a number is malformed.
-    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();

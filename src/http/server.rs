@@ -271,14 +271,6 @@ impl Server {
     fn report(&self, reason: Reason, why: &'static str) {
         self.faults.report(Source::Http, reason, None, &io::Error::other(why));
     }
-
-    /// Serves one connection that no listener accepted, until either side ends it.
-    #[cfg(any(test, fuzzing))]
-    pub(super) async fn serve_stream(&self, stream: impl Stream + 'static) {
-        let admitted = self.pool.admit().expect("the pool is empty");
-        let (_runs, ending) = watch::channel(false);
-        self.serve_connection(Box::new(stream), admitted.connection(), ending).await;
-    }
 }
 
 /// Waits until the shutdown has begun.

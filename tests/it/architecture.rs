@@ -115,8 +115,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// A crate of the workspace and the rooms that may use it.
-const CRATES: [(&str, &[&str]); 2] =
-    [("cgroup_owner", &["attribution", "snapshot"]), ("web_config", &["app", "http"])];
+const CRATES: [(&str, &[&str]); 2] = [("cgroup_owner", &["attribution", "snapshot"]), ("web_config", &["app", "http"])];
 
 #[test]
 fn crates_of_the_workspace_are_used_in_their_rooms_alone() {

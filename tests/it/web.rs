@@ -26,7 +26,6 @@ pub(crate) struct Served {
     pub(crate) ended: JoinHandle<()>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) faults: Arc<Faults>,
-    pub(crate) metrics: Arc<Metrics>,
     thread_name: String,
 }
 
@@ -71,7 +70,7 @@ impl Served {
         let settings =
             Settings { stale_after: Duration::from_secs(600), ..Settings::new(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
-        let mut state = HttpState::new(metrics.clone(), snapshot.clone(), faults.clone(), telemetry_path);
+        let mut state = HttpState::new(metrics, snapshot.clone(), faults.clone(), telemetry_path);
         // No lane begins here, however long a test takes.
         state.alive_within = Duration::from_secs(3600);
         change(&mut state);
@@ -86,7 +85,7 @@ impl Served {
         let ended = runtime.spawn(server.clone().serve(listener, async move {
             let _ = stopped.await;
         }));
-        Self { runtime, server, address, stop, ended, snapshot, faults, metrics, thread_name }
+        Self { runtime, server, address, stop, ended, snapshot, faults, thread_name }
     }
 
     /// How many threads this server has.

@@ -89,7 +89,7 @@ pub enum Error {
 /// What the API server says about a failure.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
+pub struct Status {
     code: u16,
     message: String,
     reason: String,

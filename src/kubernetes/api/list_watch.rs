@@ -24,7 +24,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 #[derive(Debug, Deserialize)]
 pub struct PodList {
     metadata: ListMetadata,
-    // Required, but may be `null`.
+    /// Required, but may be `null`.
     #[serde(deserialize_with = "Option::deserialize")]
     pub items: Option<Vec<Pod>>,
 }
@@ -41,11 +41,15 @@ struct ListMetadata {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
 pub enum WatchEvent {
+    /// A pod that is new to the watch.
     Added(Pod),
+    /// A pod in its new state.
     Modified(Pod),
+    /// A pod in its last state.
     Deleted(Pod),
-    /// Bears a version and nothing else.
+    /// A version to resume from; the pod has no other field.
     Bookmark(Pod),
+    /// Why the server ends the watch.
     Error(Status),
 }
 

@@ -42,11 +42,11 @@ impl Pauses {
             *self = Self::default();
         }
         match error {
-            Error::Gone => jitter(self.gone.next()),
-            Error::Unreachable(_) => jitter(self.unreachable.next()),
-            Error::Busy { after, .. } => jitter(self.refused.next()).max(*after),
+            Error::Gone => jitter(self.gone.next_pause()),
+            Error::Unreachable(_) => jitter(self.unreachable.next_pause()),
+            Error::Busy { after, .. } => jitter(self.refused.next_pause()).max(*after),
             Error::Brief { after, .. } => *after,
-            _ => jitter(self.refused.next()),
+            _ => jitter(self.refused.next_pause()),
         }
     }
 
@@ -83,7 +83,7 @@ impl WatchThrottle {
             self.short.reset();
             return Ok(());
         }
-        let after = jitter(self.short.next());
+        let after = jitter(self.short.next_pause());
         Err(Error::Brief { row: self.short.failures(), after })
     }
 }

@@ -33,7 +33,7 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
                 follower.report(&error);
                 follower.asked = None;
                 follower.publish(false);
-                pauses.next()
+                pauses.next_pause()
             }
         };
         tokio::time::sleep(wait).await;
@@ -121,7 +121,7 @@ mod tests {
     fn a_kubelet_that_fails_is_asked_as_often_as_one_that_answers() {
         let seconds = |interval| {
             let mut pauses = pauses(Duration::from_secs(interval));
-            std::iter::repeat_with(|| pauses.next().as_secs()).take(7).collect::<Vec<_>>()
+            std::iter::repeat_with(|| pauses.next_pause().as_secs()).take(7).collect::<Vec<_>>()
         };
         assert_eq!(seconds(1), [1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(seconds(10), [1, 2, 4, 8, 10, 10, 10]);

@@ -30,7 +30,7 @@ impl RestartPolicy {
         if self.not_before.elapsed() > LONGEST_PAUSE {
             self.backoff.reset();
         }
-        self.not_before = Instant::now() + self.backoff.next();
+        self.not_before = Instant::now() + self.backoff.next_pause();
     }
 }
 

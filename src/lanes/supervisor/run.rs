@@ -113,6 +113,6 @@ impl Supervisor {
     }
 
     fn retry(&mut self) -> Phase {
-        Phase::Closed(Instant::now() + self.backoff.next())
+        Phase::Closed(Instant::now() + self.backoff.next_pause())
     }
 }

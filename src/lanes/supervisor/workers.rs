@@ -65,7 +65,7 @@ impl Supervisor {
             self.publish_problem(why);
             let mut retry_at = Instant::now();
             if since.elapsed() < LONGEST_PAUSE {
-                retry_at += self.backoff.next();
+                retry_at += self.backoff.next_pause();
             }
             return Phase::Ending { session, workers, then: AfterEnding::RetryAt(retry_at) };
         }

@@ -40,7 +40,7 @@ pub fn web_config(data: &[u8]) -> bool {
             assert_eq!(guard.headers().len(), summary.headers);
             assert!(guard.headers().iter().all(|(_, value)| value.to_str().is_ok_and(|text| !text.is_empty())));
             assert_eq!(guard.tls().is_some(), summary.client_auth.is_some());
-            assert!(matches!(guard.reread(), Ok(false)), "nothing has changed");
+            assert!(matches!(guard.reload(), Ok(false)), "nothing has changed");
             true
         }
         Err(error) => {
