@@ -10,10 +10,11 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 COPY crates/web-config/Cargo.toml crates/web-config/
-# Nothing of it is built; the workspace and its lock file name it.
+# Nothing of these is built; the workspace and its lock file name them.
+COPY tests/exposition/Cargo.toml tests/exposition/
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
 COPY tests/properties/Cargo.toml tests/properties/
-RUN for manifest in crates/*/Cargo.toml tests/judges/*/Cargo.toml tests/properties/Cargo.toml; do \
+RUN for manifest in crates/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.toml; do \
         folder="$(dirname "$manifest")/src"; mkdir -p "$folder/bin" && touch "$folder/lib.rs" || exit; \
     done \
     && touch tests/judges/bench/src/bin/work.rs tests/judges/bench/src/bin/static_file.rs \

@@ -268,8 +268,7 @@ fn join_chunks(mut rest: &str) -> (String, bool) {
     (body, false)
 }
 
-/// A parsed exposition. The parser is a test's own: strict where Prometheus is, and it refuses a series that comes
-/// twice, a family whose lines are apart, and a second TYPE.
+/// An exposition, read by the tests' strict reader.
 pub(crate) struct Scrape {
     pub(crate) text: String,
     pub(crate) series: Vec<Series>,
@@ -278,37 +277,24 @@ pub(crate) struct Scrape {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) labels: exposition::Labels,
     pub(crate) value: f64,
 }
 
 impl Series {
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
-        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
+        self.labels.get(name).map(String::as_str)
     }
 }
 
 impl Scrape {
     pub(crate) fn parse(text: &str) -> Self {
-        let mut series = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        let mut types = std::collections::HashMap::new();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            if let Some(declared) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = declared.split_once(' ').expect("TYPE has a name and a type");
-                assert!(types.insert(name.to_owned(), kind.to_owned()).is_none(), "a second TYPE for {name}");
-            } else if !line.starts_with('#') {
-                let parsed = parse_line(line);
-                let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| parsed.name.strip_suffix(end));
-                let declared = types.contains_key(&parsed.name) || base.is_some_and(|base| types.contains_key(base));
-                assert!(declared, "no TYPE before {line}");
-                let mut labels = parsed.labels.clone();
-                labels.sort();
-                assert!(seen.insert((parsed.name.clone(), labels)), "twice: {line}");
-                series.push(parsed);
-            }
-        }
-        Self { text: text.to_owned(), series }
+        let series = exposition::read(text).into_iter().flat_map(|family| family.series).map(|series| Series {
+            value: series.number(),
+            name: series.name,
+            labels: series.labels,
+        });
+        Self { text: text.to_owned(), series: series.collect() }
     }
 
     /// The names and labels of all series, in order.
@@ -330,41 +316,6 @@ impl Scrape {
         assert!(found.next().is_none(), "several series {name}{labels:?}");
         value
     }
-}
-
-fn parse_line(line: &str) -> Series {
-    let name_end = line.find(['{', ' ']).unwrap_or_else(|| panic!("no value: {line}"));
-    let name = line[..name_end].to_owned();
-    let mut labels = Vec::new();
-    let mut rest = &line[name_end..];
-    if let Some(inside) = rest.strip_prefix('{') {
-        rest = inside;
-        while !rest.starts_with('}') {
-            let (label, after) = rest.split_once("=\"").unwrap_or_else(|| panic!("no label: {line}"));
-            let mut value = String::new();
-            let mut chars = after.char_indices();
-            let end = loop {
-                match chars.next().unwrap_or_else(|| panic!("a label without end: {line}")) {
-                    (at, '"') => break at,
-                    (_, '\\') => match chars.next() {
-                        Some((_, 'n')) => value.push('\n'),
-                        Some((_, c @ ('"' | '\\'))) => value.push(c),
-                        other => panic!("no such escape {other:?}: {line}"),
-                    },
-                    (_, c) => value.push(c),
-                }
-            };
-            labels.push((label.to_owned(), value));
-            rest = after[end + 1..].trim_start_matches(',');
-        }
-        rest = &rest[1..];
-    }
-    let value = rest.trim();
-    let value = match value {
-        "+Inf" => f64::INFINITY,
-        value => value.parse().unwrap_or_else(|_| panic!("no number: {line}")),
-    };
-    Series { name, labels, value }
 }
 
 /// Whether a tool that a test needs is missing; then the test says so in a line and ends. Where everything was

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use exposition::{Family, Series};
 use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::metrics::{Kind, Metrics, Settings, Unit, families, reference};
@@ -233,116 +234,44 @@ fn everything() -> Machine {
     machine
 }
 
-// ---- a strict reader of the text format ------------------------------------------------------------------------------
+// ---- what is read back ------------------------------------------------------------------------------------------------
 
-type Labels = BTreeMap<String, String>;
-
-#[derive(Debug)]
-struct Series {
-    family: String,
-    name: String,
-    labels: Labels,
-    value: String,
-}
-
+/// An exposition, read by the tests' strict reader.
 #[derive(Debug)]
 struct Scrape {
-    types: BTreeMap<String, String>,
-    helps: BTreeMap<String, String>,
-    series: Vec<Series>,
+    families: Vec<Family>,
 }
 
 impl Scrape {
-    /// Refuses whatever the format or the contract forbids: HELP or TYPE given twice, a series before its TYPE or among
-    /// another family's, a duplicate series, an empty label, a value that is not a number.
     fn parse(text: &str) -> Self {
-        assert!(text.ends_with('\n'));
-        let mut scrape = Self { types: BTreeMap::new(), helps: BTreeMap::new(), series: Vec::new() };
-        let mut current = String::new();
-        let mut seen = HashSet::new();
-        for line in text.strip_suffix('\n').unwrap().split('\n') {
-            if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').unwrap();
-                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "HELP twice: {name}");
-            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(scrape.types.insert(name.to_owned(), kind.to_owned()).is_none(), "TYPE twice: {name}");
-                current = name.to_owned();
-            } else {
-                let series = parse_series(line, &current);
-                let histogram = scrape.types[&current] == "histogram";
-                let parts = ["_bucket", "_sum", "_count"].map(|part| current.clone() + part);
-                assert!(series.name == current || histogram && parts.contains(&series.name), "stray series {line}");
-                assert!(seen.insert((series.name.clone(), series.labels.clone())), "series twice: {line}");
-                scrape.series.push(series);
-            }
-        }
-        scrape
+        Self { families: exposition::read(text) }
+    }
+
+    fn series(&self) -> impl Iterator<Item = &Series> {
+        self.families.iter().flat_map(|family| &family.series)
     }
 
     fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
-        self.series.iter().filter(move |series| series.name == name)
+        self.series().filter(move |series| series.name == name)
     }
 
     fn count(&self, name: &str) -> usize {
         self.of(name).count()
     }
 
-    /// The value of the only series with that name and these labels.
+    /// The value of the one series with this name and these labels.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> &str {
-        let found: Vec<_> = self
-            .series
-            .iter()
-            .filter(|series| series.name == name)
-            .filter(|series| labels.iter().all(|(k, v)| series.labels.get(*k).is_some_and(|have| have == v)))
-            .collect();
+        let found: Vec<_> = self.series().filter(|series| series.name == name && series.has(labels)).collect();
         assert_eq!(found.len(), 1, "{name}{labels:?}: {found:?}");
         &found[0].value
     }
 
     fn names(&self) -> BTreeSet<&str> {
-        self.series.iter().map(|series| series.family.as_str()).collect()
+        self.families.iter().map(|family| family.name.as_str()).collect()
     }
 
     fn starting(&self, prefix: &str) -> Vec<&str> {
         self.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
-    }
-}
-
-fn parse_series(line: &str, family: &str) -> Series {
-    let end = line.find(['{', ' ']).unwrap();
-    let (name, mut rest) = line.split_at(end);
-    let mut labels = Labels::new();
-    if let Some(inner) = rest.strip_prefix('{') {
-        rest = inner;
-        while !rest.starts_with('}') {
-            let (key, after) = rest.split_once("=\"").unwrap();
-            let (value, after) = unquote(after);
-            assert!(!value.is_empty(), "empty label {key} in {line}");
-            assert!(labels.insert(key.to_owned(), value).is_none(), "label {key} twice in {line}");
-            rest = after.strip_prefix(',').unwrap_or(after);
-        }
-        rest = &rest[1..];
-    }
-    let value = rest.strip_prefix(' ').unwrap().to_owned();
-    assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "no number: {line}");
-    Series { family: family.to_owned(), name: name.to_owned(), labels, value }
-}
-
-/// The value up to the closing quote, and what follows it.
-fn unquote(text: &str) -> (String, &str) {
-    let mut value = String::new();
-    let mut chars = text.char_indices();
-    loop {
-        match chars.next().unwrap() {
-            (at, '"') => return (value, &text[at + 1..]),
-            (_, '\\') => value.push(match chars.next().unwrap().1 {
-                'n' => '\n',
-                c @ ('\\' | '"') => c,
-                c => panic!("unknown escape {c:?}"),
-            }),
-            (_, c) => value.push(c),
-        }
     }
 }
 
@@ -360,16 +289,12 @@ fn every_family_of_the_table_is_emitted_and_nothing_else() {
 #[test]
 fn type_help_and_labels_are_those_of_the_table() {
     let scrape = everything().scrape();
-    for family in families().filter(|family| scrape.types.contains_key(family.name)) {
-        assert_eq!(scrape.types[family.name], family.kind.word(), "{}", family.name);
-        assert_eq!(scrape.helps[family.name], family.help().replace('\\', "\\\\").replace('\n', "\\n"));
-        let emitted: BTreeSet<_> = scrape
-            .series
-            .iter()
-            .filter(|series| series.family == family.name)
-            .flat_map(|series| series.labels.keys().map(String::as_str))
-            .filter(|label| !(family.kind == Kind::Histogram && *label == "le"))
-            .collect();
+    for shown in &scrape.families {
+        let family = families().find(|family| family.name == shown.name).unwrap();
+        assert_eq!(shown.kind, family.kind.word(), "{}", family.name);
+        assert_eq!(shown.help, family.help(), "{}", family.name);
+        let labels = shown.series.iter().flat_map(|series| series.labels.keys().map(String::as_str));
+        let emitted: BTreeSet<_> = labels.filter(|label| !(family.kind == Kind::Histogram && *label == "le")).collect();
         assert_eq!(emitted, family.labels.iter().copied().collect(), "labels of {}", family.name);
     }
 }
@@ -520,8 +445,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
         assert_eq!(scrape.value("gpu_up", &[("gpu", "0")]), "0", "{name}");
         assert_eq!(scrape.value("gpu_up", &[("gpu", "1")]), "1", "{name}");
         let left: BTreeSet<_> = scrape
-            .series
-            .iter()
+            .series()
             .filter(|series| series.labels.get("gpu").is_some_and(|gpu| gpu == "0"))
             .map(|series| series.name.as_str())
             .collect();
@@ -596,7 +520,7 @@ fn an_ended_process_keeps_its_peaks_and_its_name() {
     machine.processes[0].processes = vec![ended, process(9, "here")];
     let scrape = machine.scrape();
     let of = |pid: &str| -> BTreeSet<&str> {
-        let mine = scrape.series.iter().filter(|series| series.labels.get("pid").is_some_and(|p| p == pid));
+        let mine = scrape.series().filter(|series| series.labels.get("pid").is_some_and(|p| p == pid));
         mine.map(|series| series.name.as_str()).collect()
     };
     let peaks = ["gpu_process_info", "gpu_process_memory_peak_bytes", "gpu_process_memory_window_peak_bytes"];
@@ -614,8 +538,7 @@ fn processes_beyond_the_limit_are_summed_and_counted() {
     machine.processes[1].processes.push(process(1, "other"));
     let scrape = machine.scrape();
     let sum: Vec<_> = scrape
-        .series
-        .iter()
+        .series()
         .filter(|s| s.labels.get("process").is_some_and(|p| p == "other") && !s.labels.contains_key("pid"))
         .collect();
     assert_eq!(sum.len(), 1);
@@ -645,8 +568,7 @@ fn a_workload_has_its_names_and_no_pid() {
     assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
     // After its last process a workload keeps only its peaks.
     let of_gone: BTreeSet<_> = scrape
-        .series
-        .iter()
+        .series()
         .filter(|s| s.labels.get("pod").is_some_and(|pod| pod == "gone"))
         .map(|s| s.name.as_str())
         .collect();
@@ -736,7 +658,7 @@ fn without_series_of_processes_the_workloads_stay() {
     machine.settings.process_series = false;
     let scrape = machine.scrape();
     assert_eq!(scrape.starting("gpu_process_"), [""; 0]);
-    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("pid")));
+    assert!(scrape.series().all(|series| !series.labels.contains_key("pid")));
     assert_eq!(scrape.count("gpu_workload_memory_used_bytes"), 2);
     assert_eq!(scrape.count("vram_exporter_process_series_dropped"), 0);
     assert_eq!(scrape.count("gpu_memory_unattributed_bytes"), 2);
@@ -884,7 +806,7 @@ fn hostile_names_are_read_back_unchanged() {
     assert_eq!(name("1"), HOSTILE.replace('\0', "\u{FFFD}"));
     let kept = "é\"".repeat(55) + "é~";
     assert!(name("2").starts_with(&kept) && name("2").len() == kept.len() + 16, "{}", name("2"));
-    assert!(!scrape.types.contains_key("x"));
+    assert!(!scrape.names().contains("x"));
 }
 
 // ---- values ----------------------------------------------------------------------------------------------------------
@@ -950,7 +872,7 @@ fn labels_of_identity_and_of_mig() {
     real.driver.gpus[0] = Arc::new(gpu);
     let scrape = real.scrape();
     assert_eq!(scrape.value("gpu_info", &[("mig_mode", "disabled")]), "1");
-    assert!(scrape.series.iter().all(|series| !series.labels.contains_key("simulated")));
+    assert!(scrape.series().all(|series| !series.labels.contains_key("simulated")));
     assert_eq!(scrape.value("nvidia_driver_info", &[("driver_version", "580")]), "1");
 }
 
@@ -1078,7 +1000,7 @@ fn a_scrape_changes_nothing_but_its_own_count() {
         let moves = |name: &str| {
             name.starts_with("process_") || name.ends_with("_age_seconds") || name.ends_with("_idle_seconds")
         };
-        let still = scrape.series.iter().filter(|s| !moves(&s.name) && s.name != "vram_exporter_scrapes_total");
+        let still = scrape.series().filter(|s| !moves(&s.name) && s.name != "vram_exporter_scrapes_total");
         let still: Vec<_> = still.map(|s| (s.name.clone(), s.labels.clone(), s.value.clone())).collect();
         (scrape.value("vram_exporter_scrapes_total", &[]).to_owned(), still)
     };
