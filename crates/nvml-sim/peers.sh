@@ -3,9 +3,9 @@
 #
 #   peers.sh path/to/libnvml_sim.so
 #
-# Takes the peers that stand in PATH: nvitop-exporter, nvitop and all-smi. One that is missing is told as SKIPPED, and is a
-# failure with VRAM_EXPORTER_TEST_REQUIRE_ALL=1. The simulated processes bear the pids of real ones (sleeping), because
-# peers look a process up in /proc.
+# Runs the peers found in PATH: nvitop-exporter, nvitop and all-smi. One that is missing is reported as SKIPPED, and is a
+# failure with VRAM_EXPORTER_TEST_REQUIRE_ALL=1. The simulated processes have the pids of real, sleeping ones, because
+# peers look processes up in /proc.
 set -euo pipefail
 
 library=$(realpath -- "${1:?usage: peers.sh path/to/libnvml_sim.so}")

@@ -1,7 +1,7 @@
 //! NVML's C functions. A call that is not simulated is no symbol of this library.
 //!
-//! Every function goes the same way: is the library open, is the call one that this driver has, does a fault meet it,
-//! then the answer. The caller vouches for its pointers, as for NVIDIA's library; NULL is refused.
+//! Every function takes the same steps: is the library open, does this driver have the call, does a fault affect it,
+//! then the answer. The caller guarantees its pointers, as with NVIDIA's library; NULL is refused.
 
 mod accounting;
 mod boards;
@@ -31,10 +31,10 @@ use crate::library;
 use crate::machine::{Gpu, Instance, Machine};
 use crate::scenario::grammar::Implausible;
 
-/// How often a call that hangs looks whether the fault is over.
+/// How often a hanging call checks whether the fault is over.
 const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
 
-/// What a call on a device is asked about.
+/// The subject of a call on a device.
 pub(crate) struct On {
     pub(crate) machine: &'static Machine,
     pub(crate) gpu: &'static Gpu,
@@ -45,12 +45,12 @@ pub(crate) struct On {
 }
 
 impl On {
-    /// Refuses a MIG device's handle: the call is one of whole GPUs.
+    /// Refuses a MIG device's handle: the call is for whole GPUs.
     pub(crate) fn whole(&self) -> Answer {
         if self.instance.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Refuses a GPU that is cut into MIG devices, and these.
+    /// Refuses a GPU with MIG devices, and the MIG devices.
     pub(crate) fn uncut(&self) -> Answer {
         if self.instance.is_some() || self.gpu.mig.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
     }
@@ -59,7 +59,7 @@ impl On {
 /// A function of the library: its name and its address.
 pub(crate) type Symbol = (&'static str, *const ());
 
-/// Defines calls that name no device. `|sim| { … }` is asked with the machine and the time.
+/// Defines calls that name no device. `|sim| { … }` gets the machine and the time.
 macro_rules! system_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$sim:ident| $body:block)*) => {
         pub(super) const SYSTEM: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
@@ -76,7 +76,7 @@ macro_rules! system_calls {
     };
 }
 
-/// Defines calls on a device. `|on| { … }` is asked with the device, the machine and the time.
+/// Defines calls on a device. `|on| { … }` gets the device, the machine and the time.
 macro_rules! device_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block)*) => {
         pub(super) const DEVICE: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
@@ -130,7 +130,7 @@ fn calls() -> Vec<Symbol> {
     .concat()
 }
 
-/// Runs a call; a panic is a bug of this library and never the caller's end.
+/// Runs a call; a panic is a bug of this library and never ends the caller.
 pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
@@ -139,7 +139,8 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     }
 }
 
-/// A call that names no device. Not generic, as [`device`] is not: there are hundreds of calls, and a program may have them built in.
+/// A call that names no device. Not generic, and neither is [`device`]: there are hundreds of calls, and a program may link them
+/// in.
 pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
@@ -148,7 +149,7 @@ pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -
     })
 }
 
-/// What a call that names no device is asked with.
+/// What a call that names no device gets.
 pub(crate) struct Sim {
     pub(crate) machine: &'static Machine,
     pub(crate) now: Nanos,
@@ -163,7 +164,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn Fn
         let (gpu, instance) = handles::find(machine, handle)?;
         let target = Target { gpu: Some(gpu.index), slice: instance.map(|instance| instance.index) };
         let (machine, now) = pass(machine, call, target, now)?;
-        // After a hang the machine may be another one; the handle means the same GPU.
+        // After a hang the machine may have been replaced; the handle means the same GPU.
         let (gpu, instance) = handles::find(machine, handle)?;
         if !machine.faults.is_empty() {
             if absent(machine, gpu.index, None, now) {
@@ -180,7 +181,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn Fn
     })
 }
 
-/// Lets a call through what goes wrong now; afterwards the machine and the time may be others.
+/// Applies the present faults to a call; afterwards the machine and the time may be others.
 pub(crate) fn pass(
     machine: &'static Machine,
     call: &'static str,
@@ -198,7 +199,7 @@ pub(crate) fn pass(
     while met(machine, now).any(|fault| fault.kind == Kind::Hang) {
         std::thread::sleep(HANG_STEP);
         now = clock::now();
-        // A library that another thread closes meanwhile does not end the hang.
+        // A hang does not end because another thread closes the library.
         machine = library::machine(now).unwrap_or(machine);
     }
     for fault in met(machine, now) {
@@ -225,13 +226,13 @@ impl On {
         Target { gpu: Some(self.gpu.index), slice: self.instance.map(|instance| instance.index) }
     }
 
-    /// Whether the MIG device is now another one than the scenario's.
+    /// Whether the MIG device has been replaced by a fault.
     pub(crate) fn is_recut(&self) -> bool {
         let met = |fault: &Fault| fault.kind == Kind::Recut && fault.meets(self.call, self.target(), self.now);
         self.machine.faults.iter().any(met)
     }
 
-    /// Which numbers that cannot be true the call answers with now.
+    /// The implausible numbers that the call answers with now.
     pub(crate) fn implausible(&self) -> Option<Implausible> {
         self.machine.faults.iter().find_map(|fault| match fault.kind {
             Kind::Implausible(value) if fault.meets(self.call, self.target(), self.now) => Some(value),

@@ -12,12 +12,12 @@ use mig::Profile;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// ECC as it comes from the factory.
+/// The factory setting of ECC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ecc {
     /// On.
     On,
-    /// The board has it, switched off.
+    /// The board has it, disabled.
     Off,
     /// The board has none.
     Absent,
@@ -26,18 +26,18 @@ pub(crate) enum Ecc {
 /// A GPU model.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// As a scenario names it.
+    /// The name in a scenario.
     pub(crate) key: &'static str,
-    /// As NVML names it.
+    /// The name that NVML reports.
     pub(crate) name: &'static str,
     pub(crate) architecture: u32,
     pub(crate) brand: u32,
     pub(crate) capability: (i32, i32),
     /// Bytes; with `unified`, of the memory shared with the CPU.
     pub(crate) total: u64,
-    /// Bytes that driver and firmware keep.
+    /// Bytes that the driver and the firmware reserve.
     pub(crate) reserved: u64,
-    /// Memory is the system's: NVML answers no memory info.
+    /// The memory is shared with the system: NVML has no memory info.
     pub(crate) unified: bool,
     pub(crate) bar1: u64,
     pub(crate) cores: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Model {
     pub(crate) thresholds: [u32; 4],
     /// Whether the memory has a temperature sensor.
     pub(crate) memory_sensor: bool,
-    /// PCIe generation and width; `None` where the GPU sits on no PCIe link of its own.
+    /// PCIe generation and width; `None` where the GPU has no PCIe link of its own.
     pub(crate) pcie: Option<(u32, u32)>,
     pub(crate) pci_device: u32,
     pub(crate) pci_subsystem: u32,
@@ -247,12 +247,12 @@ pub(crate) const MODELS: &[Model] = &[
 ];
 
 impl Model {
-    /// The model that a scenario names; the case of letters does not matter.
+    /// The model with this name; upper and lower case do not matter.
     pub(crate) fn named(key: &str) -> Option<&'static Self> {
         MODELS.iter().find(|model| model.key.eq_ignore_ascii_case(key))
     }
 
-    /// Bytes that processes can have.
+    /// Bytes that processes can allocate.
     pub(crate) fn allocatable(&self) -> u64 {
         self.total - self.reserved
     }

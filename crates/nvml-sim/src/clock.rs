@@ -1,4 +1,4 @@
-//! The scenario's time: nanoseconds since its zero, which may lie in the past of this process or of another one.
+//! Scenario time: nanoseconds since its zero, which may be before the start of this process.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ static ZERO: AtomicI64 = AtomicI64::new(0);
 
 /// Nanoseconds of unix time.
 pub(crate) fn unix_now() -> Nanos {
-    // The clock stands after 1970 and before 2262, or everything on this machine is wrong.
+    // The clock is after 1970 and before 2262, or everything on this machine is wrong.
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Nanos::try_from(d.as_nanos()).ok()).unwrap_or(0)
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn zero() -> Nanos {
     ZERO.load(Ordering::Relaxed)
 }
 
-/// The scenario's time now, never before its zero.
+/// The scenario time now, never before its zero.
 pub(crate) fn now() -> Nanos {
     (unix_now() - zero()).max(0)
 }

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings as sys;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) sys::nvmlReturn_t);
 
-/// What a call answers when it does not write a value itself.
+/// The result of a call that does not write a value itself.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {

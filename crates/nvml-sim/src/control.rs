@@ -1,6 +1,6 @@
 //! The control file: what is added to the scenario while the machine runs.
 //!
-//! An entry that names no time of its own begins when it first stood in the file, and keeps that time while the rest
+//! An entry without a time starts when it first appeared in the file, and keeps that time while the rest
 //! of the file changes around it.
 
 use std::os::unix::fs::MetadataExt;
@@ -48,10 +48,10 @@ impl Watch {
         Self { path, seen: None, overlay: None }
     }
 
-    /// Reads the file if it changed. `true`: the overlay is another one.
+    /// Reads the file if it changed. `true`: the overlay has changed.
     ///
     /// # Errors
-    /// What is wrong with the file; the overlay stays as it was, and the same content is not complained of again.
+    /// What is wrong with the file; the overlay stays as it was, and the same content is not reported again.
     pub(crate) fn refresh(&mut self, now: Nanos) -> Result<bool, Problem> {
         let stamp = Stamp::of(&self.path);
         if stamp == self.seen {
@@ -63,7 +63,7 @@ impl Watch {
         };
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
-            // Gone between the two looks; the next look sees that.
+            // Removed between the two checks; the next check sees that.
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             Err(cause) => return Err(Problem::Unreadable { file: self.path.display().to_string(), cause }),
         };
@@ -85,7 +85,7 @@ impl Watch {
     }
 }
 
-/// Since when each entry stands there.
+/// Since when each entry is in the file.
 fn since<T: PartialEq>(entries: &[T], before: Option<(&Vec<T>, &Vec<Nanos>)>, now: Nanos) -> Vec<Nanos> {
     let known = |entry: &T| {
         let (entries, times) = before?;

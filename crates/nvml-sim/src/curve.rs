@@ -11,13 +11,13 @@ const GRAIN: f64 = 2_097_152.0;
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     phases: Vec<(Nanos, Shape)>,
-    /// Whether the phases begin anew after the last one; else the last value stays.
+    /// Whether the phases start over after the last one; otherwise the last value stays.
     cycle: bool,
     span: Nanos,
     grain: f64,
 }
 
-/// The shape of a phase; times are nanoseconds from its begin.
+/// The shape of a phase; times are nanoseconds from its start.
 #[derive(Debug, Clone)]
 enum Shape {
     Constant(f64),
@@ -36,10 +36,10 @@ impl Curve {
         Self { phases: vec![(Nanos::MAX, Shape::Constant(value))], cycle: false, span: Nanos::MAX, grain: 0.0 }
     }
 
-    /// The curve of written phases.
+    /// Builds a curve from the phases of a scenario.
     ///
     /// # Errors
-    /// The key of what cannot be, and why.
+    /// The key of an impossible value, and why it is impossible.
     pub(crate) fn of<V: Quantity>(written: &[Phase<V>], cycle: bool, granular: bool) -> Result<Self, (String, String)> {
         if written.is_empty() {
             return Err((String::new(), "a list without a phase".to_owned()));
@@ -60,7 +60,7 @@ impl Curve {
         Ok(Self { phases, cycle, span, grain: if granular { GRAIN } else { 0.0 } })
     }
 
-    /// The value so long after the process' start. `key` makes the noise of this process its own.
+    /// The value at `elapsed` after the process' start. `key` gives each process its own noise.
     pub(crate) fn at(&self, elapsed: Nanos, key: u64) -> f64 {
         let mut elapsed = elapsed.max(0);
         if self.cycle {
@@ -76,7 +76,7 @@ impl Curve {
         0.0
     }
 
-    /// Whether it is the same value at all times, and which.
+    /// The value, if it is the same at all times.
     pub(crate) fn fixed(&self) -> Option<f64> {
         match self.phases[..] {
             [(_, Shape::Constant(value))] => Some(value),
@@ -98,7 +98,7 @@ impl Curve {
         }
         let mut peak = self.at(elapsed, key);
         for (index, (lasts, shape)) in self.phases.iter().enumerate() {
-            // The end of a phase that another follows is the begin of that one.
+            // The end of a phase is the start of the next one.
             let followed = self.cycle || index + 1 < self.phases.len();
             let seen = if followed { rest.min(*lasts - 1) } else { rest.min(*lasts) };
             peak = peak.max(shape.peak(seen, key.wrapping_add(index as u64), self.grain));
@@ -167,11 +167,11 @@ fn compile<V: Quantity>(phase: &Phase<V>) -> Result<(Nanos, Shape), (&'static st
 }
 
 fn positive(key: &'static str, nanos: Nanos) -> Result<Nanos, (&'static str, String)> {
-    if nanos > 0 { Ok(nanos) } else { Err((key, "must be longer than nothing".to_owned())) }
+    if nanos > 0 { Ok(nanos) } else { Err((key, "must be above zero".to_owned())) }
 }
 
 fn coarse(value: f64, low: f64, grain: f64) -> f64 {
-    // A value between two ends is cut to whole pieces, never below the low end.
+    // A value between two ends is rounded down to whole pieces, never below the low end.
     if grain > 0.0 { ((value / grain).floor() * grain).max(low) } else { value }
 }
 
@@ -247,7 +247,7 @@ impl Shape {
             Self::Wave { every, .. } if elapsed >= every / 2 => self.at(every / 2, key, grain),
             Self::Sawtooth { .. } | Self::Wave { .. } => now,
             Self::Noise { low, every, .. } => {
-                // As many intervals as a day of the fastest noise anyone wants; beyond, the maximum hardly moves.
+                // The number of intervals in a day of very fast noise; beyond it the maximum hardly moves.
                 let intervals = (elapsed / every).min(1_000_000);
                 (0..=intervals).map(|k| self.at(k.saturating_mul(every), key, grain)).fold(low, f64::max)
             }

@@ -1,4 +1,4 @@
-//! What goes wrong: which fault meets which call at which time.
+//! Faults: which fault affects which call at which time.
 
 use crate::clock::Nanos;
 use crate::code::Code;
@@ -10,7 +10,7 @@ pub(crate) struct Fault {
     pub(crate) calls: Calls,
     /// `None`: every GPU, and the calls that name none.
     pub(crate) gpu: Option<u32>,
-    /// Calls on MIG devices are not met.
+    /// Calls on MIG devices are not affected.
     pub(crate) skip_mig: bool,
     /// Only calls on the MIG device with this index.
     pub(crate) mig: Option<u32>,
@@ -19,7 +19,7 @@ pub(crate) struct Fault {
     pub(crate) until: Nanos,
 }
 
-/// Which calls a fault meets.
+/// The calls that a fault affects.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Calls {
     /// Every call that can fail; of one GPU, every call on it.
@@ -28,26 +28,26 @@ pub(crate) enum Calls {
     Named(Vec<&'static str>),
 }
 
-/// How it goes wrong.
+/// What the fault does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     /// The call answers this.
     Error(Code),
     /// The call does not come back before the fault is over.
     Hang,
-    /// The call takes so much longer.
+    /// The call takes this much longer.
     Slow(Nanos),
-    /// A process list grows by so many between asking for its length and fetching it.
+    /// A process list grows by this many processes between asking for its length and fetching it.
     Grow(u32),
-    /// The GPU is not there, or only one of its MIG devices.
+    /// The GPU is absent, or only one of its MIG devices.
     Absent(Option<u32>),
     /// The call answers with numbers that cannot be true.
     Implausible(Implausible),
-    /// The GPU's MIG devices are others, with other UUIDs, that have the same ids.
+    /// The GPU's MIG devices are replaced by others, with other UUIDs and the same ids.
     Recut,
 }
 
-/// What a call is on.
+/// The target of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `None`: on the library.
@@ -66,11 +66,11 @@ impl Target {
     }
 }
 
-/// Calls that `*` leaves alone: they cannot fail in a way that a program could act on. By name they are met.
+/// Calls that `*` does not affect: they cannot fail in a way that a program could act on. Faults that name them do affect them.
 const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"];
 
 impl Fault {
-    /// Whether it meets a call now.
+    /// Whether it affects a call now.
     pub(crate) fn meets(&self, call: &str, on: Target, now: Nanos) -> bool {
         let spared = (self.skip_mig && on.slice.is_some()) || self.mig.is_some_and(|mig| on.slice != Some(mig));
         if spared || !self.active(now) || self.gpu.is_some_and(|of| on.gpu != Some(of)) {
@@ -82,7 +82,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is on now.
+    /// Whether it is active now.
     pub(crate) fn active(&self, now: Nanos) -> bool {
         (self.from..self.until).contains(&now)
     }

@@ -1,4 +1,4 @@
-//! The library as a file that a program with this crate built in writes at run time, for callers that open NVML by path.
+//! The library as a file that a program with this crate linked in writes at run time, for callers that open NVML by path.
 //!
 //! The file is an ELF shared object without code: its symbols are absolute, the addresses of the functions in this process. So
 //! only the process that wrote it can use it, and it works on a file system that is mounted `noexec`. The program exports none

@@ -1,9 +1,10 @@
 //! `libnvml_sim.so`: a stand-in for NVIDIA's `libnvidia-ml.so.1`, driven by a scenario file.
 //!
-//! The library exports NVML's own C symbols. What it answers is a pure function of the scenario, its seed and the
-//! scenario's time, so two programs that agree on the time zero see the same machine.
+//! The library exports NVML's own C symbols. Every answer is a pure function of the scenario, its seed and the scenario
+//! time, so two programs with the same time zero see the same machine.
 //!
-//! A Rust program can also have it built in: [`image`] gives it a library to open by path, without a file beside it.
+//! A Rust program can also link it in: [`image`] returns a library that the program writes to a file and opens by its path,
+//! and [`configure`] sets what it simulates. README.md describes scenarios, the control file and what is simulated.
 
 mod abi;
 mod catalog;
@@ -24,16 +25,31 @@ mod stable_hash;
 
 pub use hide::hide;
 pub use image::image;
+pub use library::Settings;
+
+/// The simulated library is open, so its settings cannot be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("the simulated NVML library is open; configure it before nvmlInit")]
+pub struct AlreadyOpen;
+
+/// Sets what to simulate, before `nvmlInit`, for a program with this crate linked in; `None` leaves a setting as it is. A separate
+/// `libnvml_sim.so` has settings of its own: its environment and `nvmlSimConfigure`.
+///
+/// # Errors
+/// While the library is open.
+pub fn configure(settings: Settings) -> Result<(), AlreadyOpen> {
+    library::configure(settings).map_err(|_| AlreadyOpen)
+}
 
 /// The names of the built-in scenarios.
 pub fn scenarios() -> impl Iterator<Item = &'static str> {
     scenario::builtin::all()
 }
 
-/// Whether a machine can be made of a scenario, a built-in name or a file's path.
+/// Checks whether a scenario, given as a built-in name or the path of a file, describes a possible machine.
 ///
 /// # Errors
-/// What is wrong with it, as `nvmlInit` would say it on standard error.
+/// What is wrong with it, as `nvmlInit` would write it to standard error.
 pub fn check(scenario: &str) -> Result<(), String> {
     let built = scenario::load(scenario).and_then(|source| machine::Machine::build(&source, None));
     built.map(drop).map_err(|problem| problem.to_string())

@@ -1,4 +1,4 @@
-//! The library's one state: whether it is open, what it simulates, and the machine that is asked.
+//! The state of the library: whether it is open, what it simulates, and the current machine.
 //!
 //! A call reads the machine without a lock. A machine that was replaced stays in memory, because a call that hangs may
 //! still read it; it is replaced only when the scenario or the control file changes.
@@ -15,43 +15,46 @@ use crate::machine::Machine;
 use crate::procfs::Tree;
 use crate::scenario::{self, Problem, Source};
 
-/// How long a change of the control file may stay unseen.
+/// How long a change of the control file may go unnoticed.
 const CONTROL_INTERVAL: Nanos = 4_000_000;
 
 static OPEN: AtomicU32 = AtomicU32::new(0);
 static MACHINE: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
-/// When the control file has to be looked at next (scenario time).
+/// When the control file is checked next (scenario time).
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(Nanos::MAX);
 /// When the set of living processes changes next (scenario time).
 static NEXT_CHANGE: AtomicI64 = AtomicI64::new(Nanos::MAX);
 static INNER: Mutex<Inner> =
-    Mutex::new(Inner { told: Told { scenario: None, procfs: None, control: None }, loaded: None, tree: None });
+    Mutex::new(Inner { given: Settings { scenario: None, procfs: None, control: None }, loaded: None, tree: None });
 
-/// What a program told the library, in place of the environment.
+/// What to simulate. Each setting takes precedence over its environment variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) scenario: Option<String>,
-    pub(crate) procfs: Option<PathBuf>,
-    pub(crate) control: Option<PathBuf>,
+pub struct Settings {
+    /// A built-in scenario's name or a file's path; `NVML_SIM_SCENARIO`.
+    pub scenario: Option<String>,
+    /// The folder in which the library keeps the simulated `/proc`; `NVML_SIM_PROCFS`.
+    pub procfs: Option<PathBuf>,
+    /// The control file; `NVML_SIM_CONTROL`.
+    pub control: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    told: Told,
+    given: Settings,
     loaded: Option<Loaded>,
     tree: Option<Tree>,
 }
 
-/// What was loaded, and of which settings.
+/// What was loaded, and with which settings.
 #[derive(Debug)]
 struct Loaded {
-    of: Told,
+    of: Settings,
     source: Source,
     watch: Option<Watch>,
 }
 
 fn inner() -> MutexGuard<'static, Inner> {
-    // A panic of another call leaves the state whole: every change of it is a single assignment.
+    // A panic of another call leaves the state consistent: every change of it is a single assignment.
     INNER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -60,25 +63,25 @@ pub(crate) fn complain(what: &dyn std::fmt::Display) {
     eprintln!("nvml-sim: {what}");
 }
 
-/// Takes what a program tells before it opens the library.
+/// Takes a program's settings; `None` leaves one as it is.
 ///
 /// # Errors
 /// `IN_USE` while the library is open.
-pub(crate) fn tell(told: Told) -> Answer {
+pub(crate) fn configure(new: Settings) -> Answer {
     let mut inner = inner();
     if OPEN.load(Ordering::Acquire) > 0 {
         return Err(Code::IN_USE);
     }
-    inner.told.scenario = told.scenario.or(inner.told.scenario.take());
-    inner.told.procfs = told.procfs.or(inner.told.procfs.take());
-    inner.told.control = told.control.or(inner.told.control.take());
+    inner.given.scenario = new.scenario.or(inner.given.scenario.take());
+    inner.given.procfs = new.procfs.or(inner.given.procfs.take());
+    inner.given.control = new.control.or(inner.given.control.take());
     Ok(())
 }
 
-/// Opens the library once more; the first time, loads the scenario.
+/// Opens the library once more; the first opening loads the scenario.
 ///
 /// # Errors
-/// `UNKNOWN` for a scenario that is wrong, told on standard error; the code of a fault that meets the call.
+/// `UNKNOWN` for a wrong scenario, with the reason on standard error; the code of a fault that affects the call.
 pub(crate) fn open(call: &'static str) -> Answer {
     let mut inner = inner();
     if OPEN.load(Ordering::Acquire) == 0 {
@@ -102,7 +105,7 @@ pub(crate) fn close() -> Answer {
         .map_or(Err(Code::UNINITIALIZED), |_| Ok(()))
 }
 
-/// The machine, as the control file has it now.
+/// The machine, with the present content of the control file.
 ///
 /// # Errors
 /// `UNINITIALIZED` while the library is not open.
@@ -111,7 +114,7 @@ pub(crate) fn machine(now: Nanos) -> Answer<&'static Machine> {
         return Err(Code::UNINITIALIZED);
     }
     if now >= NEXT_LOOK.load(Ordering::Relaxed) {
-        // Whoever comes while another one looks takes the machine as it is.
+        // A call that arrives during a check takes the machine as it is.
         if let Ok(mut inner) = INNER.try_lock() {
             look(&mut inner, now);
         }
@@ -126,7 +129,7 @@ fn current() -> Option<&'static Machine> {
     unsafe { machine.as_ref() }
 }
 
-/// Brings the invented `/proc` up to date before a call tells of processes.
+/// Updates the simulated `/proc` before a call reports processes.
 pub(crate) fn update_processes() {
     let now = clock::now();
     if now < NEXT_CHANGE.load(Ordering::Acquire) {
@@ -144,7 +147,7 @@ pub(crate) fn update_processes() {
     NEXT_CHANGE.store(next.unwrap_or(Nanos::MAX), Ordering::Release);
 }
 
-/// Looks at the control file and rebuilds the machine if it changed.
+/// Checks the control file and rebuilds the machine if it changed.
 fn look(inner: &mut Inner, now: Nanos) {
     let Some(Loaded { source, watch: Some(watch), .. }) = &mut inner.loaded else {
         NEXT_LOOK.store(Nanos::MAX, Ordering::Relaxed);
@@ -170,7 +173,7 @@ fn replace(machine: Machine) {
 impl Inner {
     /// Loads the scenario unless it is the one that is loaded.
     fn load(&mut self) -> Answer {
-        let of = self.told.clone().or_environment();
+        let of = self.given.clone().or_environment();
         if self.loaded.as_ref().is_some_and(|loaded| loaded.of == of) {
             if let Some(tree) = &self.tree
                 && !tree.root().exists()
@@ -194,7 +197,7 @@ impl Inner {
         Ok(())
     }
 
-    fn take_tree(&mut self, of: &Told) -> Answer {
+    fn take_tree(&mut self, of: &Settings) -> Answer {
         if let (None, Some(root)) = (&self.tree, &of.procfs) {
             let tree = Tree::take(root.clone());
             self.tree = Some(tree.map_err(|error| failed(&format_args!("{}: {error}", root.display())))?);
@@ -209,7 +212,7 @@ fn failed(problem: &dyn std::fmt::Display) -> Code {
     Code::UNKNOWN
 }
 
-/// Scenario time 0 is what the environment says, else the first opening.
+/// Scenario time 0 is taken from the environment, otherwise it is the first opening.
 fn set_zero() -> Result<(), String> {
     let zero = match std::env::var("NVML_SIM_EPOCH") {
         Err(_) if clock::zero() != 0 => return Ok(()),
@@ -223,8 +226,8 @@ fn set_zero() -> Result<(), String> {
     Ok(())
 }
 
-impl Told {
-    /// What the program did not tell stands in the environment.
+impl Settings {
+    /// Fills what the program left out from the environment.
     fn or_environment(self) -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let scenario = || std::env::var("NVML_SIM_SCENARIO").ok().filter(|value| !value.is_empty());

@@ -1,6 +1,6 @@
-//! The simulated machine: a checked scenario, ready to be asked at any time.
+//! The simulated machine: a checked scenario that can be queried for any time.
 //!
-//! A machine never changes. Whatever it answers follows from itself and the time asked for.
+//! A machine never changes. Every answer follows from the machine and the time.
 
 pub(crate) mod activity;
 mod build;
@@ -36,7 +36,7 @@ pub struct Machine {
     pub(crate) containers: Vec<Container>,
     pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
-    /// The invented users by uid.
+    /// The simulated users by uid.
     pub(crate) users: BTreeMap<u32, String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Gpu {
     pub(crate) members: Vec<u32>,
     /// What they hold; with MIG it is the instances' loads that count.
     pub load: Load,
-    /// How often a list that grows has been asked for in vain.
+    /// How often a call for a growing list has failed.
     pub(crate) growth: AtomicU32,
 }
 
@@ -90,7 +90,7 @@ pub struct Instance {
     pub load: Load,
 }
 
-/// A critical error, once or again and again.
+/// A critical error, once or repeated.
 #[derive(Debug)]
 pub struct Xid {
     pub(crate) gpu: u32,
@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// The living processes of a list of one GPU or MIG device, in order, with what NVML tells of them.
+    /// The living processes in a list of one GPU or MIG device, in order, with what NVML reports about them.
     pub fn listed(
         &self,
         gpu: &Gpu,
@@ -150,11 +150,11 @@ impl Machine {
     }
 }
 
-/// A process as a list tells of it.
+/// A process as a list reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub(crate) pid: u32,
-    /// Bytes; `None` where NVML does not tell.
+    /// Bytes; `None` where NVML does not report it.
     pub memory: Option<u64>,
     /// GPU instance and compute instance.
     pub(crate) ids: (u32, u32),
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(seen(&one, back), seen(&other, back), "{step}");
             different += i32::from(seen(&one, now) != seen(&one, now + SECOND));
         }
-        assert!(different > 500, "the demo stands still: {different}");
+        assert!(different > 500, "the demo does not change: {different}");
     }
 
     #[test]

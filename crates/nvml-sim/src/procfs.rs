@@ -1,7 +1,7 @@
-//! The invented `/proc`: a folder that holds exactly the processes that live.
+//! The simulated `/proc`: a folder that holds exactly the living processes.
 //!
-//! A process' folder is written aside and renamed into place, so a reader never sees half of one. The folder bears a
-//! mark; one that is not empty and bears no mark is somebody else's and is left alone.
+//! A process' folder is written aside and renamed into place, so a reader never sees half of one. The root has a
+//! marker file; a folder without the marker that is not empty belongs to another program and is left alone.
 
 mod record;
 
@@ -17,7 +17,7 @@ use crate::machine::{Container, Machine};
 
 /// The file that marks the folder as this library's.
 const MARK: &str = ".nvml-sim";
-/// The invented machine booted so long before the scenario's zero.
+/// How long before scenario time zero the simulated machine booted.
 const UPTIME: Nanos = 11 * 86_400 * clock::SECOND;
 
 /// The folder and what it holds.
@@ -96,7 +96,7 @@ impl Tree {
         }
         let place = self.root.join(pid.to_string());
         match std::fs::rename(&aside, &place) {
-            // Another program with the same scenario was faster; what it wrote is the same.
+            // Another program with the same scenario was faster, and wrote the same.
             Err(_) if place.is_dir() => std::fs::remove_dir_all(&aside),
             other => other,
         }

@@ -1,6 +1,6 @@
 //! A scenario: its grammar in TOML, the built-in ones, and reading one from a file.
 //!
-//! What is read here is only what the author wrote; whether it is possible is judged when a machine is built of it.
+//! Reading checks only the grammar; whether the scenario is possible is checked when a machine is built from it.
 
 pub(crate) mod builtin;
 pub(crate) mod bytes;
@@ -27,12 +27,12 @@ pub enum Problem {
     /// Not TOML, an unknown key, or a value of the wrong type.
     #[error("{file}: {}", cause.to_string().trim_end().replace('\n', "\n  "))]
     Grammar { file: String, cause: Box<toml::de::Error> },
-    /// A value that cannot be.
+    /// An impossible value.
     #[error("{file}: {key}: {what}")]
     Impossible { file: String, key: String, what: String },
 }
 
-/// A scenario with the name of where it came from.
+/// A scenario and the name of its source.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) file: String,
@@ -60,7 +60,7 @@ pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem>
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
-/// Asked before it is opened, since a FIFO would wait for its writer; a device may have no end.
+/// Checked before the file is opened, because a FIFO would wait for its writer and a device may have no end.
 fn read(path: &Path) -> Result<String, Problem> {
     let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let text = std::fs::metadata(path).and_then(|found| match found.is_file() {

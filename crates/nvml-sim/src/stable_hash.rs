@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run: all chance in a scenario comes from here.
+//! Numbers that look random and are the same in every run: the only source of chance in a scenario.
 
 /// Mixes two words into one (the finalizer of SplitMix64).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {

@@ -74,7 +74,7 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + &turns("0s", "400ms") + &turns("400ms", "801ms"), "pid 5"),
         (GPU.to_owned() + &container("x", 0), "container[0].id: `x` is not 64 hexadecimal digits"),
         (GPU.to_owned() + &container(&"a".repeat(64), 1), "container[0].gpus: no GPU 1"),
-        (GPU.to_owned() + &container(&"a".repeat(64), 0).repeat(2), "container[1].id: stands there twice"),
+        (GPU.to_owned() + &container(&"a".repeat(64), 0).repeat(2), "container[1].id: is given twice"),
         (GPU.to_owned() + "[[fault]]\ncall = \"nvmlDeviceGetMemory\"\nkind = \"hang\"\n", "fault[0].call"),
         (
             GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LOST\"\n",

@@ -1,4 +1,4 @@
-//! The driver's accounting, where an administrator has it on: exact maxima of the processes that live and lived.
+//! The driver's accounting, where an administrator enabled it: exact maxima of living and ended processes.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -15,10 +15,10 @@ const BUFFER: c_uint = 4000;
 const MICROSECOND: Nanos = 1_000;
 const MILLISECOND: Nanos = 1_000_000;
 
-/// The lives that accounting knows: of each process the present one, or else the last one.
+/// The lives that accounting knows: of each process the present one, otherwise the last one.
 fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Nanos>)> {
     let (machine, now) = (on.machine, on.now);
-    // Accounting is off on a GPU that is cut into MIG devices.
+    // Accounting is off on a GPU with MIG devices.
     let members = if on.gpu.accounting && on.gpu.mig.is_none() { &on.gpu.members[..] } else { &[] };
     members.iter().filter_map(move |&member| {
         let process = &machine.processes[member as usize];
@@ -39,7 +39,7 @@ device_calls! {
         on.whole()?;
         put(size, BUFFER)
     }
-    /// No room at all is never enough, even for no process (recorded).
+    /// A buffer of length 0 is never enough, even for no process (recorded).
     fn nvmlDeviceGetAccountingPids(count: *mut c_uint, pids: *mut c_uint) |on| {
         on.whole()?;
         let room = get(count)?;
@@ -63,7 +63,7 @@ device_calls! {
             gpuUtilization: percent,
             memoryUtilization: percent / 2,
             maxMemoryUsage: process.peak(life, until) as c_ulonglong,
-            // Only of a process that has ended.
+            // Only for a process that has ended.
             time: end.map_or(0, |end| ((end - life.start) / MILLISECOND) as c_ulonglong),
             startTime: ((clock::zero() + life.start) / MICROSECOND) as c_ulonglong,
             isRunning: c_uint::from(end.is_none()),

@@ -1,4 +1,4 @@
-//! What a board is made of and how it is set up; none of it changes while the library is open.
+//! The parts and the setup of a board; none of it changes while the library is open.
 
 use std::ffi::{c_char, c_uint};
 

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::{Symbol, answer};
 use crate::code::Code;
-use crate::library::{self, Told};
+use crate::library::{self, Settings};
 
 /// This library's own version.
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
@@ -24,7 +24,7 @@ extern "C" fn nvmlSimVersion() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Says what to simulate, before the library is opened; it wins over the environment. NULL leaves a setting as it is.
+/// Sets what to simulate, before the library is opened; it takes precedence over the environment. NULL leaves a setting as it is.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSimConfigure(
     scenario: *const c_char,
@@ -42,6 +42,6 @@ unsafe extern "C" fn nvmlSimConfigure(
         if scenario.as_deref() == Some("") {
             return Err(Code::INVALID_ARGUMENT);
         }
-        library::tell(Told { scenario, procfs: path(procfs), control: path(control) })
+        library::configure(Settings { scenario, procfs: path(procfs), control: path(control) })
     })
 }

@@ -1,4 +1,4 @@
-//! Errors of the memory: ECC, remapped rows, retired pages.
+//! Memory errors: ECC, remapped rows, retired pages.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -9,7 +9,7 @@ use super::{On, device_calls};
 use crate::catalog::Ecc;
 use crate::code::{Answer, Code};
 
-/// Errors of one kind; the simulator does not tell those since the driver's start from those of all time.
+/// Errors of one kind; the simulator does not distinguish volatile from aggregate counts.
 fn ecc_errors(on: &On, kind: sys::nvmlMemoryErrorType_t, counter: sys::nvmlEccCounterType_t) -> Answer<u64> {
     on.whole()?;
     if on.gpu.model.ecc != Ecc::On {
@@ -42,7 +42,7 @@ fn remaps(on: &On) -> Answer {
     }
 }
 
-/// How many pages were retired for a cause.
+/// Number of pages retired for a cause.
 fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
     on.whole()?;
     let pages = on.gpu.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;

@@ -1,4 +1,4 @@
-//! Who a GPU or MIG device is.
+//! The identity of a GPU or MIG device.
 
 use std::ffi::{c_char, c_int, c_uint};
 

@@ -1,4 +1,4 @@
-//! Event sets: a set tells each Xid that comes after its GPU was registered, once, in the order of time.
+//! Event sets: a set reports each Xid that occurs after its GPU was registered, once, in order of time.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -16,13 +16,13 @@ use crate::fault::Target;
 use crate::library;
 use crate::machine::{Machine, NO_INSTANCE};
 
-/// How long a wait sleeps before it looks again, so that the control file is heeded.
+/// How long a wait sleeps before it checks again, so that it sees changes of the control file.
 const STEP: Nanos = 5_000_000;
-/// The event types that the driver knows (recorded); of these only Xids are ever told.
+/// The event types that the driver knows (recorded); only Xids are ever reported.
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
-/// GPUs, by index, with the time and the number among equals up to which their Xids were told.
+/// GPUs, by index, with the time, and the number among simultaneous Xids, up to which their Xids were reported.
 type Set = BTreeMap<u32, (Nanos, usize)>;
 
 static SETS: Mutex<BTreeMap<usize, Arc<Mutex<Set>>>> = Mutex::new(BTreeMap::new());
@@ -38,16 +38,16 @@ fn find(set: sys::nvmlEventSet_t) -> Answer<Arc<Mutex<Set>>> {
 /// The next Xid of a set's GPUs: time, number in the scenario, GPU, code.
 fn next(machine: &Machine, set: &Set) -> Option<(Nanos, usize, u32, u32)> {
     let of = |(number, xid): (usize, &crate::machine::Xid)| {
-        let &(told, among) = set.get(&xid.gpu)?;
-        let at = xid.next(told)?;
-        // At the very time of the last one told, only those behind it are new.
-        let at = if at == told && number < among { xid.next(told + 1)? } else { at };
+        let &(reported, among) = set.get(&xid.gpu)?;
+        let at = xid.next(reported)?;
+        // Among Xids at the time of the last reported one, only those after it are new.
+        let at = if at == reported && number < among { xid.next(reported + 1)? } else { at };
         Some((at, number, xid.gpu, xid.code))
     };
     machine.xids.iter().enumerate().filter_map(of).min()
 }
 
-/// Waits for the next event. A fault that meets one of the set's GPUs meets this too.
+/// Waits for the next event. A fault that affects one of the set's GPUs affects this too.
 unsafe fn wait(sim: &Sim, set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint) -> Answer {
     let set = find(set)?;
     if data.is_null() {

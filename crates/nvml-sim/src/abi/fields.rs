@@ -17,7 +17,7 @@ enum Value {
     Long(u64),
 }
 
-/// Fields that `nvml.h` declares no farther than this.
+/// `nvml.h` declares no field with a number above this.
 const LAST_FIELD: u32 = 300;
 /// Power now and on average, and the limit in force; nvml-wrapper-sys has no names for them (`nvml.h` 13).
 const POWER_AVERAGE: u32 = 185;

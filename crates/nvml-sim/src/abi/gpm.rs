@@ -1,4 +1,4 @@
-//! GPM, the counters of the profiler: every driver of today has these calls, and no GPU here has the counters.
+//! GPM, the profiler's counters: every current driver has these calls, and no simulated GPU has the counters.
 
 use std::ffi::c_uint;
 
@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{device_calls, system_calls};
 use crate::code::Code;
 
-/// What a library says of a call that its driver does not have.
+/// What a library answers to a call that its driver does not have.
 const ABSENT: Code = Code::FUNCTION_NOT_FOUND;
 
 system_calls! {

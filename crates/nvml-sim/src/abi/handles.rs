@@ -1,4 +1,4 @@
-//! Device handles: opaque words that name a GPU or a MIG device of it, the same as long as the library is loaded.
+//! Device handles: opaque words that name a GPU or one of its MIG devices. They are stable while the library is loaded.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -11,7 +11,7 @@ use crate::code::{Answer, Code};
 use crate::fault::Target;
 use crate::machine::{Gpu, Instance, Machine};
 
-/// What every handle begins with; the GPU's index and the MIG device's number stand behind it.
+/// The prefix of every handle; the GPU's index and the MIG device's number follow it.
 const MARK: usize = 0x6E76_0000;
 
 /// The handle of a GPU or of one of its MIG devices.
@@ -20,10 +20,10 @@ pub(super) fn handle(gpu: u32, instance: Option<u32>) -> nvmlDevice_t {
     std::ptr::without_provenance_mut(MARK | (gpu as usize) << 8 | slot << 4)
 }
 
-/// What a handle names.
+/// Resolves a handle.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for anything that this library did not hand out.
+/// `INVALID_ARGUMENT` for anything that is no handle of this library.
 pub(super) fn find(
     machine: &'static Machine,
     handle: nvmlDevice_t,
@@ -40,7 +40,7 @@ pub(super) fn find(
     Ok((gpu, instance))
 }
 
-/// The GPUs that are there now, in NVML's order.
+/// The GPUs that are present now, in NVML's order.
 pub(super) fn present(machine: &'static Machine, now: Nanos) -> impl Iterator<Item = &'static Gpu> {
     machine.gpus.iter().filter(move |gpu| machine.faults.is_empty() || !absent(machine, gpu.index, None, now))
 }
@@ -53,7 +53,7 @@ unsafe fn text<'t>(of: *const c_char) -> Answer<&'t [u8]> {
     Ok(unsafe { CStr::from_ptr(of) }.to_bytes())
 }
 
-/// Opens a GPU: a fault that meets it meets this too.
+/// Opens a GPU: a fault that affects the GPU affects this too.
 unsafe fn hand_out(sim: &Sim, gpu: &Gpu, instance: Option<u32>, to: *mut nvmlDevice_t) -> Answer {
     pass(sim.machine, sim.call, Target::gpu(gpu.index), sim.now)?;
     // SAFETY: the caller's pointer.

@@ -1,4 +1,4 @@
-//! Lists of processes, in all versions of the calls.
+//! Process lists, in all versions of the calls.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::sync::atomic::Ordering;
@@ -14,17 +14,17 @@ use crate::machine::Listed;
 use crate::machine::process::ProcessList;
 use crate::scenario::grammar::Implausible;
 
-/// NVML's word for memory that it does not tell.
+/// NVML's value for memory that it does not report.
 const UNKNOWN_MEMORY: c_ulonglong = c_ulonglong::MAX;
-/// After so many vain calls a growing list stops growing, until it was fetched.
+/// Failed calls after which a growing list stops growing until it is fetched.
 const GROWTH_ROUNDS: u32 = 3;
 /// Pids of the processes that a growing list gains; none of the scenario's processes has one of these.
 const GROWN_PIDS: u32 = 2_000_000;
 
-/// Writes a list into the caller's array of `T`, as many as there is room for.
+/// Writes a list into the caller's array of `T`, as far as there is room.
 ///
 /// # Errors
-/// `INSUFFICIENT_SIZE` with the number of processes in `count` when there is not room for all.
+/// `INSUFFICIENT_SIZE`, with the number of processes in `count`, when there is no room for all.
 unsafe fn fill<T>(
     on: &On,
     list: ProcessList,
@@ -62,7 +62,7 @@ unsafe fn fill<T>(
     }
 }
 
-/// An entry as it is, or with memory that it cannot have.
+/// An entry as it is, or with implausible memory.
 fn twisted(implausible: Option<Implausible>, total: u64, listed: Listed) -> Listed {
     let memory = match implausible {
         None => listed.memory,

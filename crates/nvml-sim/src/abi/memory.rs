@@ -1,4 +1,4 @@
-//! Memory: total = reserved + used + free; the first version of the call counts what is reserved as used.
+//! Memory: total = reserved + used + free; the first version of the call counts reserved memory as used.
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -14,7 +14,7 @@ struct Memory {
     used: u64,
 }
 
-/// A MIG device's memory is what its profile gives it, all of it to be had.
+/// A MIG device's memory is what its profile gives it, and all of it can be allocated.
 fn memory(on: &On) -> Answer<Memory> {
     if on.gpu.memory_unsupported {
         return Err(Code::NOT_SUPPORTED);
@@ -26,7 +26,7 @@ fn memory(on: &On) -> Answer<Memory> {
     Ok(Memory { total, reserved, used: on.machine.used(on.gpu, on.instance, on.now) })
 }
 
-/// Total, free, used and perhaps more, as they are or as they cannot be.
+/// Total, free, used and perhaps more, as they are or implausible.
 fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; N]) -> [u64; N] {
     match implausible {
         None => {}
@@ -37,10 +37,10 @@ fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; 
     figures
 }
 
-/// What BAR1 maps without a process, and more with the first one (as recorded).
+/// What BAR1 maps without a process, and the addition of the first one (as recorded).
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
-/// A MIG device has its share of BAR1, by its memory slices and less by this much, and maps little of it: nvidia-smi shows
+/// A MIG device has a share of BAR1 by its memory slices, less this much, and maps little of it: nvidia-smi shows
 /// 2 to 4 MiB of 32767 MiB for a half of an A100 with processes.
 const BAR1_UNSLICED: u64 = 1 << 20;
 const BAR1_SLICE_BUSY: u64 = 2 << 20;
@@ -54,7 +54,7 @@ device_calls! {
         put(info, sys::nvmlMemory_t { total, free, used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(info: *mut sys::nvmlMemory_v2_t) |on| {
-        // Recorded: this call answers a wrong version like a call that is not there.
+        // Recorded: this call answers a wrong version as if the call did not exist.
         check_version(info, 2).map_err(|code| match code {
             Code::ARGUMENT_VERSION_MISMATCH => Code::FUNCTION_NOT_FOUND,
             code => code,
@@ -82,7 +82,7 @@ device_calls! {
     }
     fn nvmlDeviceGetConfComputeMemSizeInfo(info: *mut sys::nvmlConfComputeMemSizeInfo_t) |on| {
         let Memory { total, reserved, .. } = memory(on)?;
-        // Recorded on an H200: nothing protected, all that can be had unprotected.
+        // Recorded on an H200: no protected memory, and all that can be allocated is unprotected.
         let unprotectedMemSizeKib = (total - reserved) / 1024;
         put(info, sys::nvmlConfComputeMemSizeInfo_t { protectedMemSizeKib: 0, unprotectedMemSizeKib })
     }

@@ -1,4 +1,4 @@
-//! MIG: whether it is on, its devices, and how they are cut.
+//! MIG: whether it is on, its devices, and their profiles.
 
 use std::ffi::c_uint;
 
@@ -11,11 +11,11 @@ use crate::catalog::Model;
 use crate::catalog::mig::Profile;
 use crate::code::{Answer, Code};
 
-/// As NVML says of every GPU that is cut.
+/// What NVML reports for every GPU with MIG devices.
 const MOST_DEVICES: c_uint = 7;
 
 fn profile(model: &Model, number: c_uint) -> Answer<&'static Profile> {
-    // As recorded: the question is answered with MIG off too.
+    // As recorded: the call succeeds with MIG off too.
     match model.mig {
         [] => Err(Code::NOT_SUPPORTED),
         profiles => profiles.iter().find(|profile| profile.number == number).ok_or(Code::NOT_SUPPORTED),

@@ -10,12 +10,12 @@ use crate::clock::{self, Nanos, SECOND};
 use crate::code::{Answer, Code};
 use crate::machine::activity::LOOK;
 
-/// What the driver keeps room for in a question about processes' utilization (recorded).
+/// Number of samples that the driver asks room for in a call about processes' utilization (recorded).
 const SAMPLES: c_uint = 72;
 /// How often a process' utilization is sampled, and how long a sample is kept.
 const SAMPLE_PERIOD: Nanos = LOOK;
 const KEPT: Nanos = 20 * SECOND;
-/// The period over which the engines' utilization is taken, in microseconds (recorded).
+/// The sampling period of the engines' utilization, in microseconds (recorded).
 const ENGINE_PERIOD: c_uint = 100_000;
 /// Clock event reasons that the driver knows (recorded).
 const REASONS: c_ulonglong = 0x1FF;
@@ -59,11 +59,11 @@ unsafe fn idle_engine(on: &On, utilization: *mut c_uint, period: *mut c_uint) ->
 /// Milliwatts.
 fn limit(on: &On, which: usize) -> Answer<c_uint> {
     on.whole()?;
-    // A part without a board of its own has no limit to set.
+    // A part without a board of its own has no power limit.
     if on.gpu.model.pcie.is_none() { Err(Code::NOT_SUPPORTED) } else { Ok((on.gpu.model.power[which] * 1e3) as c_uint) }
 }
 
-/// One sample of each process that did work after `since` (microseconds of unix time): the last one.
+/// The last sample of each process that did work after `since` (microseconds of unix time).
 fn samples(on: &On, since: c_ulonglong) -> Vec<sys::nvmlProcessUtilizationSample_t> {
     let newest = on.now - on.now % SAMPLE_PERIOD;
     let activity = on.machine.activity(on.gpu, None, newest);
@@ -123,7 +123,7 @@ device_calls! {
         let busy = on.machine.activity(on.gpu, None, on.now).busy;
         put(rates, sys::nvmlUtilization_t { gpu: percent(busy), memory: percent(busy * 0.55) })
     }
-    /// Without room the answer is how much room is enough for all samples; with it, `NOT_FOUND` without a sample.
+    /// Without a buffer the answer is the size that holds all samples; with one, `NOT_FOUND` where there is no sample.
     fn nvmlDeviceGetProcessUtilization(
         utilization: *mut sys::nvmlProcessUtilizationSample_t,
         count: *mut c_uint,
@@ -254,7 +254,7 @@ device_calls! {
     }
 }
 
-/// Percent: still while cool, faster as it gets hot.
+/// Percent: 0 while cool, faster as the GPU gets hot.
 fn fan(on: &On) -> c_uint {
     let [cool, hot] = on.gpu.model.temperature;
     percent(((on.machine.temperature(on.gpu, on.now) - cool) / (hot - cool) * 0.7).clamp(0.0, 1.0))

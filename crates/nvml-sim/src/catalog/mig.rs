@@ -2,18 +2,18 @@
 
 const MIB: u64 = 1 << 20;
 
-/// How a GPU instance is cut.
+/// The dimensions of a GPU instance.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
-    /// As in the MIG device's name.
+    /// As it appears in the MIG device's name.
     pub(crate) name: &'static str,
     /// The number in `nvidia-smi mig -lgip`.
     pub(crate) id: u32,
     /// NVML's `NVML_GPU_INSTANCE_PROFILE_*` number.
     pub(crate) number: u32,
-    /// Of the GPU's seven compute slices.
+    /// How many of the GPU's seven compute slices it has.
     pub(crate) compute: u32,
-    /// Of the GPU's eight memory slices.
+    /// How many of the GPU's eight memory slices it has.
     pub(crate) memory_slices: u32,
     /// How many fit on a GPU.
     pub(crate) fits: u32,

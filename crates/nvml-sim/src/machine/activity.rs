@@ -1,13 +1,13 @@
-//! What a GPU does: utilization, power, temperature, clocks. All of it follows from its processes.
+//! Activity of a GPU: utilization, power, temperature, clocks. All of it follows from its processes.
 
 use super::{Gpu, Instance, Machine};
 use crate::clock::{Nanos, SECOND};
 use crate::stable_hash::fraction;
 
-/// The driver looks at a GPU this often; between, it answers what it saw last.
+/// How often the driver samples a GPU; in between it answers with the last sample.
 pub(crate) const LOOK: Nanos = SECOND / 5;
 
-/// What a GPU does at one moment.
+/// The activity of a GPU at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Activity {
     /// Living processes.
@@ -17,7 +17,7 @@ pub struct Activity {
 }
 
 impl Machine {
-    /// What a GPU or MIG device did at the driver's last look.
+    /// The activity of a GPU or MIG device at the driver's last sample.
     pub fn activity(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> Activity {
         let look = now - now % LOOK;
         let (mut processes, mut busy) = (0, 0.0);
@@ -62,7 +62,7 @@ impl Machine {
         cool + (hot - cool) * (mean - idle) / (full - idle)
     }
 
-    /// MHz: graphics and SM, memory, video; 0 where the model does not tell.
+    /// MHz: graphics and SM, memory, video; 0 where the model does not report it.
     pub fn clocks(&self, gpu: &Gpu, now: Nanos) -> [u32; 3] {
         let [graphics, memory, video] = gpu.model.clocks;
         let activity = self.activity(gpu, None, now);

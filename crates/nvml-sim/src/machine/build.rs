@@ -1,4 +1,4 @@
-//! Builds a machine of a scenario, and of what a control file adds to it. Whatever cannot be is refused here, by key.
+//! Builds a machine from a scenario and a control file. Impossible values are refused here, by key.
 
 mod containers;
 mod faults;
@@ -21,7 +21,7 @@ fn refuse<T>(key: impl Into<String>, what: impl Into<String>) -> Result<T, Refus
     Err((key.into(), what.into()))
 }
 
-/// A name among those that are known; else an error that names the nearest one.
+/// Looks a name up among the known ones; the error names the nearest.
 fn among(key: String, word: &str, name: &str, known: &[&'static str]) -> Result<&'static str, Refusal> {
     if let Some(found) = known.iter().find(|known| **known == name) {
         return Ok(found);
@@ -37,7 +37,7 @@ fn a_call(key: String, name: &str) -> Result<&'static str, Refusal> {
 }
 
 impl Machine {
-    /// The machine of a scenario, with what a control file adds.
+    /// Builds the machine of a scenario, with the additions of a control file.
     pub(crate) fn build(source: &Source, overlay: Option<&Overlay>) -> Result<Self, Problem> {
         let of = |file: &str, (key, what): Refusal| Problem::Impossible { file: file.to_owned(), key, what };
         let scenario = &source.scenario;
@@ -101,7 +101,7 @@ impl Machine {
         })
     }
 
-    /// Tells every memory what it has to hold.
+    /// Assigns to every memory the processes that it holds.
     fn weigh(&mut self) {
         let processes = &self.processes;
         for gpu in &mut self.gpus {

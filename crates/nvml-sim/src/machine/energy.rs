@@ -1,13 +1,13 @@
 //! Energy: the sum of the power since the scenario's zero.
 //!
-//! The sum is the same whoever asks when; what was summed before is kept only to save time.
+//! The sum does not depend on when it is asked for; earlier sums are kept only to save time.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::{Gpu, Machine};
 use crate::clock::{Nanos, SECOND};
 
-/// Sums by GPU: whole seconds and the millijoules of them.
+/// Sums by GPU: whole seconds, and the millijoules used in them.
 static SUMS: Mutex<Vec<(Nanos, f64)>> = Mutex::new(Vec::new());
 
 impl Machine {

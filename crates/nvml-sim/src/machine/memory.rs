@@ -1,7 +1,7 @@
-//! Who holds how much of one GPU's or MIG device's memory.
+//! How much of one GPU's or MIG device's memory each process holds.
 //!
-//! What does not fit is not given: a process whose wish exceeds what is left keeps what there is, in the order of the
-//! scenario. Where all wishes together always fit, nothing has to be tried in order and a question costs little.
+//! A process gets at most what is left: where its request exceeds that, it gets the rest, in the order of the
+//! scenario. Where all requests together always fit, the order does not matter and a call is cheap.
 
 use super::process::{Life, Process};
 use crate::clock::Nanos;
@@ -9,7 +9,7 @@ use crate::clock::Nanos;
 /// The processes of one memory.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// Bytes that can be had.
+    /// Bytes that can be allocated.
     capacity: u64,
     /// All processes, as indexes.
     members: Vec<u32>,
@@ -17,7 +17,7 @@ pub struct Load {
     fixed: u64,
     /// The others.
     varying: Vec<u32>,
-    /// Whether all wishes together always fit.
+    /// Whether all requests together always fit.
     fits: bool,
 }
 
@@ -30,7 +30,7 @@ impl Load {
         Self { capacity, members, fixed, varying, fits: most <= capacity }
     }
 
-    /// Bytes that can be had.
+    /// Bytes that can be allocated.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

@@ -1,4 +1,4 @@
-//! Which pids the processes get that the scenario gives none.
+//! Pids for processes whose scenario names none.
 //!
 //! Every such process has a range of its own, and no range holds a pid that the scenario fixes: two living processes
 //! never share a pid by accident.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::process::FRESH_PIDS;
 
-/// Where the ranges begin: the upper half of Linux' pids, beyond those of real processes that a test may name.
+/// Where the ranges begin: the upper half of Linux's pids, above the pids of real processes that a test may use.
 const FIRST: u32 = 2_097_152;
 
 /// Hands out ranges.

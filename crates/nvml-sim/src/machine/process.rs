@@ -1,4 +1,4 @@
-//! A process: when it lives, as whom, and what it holds.
+//! A process: when it lives, its identity, and what it holds.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::curve::Curve;
 
 /// Bytes that a CUDA context costs the process.
 pub(crate) const CONTEXT: u64 = 520 << 20;
-/// Bytes that a context costs the GPU beside that; they belong to no process.
+/// Bytes that a context takes from the GPU in addition; they belong to no process.
 pub(crate) const CONTEXT_OVERHEAD: u64 = 8 << 20;
 
 /// NVML's three lists.
@@ -18,7 +18,7 @@ pub enum ProcessList {
     Mps = 4,
 }
 
-/// In which lists a process stands.
+/// The lists that contain a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lists(pub(crate) u8);
 
@@ -41,11 +41,11 @@ pub struct Process {
     pub(crate) mig: Option<u32>,
     /// Of the first life.
     pub(crate) start: Nanos,
-    /// How long a life lasts; `None`: for ever.
+    /// How long a life lasts; `None`: forever.
     pub(crate) lasts: Option<Nanos>,
     /// From the start of a life to the start of the next.
     pub(crate) repeat: Option<Nanos>,
-    /// Bytes that it allocates; `None` where NVML does not tell what the process holds.
+    /// Bytes that it allocates; `None` where NVML does not report what the process holds.
     pub(crate) memory: Option<Curve>,
     /// Bytes of its context.
     pub(crate) context: u64,
@@ -67,7 +67,7 @@ pub(crate) enum Pids {
 /// How many pids a process has that takes a fresh one for each life.
 pub(crate) const FRESH_PIDS: u32 = 128;
 
-/// Who a process is, for the invented `/proc`.
+/// The identity of a process, for the simulated `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) command: Vec<Vec<u8>>,
@@ -145,22 +145,22 @@ impl Process {
         self.context + peak as u64
     }
 
-    /// Share of the GPU that it wants in a life.
+    /// Share of the GPU that it uses in a life.
     pub fn busy(&self, life: Life, now: Nanos) -> f64 {
         self.utilization.at(now - life.start, self.noise(life))
     }
 
-    /// Whether it is no process at all but memory that nobody owns: no list, no `/proc` and no call tells of it.
+    /// Whether this is memory without an owner instead of a process: no list, no `/proc` and no call reports it.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// Bytes that no process owns and that are gone with this one.
+    /// Bytes that no process owns and that this process takes with it when it ends.
     pub(crate) fn overhead(&self) -> u64 {
         if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
     }
 
-    /// What never changes of it: it lives from the scenario's zero for ever and always holds the same.
+    /// Bytes that it always holds, if it lives from scenario time zero forever and its memory never changes.
     pub(crate) fn fixed(&self) -> Option<u64> {
         let memory = self.memory.as_ref().map_or(Some(0.0), Curve::fixed)?;
         (self.start <= 0 && self.lasts.is_none()).then_some(self.context + self.overhead() + memory as u64)

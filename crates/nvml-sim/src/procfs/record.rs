@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::machine::Container;
 use crate::machine::process::Identity;
 
-/// Resident pages and virtual bytes of an invented process: the same for all, nobody measures the host's memory here.
+/// Resident pages and virtual bytes of a simulated process: the same for all, because host memory is not simulated.
 const PAGES: u64 = 131_072;
 const VIRTUAL: u64 = 12_884_901_888;
 
@@ -70,11 +70,11 @@ fn status(pid: u32, uid: u32, comm: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Users as `/etc/passwd` holds them.
+/// Users in the format of `/etc/passwd`.
 pub(super) fn passwd(users: &BTreeMap<u32, String>) -> Vec<u8> {
     users.iter().flat_map(|(uid, name)| format!("{name}:x:{uid}:{uid}::/:\n").into_bytes()).collect()
 }
-/// The containers, one a line: id, namespace, pod, name and the UUIDs that were handed out, parted by tabs.
+/// The containers, one per line: id, namespace, pod, name and the allocated UUIDs, separated by tabs.
 pub(super) fn containers(containers: &[Container]) -> Vec<u8> {
     let line = |c: &Container| {
         let fields = [&c.id, &c.namespace, &c.pod, &c.name].map(String::as_str);

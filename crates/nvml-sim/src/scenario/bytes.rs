@@ -1,7 +1,7 @@
 //! Text that may stand for any bytes: `\xff` in it is one byte, everything else is itself.
 //!
-//! TOML is UTF-8, a process name need not be. Written in TOML's literal strings (`'caf\xe9'`), so that TOML leaves
-//! the backslash alone.
+//! TOML is UTF-8, a process name need not be. Written in TOML's literal strings (`'caf\xe9'`), because TOML leaves
+//! their backslashes alone.
 
 use serde::Deserialize;
 
@@ -37,7 +37,7 @@ fn escaped(text: &[u8]) -> Option<u8> {
 }
 
 impl Bytes {
-    /// With `{n}` replaced by a number: what tells the processes of one entry apart.
+    /// With `{n}` replaced by a number, which distinguishes the processes of one entry.
     pub(crate) fn numbered(&self, number: u32) -> Vec<u8> {
         const PLACE: &[u8] = b"{n}";
         let mut bytes = Vec::with_capacity(self.0.len());

@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Ratio {
     }
 }
 
-/// One phase. Every one may say with `for` how long it lasts; without, it lasts to the end.
+/// One phase. `for` is how long it lasts; without it the phase lasts to the end.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 #[serde(bound(deserialize = "V: Quantity"))]
@@ -81,7 +81,7 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Span,
     },
-    /// A stair.
+    /// A staircase.
     Step {
         from: V,
         by: V,
@@ -90,7 +90,7 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Option<Span>,
     },
-    /// Short peaks; the first `after` the phase has begun, then `every` so long, each up to `jitter` later.
+    /// Short peaks: the first one `after` the start of the phase, then one `every` interval, each up to `jitter` later.
     Spike {
         base: V,
         peak: V,
@@ -109,7 +109,7 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Option<Span>,
     },
-    /// Grows from low to high, falls at once, again and again.
+    /// Grows from low to high and drops at once, repeatedly.
     Sawtooth {
         low: V,
         high: V,
@@ -138,7 +138,7 @@ pub(crate) enum Phase<V> {
 /// What a scenario writes for a quantity.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Curve<V> {
-    /// NVML does not tell (memory only).
+    /// NVML does not report it (memory only).
     Unknown,
     /// Phases; a single value is one constant phase.
     Phases(Vec<Phase<V>>),

@@ -1,4 +1,4 @@
-//! What may stand in a scenario or control file. An unknown key anywhere is an error.
+//! The keys of a scenario or control file. An unknown key anywhere is an error.
 
 use serde::Deserialize;
 
@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
     pub(crate) fault: Vec<Fault>,
 }
 
-/// A container of a pod, as a cluster would name it. Nothing runs in it but processes whose cgroup says so.
+/// A container of a pod, as a cluster would name it. A process runs in it if its cgroup says so.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Container {
@@ -37,14 +37,14 @@ pub(crate) struct Container {
     pub(crate) namespace: String,
     pub(crate) pod: String,
     pub(crate) name: String,
-    /// The GPUs that were handed out to it.
+    /// The GPUs that were allocated to it.
     #[serde(default)]
     pub(crate) gpus: Vec<u32>,
-    /// Of each of them the MIG device with this index.
+    /// Of each of these GPUs, the MIG device with this index.
     pub(crate) mig: Option<u32>,
 }
 
-/// A control file: what happens beside the scenario.
+/// A control file: what happens in addition to the scenario.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Control {
@@ -61,7 +61,7 @@ pub(crate) struct Control {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Driver {
     pub(crate) version: String,
-    /// `None`: the driver's version behind CUDA's major one.
+    /// `None`: CUDA's major version, followed by the driver's version.
     pub(crate) nvml: Option<String>,
     /// As NVML gives it: 13000 is 13.0.
     pub(crate) cuda: u32,
@@ -163,11 +163,11 @@ pub(crate) struct Process {
     pub(crate) user: Option<String>,
     pub(crate) uid: Option<u32>,
     pub(crate) cgroup: Option<Bytes>,
-    /// What it allocates beside its context.
+    /// What it allocates in addition to its context.
     pub(crate) memory: Option<Curve<Size>>,
     #[serde(default)]
     pub(crate) memory_cycle: bool,
-    /// What its context costs it.
+    /// What its context takes.
     pub(crate) context: Option<Size>,
     pub(crate) utilization: Option<Curve<Ratio>>,
     #[serde(default)]
@@ -210,7 +210,7 @@ pub(crate) struct Fault {
     pub(crate) until: Option<Span>,
 }
 
-/// How it goes wrong.
+/// What the fault does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FaultKind {
@@ -222,11 +222,11 @@ pub(crate) enum FaultKind {
     Slow,
     /// A process list has grown between the call that asks for its length and the call that fetches it.
     Grow,
-    /// The GPU is not there: NVML counts one less.
+    /// The GPU is not there: NVML counts one GPU less.
     Absent,
     /// The call answers with numbers that cannot be true.
     Implausible,
-    /// The MIG devices are others with the same ids.
+    /// The MIG devices are replaced by others with the same ids.
     Recut,
 }
 
@@ -238,6 +238,6 @@ pub(crate) enum Implausible {
     Above,
     /// Every bit set.
     Ones,
-    /// Nothing, the total too.
+    /// Zero, also as the total.
     Zeros,
 }

@@ -15,7 +15,7 @@ pub(super) fn all(machine: &Machine, entries: &[grammar::Container]) -> Result<V
             return refuse(key("id"), format!("`{}` is not {DIGITS} hexadecimal digits", entry.id));
         }
         if containers.iter().any(|other| other.id == entry.id) {
-            return refuse(key("id"), "stands there twice");
+            return refuse(key("id"), "is given twice");
         }
         for (leaf, name) in [("namespace", &entry.namespace), ("pod", &entry.pod), ("name", &entry.name)] {
             if name.is_empty() || name.contains(char::is_control) {

@@ -8,10 +8,10 @@ use crate::machine::{Machine, Xid};
 use crate::scenario::grammar::{self, FaultKind, Implausible};
 use crate::scenario::units::Span;
 
-/// Processes that a growing list gains, where the fault does not say.
+/// Processes that a growing list gains, unless the fault names a number.
 const GROWTH: u32 = 16;
 
-/// Adds them; what names no time of its own begins at the time that its index is given.
+/// Adds them; an entry without a time starts at the time that its index is given.
 pub(super) fn add(
     machine: &mut Machine,
     xids: &[grammar::Xid],
@@ -24,7 +24,7 @@ pub(super) fn add(
         machine.gpu_at(written.gpu).map_err(|what| (in_xid("gpu"), what))?;
         let every = written.every.map(|Span(every)| every);
         if every.is_some_and(|every| every <= 0) {
-            return refuse(in_xid("every"), "must be longer than nothing");
+            return refuse(in_xid("every"), "must be above zero");
         }
         let at = written.at.map_or_else(|| xid_since(index), |Span(at)| at);
         machine.xids.push(Xid { gpu: written.gpu, code: written.code, at, every });

@@ -1,4 +1,4 @@
-//! Processes of a scenario: who they are, when they live, where they run.
+//! Processes of a scenario: their identity, their lifetime, and their GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::stable_hash::mix;
 const PID_LIMIT: u32 = 4_194_304;
 /// More processes than any test needs.
 const MOST: u32 = 16_384;
-/// The kernel keeps so many bytes of a name.
+/// Bytes of a name that the kernel keeps.
 const COMM_LENGTH: usize = 15;
 
 /// Users by name and number.
@@ -28,7 +28,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// The uid of a process' user; an own one is found for a name that has none.
+    /// The uid of a process' user; a name without a uid gets one of its own.
     fn uid(&mut self, name: Option<&str>, uid: Option<u32>) -> Result<u32, Refusal> {
         let Some(name) = name else { return Ok(uid.unwrap_or(0)) };
         if name.is_empty() || name.contains([':', '\n']) {
@@ -60,7 +60,7 @@ pub(super) fn fixed_pids(entry: &grammar::Process) -> impl Iterator<Item = u32> 
     first.into_iter().flat_map(move |first| (0..count).map(move |n| first.saturating_add(n)))
 }
 
-/// Adds the processes of one entry, which begins at `begin` unless it says when.
+/// Adds the processes of one entry; they start at `begin` unless the entry names a time.
 pub(super) fn add(
     machine: &mut Machine,
     entry: &grammar::Process,
@@ -138,7 +138,7 @@ fn capacity(gpu: &Gpu, mig: Option<u32>) -> u64 {
 /// The GPUs on which the entry's processes run.
 fn places(machine: &Machine, entry: &grammar::Process) -> Result<Vec<u32>, Refusal> {
     let gpus = match (&entry.gpu, &entry.gpus) {
-        (Some(_), Some(_)) => return refuse(".gpus", "`gpu` stands there too; one of the two is enough"),
+        (Some(_), Some(_)) => return refuse(".gpus", "`gpu` is given too; one of the two is enough"),
         (None, Some(gpus)) => gpus.clone(),
         (gpu, None) => vec![gpu.unwrap_or(0)],
     };
@@ -148,7 +148,7 @@ fn places(machine: &Machine, entry: &grammar::Process) -> Result<Vec<u32>, Refus
     for (at, &index) in gpus.iter().enumerate() {
         let gpu = machine.gpu_at(index).map_err(|what| (".gpu".to_owned(), what))?;
         if gpus[..at].contains(&index) {
-            return refuse(".gpus", format!("GPU {index} stands there twice"));
+            return refuse(".gpus", format!("GPU {index} is named twice"));
         }
         match (&gpu.mig, entry.mig) {
             (Some(_), None) => return refuse(".mig", format!("missing: MIG is on on GPU {index}")),
@@ -162,7 +162,7 @@ fn places(machine: &Machine, entry: &grammar::Process) -> Result<Vec<u32>, Refus
     Ok(gpus)
 }
 
-/// Start of the first life, length of a life, and the time from start to start.
+/// Start of the first life, length of a life, and time between two starts.
 fn life(entry: &grammar::Process, begin: Nanos) -> Result<(Nanos, Option<Nanos>, Option<Nanos>), Refusal> {
     let start = entry.start.map_or(begin, |Span(start)| start);
     let lasts = entry.end.map(|Span(end)| end - start);
@@ -220,11 +220,11 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether one ends before the other begins, or both come again at the same interval and take turns in it.
+/// Whether one ends before the other starts, or both repeat at the same interval and take turns in it.
 fn never_together(a: &Process, b: &Process) -> bool {
     let ends_before =
         |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
-    // How long after each begin of the first the second begins.
+    // How long after each start of the first the second starts.
     let follows = |a: &Process, b: &Process, every: Nanos| {
         a.lasts.is_some_and(|lasts| lasts <= (b.start - a.start).rem_euclid(every))
     };
