@@ -1,0 +1,232 @@
+//! Hand-made snapshots of a machine, as the lanes would publish them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use vram_exporter::config::Config;
+use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::metrics::{Metrics, Settings};
+use vram_exporter::snapshot::*;
+
+use super::scrape::Scrape;
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+pub(crate) fn ago(seconds: f64) -> Option<Instant> {
+    Some(Instant::now().checked_sub(Duration::from_secs_f64(seconds)).unwrap())
+}
+
+pub(crate) fn gpu(index: u32) -> Arc<Gpu> {
+    Arc::new(Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() })
+}
+
+pub(crate) fn figures(used: u64) -> MemoryFigures {
+    MemoryFigures {
+        total: 80 * GIB,
+        reserved: Some(GIB),
+        used,
+        free: 79 * GIB - used,
+        window_peak: used + 1,
+        peak: used + 2,
+    }
+}
+
+pub(crate) fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
+    GpuMemory { state: GpuState::Up, at: ago(0.0), figures: Some(figures(GIB)), ..GpuMemory::unsampled(gpu.clone()) }
+}
+
+pub(crate) fn process(pid: u32, name: &str) -> Process {
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        mig: None,
+        owner: Arc::new(Owner {
+            name: Some(name.to_owned()),
+            uid: Some(1000),
+            user: Some("ada".to_owned()),
+            start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+            ..Owner::default()
+        }),
+        alive: true,
+        ended: None,
+        used: Some(GIB),
+        window_peak: Some(2 * GIB),
+        peak: Some(3 * GIB),
+        sm_utilization: Some(0.25),
+        last_active: ago(7.0),
+    }
+}
+
+pub(crate) fn processes(gpu: &Arc<Gpu>, processes: Vec<Process>) -> GpuProcesses {
+    let unattributed = Some(8 << 20);
+    GpuProcesses { gpu: gpu.clone(), at: ago(0.0), processes, unattributed, ..GpuProcesses::default() }
+}
+
+pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
+    let fast = FastTelemetry {
+        utilization: Some(0.5),
+        memory_bandwidth_utilization: Some(0.25),
+        encoder_utilization: Some(0.0),
+        decoder_utilization: Some(0.0),
+        memory_temperature: Some(52.0),
+        temperature: Some(41.0),
+        power: Some(77.5),
+        power_limit: Some(700.0),
+        clocks: [Some(345e6), Some(345e6), Some(3.201e9), None],
+        throttle: Some(0x1 | 0x40),
+        ecc_corrected: Some(3),
+        ecc_uncorrected: Some(0),
+        remapped_correctable: Some(1),
+        remapped_uncorrectable: Some(2),
+        remap_pending: Some(true),
+        remap_failed: Some(false),
+    };
+    let slow = SlowTelemetry {
+        bar1_total: Some(256 * GIB),
+        bar1_used: Some(4 << 20),
+        pcie_replays: Some(9),
+        energy: Some(1234.5),
+        retired_single_bit: Some(4),
+        retired_double_bit: Some(5),
+    };
+    GpuTelemetry { gpu: gpu.clone(), fast_at: ago(0.0), fast, slow_at: ago(0.0), slow }
+}
+
+pub(crate) fn xids(gpu: &Arc<Gpu>) -> GpuXids {
+    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])) }
+}
+
+pub(crate) fn pod_container(pod: &str) -> Arc<PodContainer> {
+    Arc::new(PodContainer { namespace: "team-b".to_owned(), pod: pod.to_owned(), container: "main".to_owned() })
+}
+
+pub(crate) fn of_pod(pod: &str) -> Arc<Workload> {
+    let name = format!("team-b/{pod}/main");
+    Arc::new(Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(pod_container(pod)) })
+}
+
+pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
+    let (window_peak, peak) = (Some(used + 1), Some(used + 2));
+    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
+}
+
+pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> AllocatedDevice {
+    AllocatedDevice { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
+}
+
+/// One machine under test.
+pub(crate) struct Machine {
+    pub(crate) driver: Driver,
+    pub(crate) memory: Vec<GpuMemory>,
+    pub(crate) processes: Vec<GpuProcesses>,
+    pub(crate) telemetry: Vec<GpuTelemetry>,
+    pub(crate) xids: Vec<GpuXids>,
+    pub(crate) pods: Pods,
+    pub(crate) allocations: Allocations,
+    pub(crate) settings: Settings,
+    pub(crate) faults: Arc<Faults>,
+}
+
+impl Machine {
+    pub(crate) fn of(gpus: &[Arc<Gpu>]) -> Self {
+        Self {
+            driver: Driver { up: true, gpus: gpus.to_vec(), ..Driver::default() },
+            memory: gpus.iter().map(memory).collect(),
+            processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
+            telemetry: gpus.iter().map(telemetry).collect(),
+            xids: gpus.iter().map(xids).collect(),
+            pods: Pods::default(),
+            allocations: Allocations::default(),
+            settings: Settings { stale_after: Duration::from_secs(2), ..Settings::new(&Config::default(), Some(true)) },
+            faults: Arc::default(),
+        }
+    }
+
+    pub(crate) fn one() -> Self {
+        Self::of(&[gpu(0)])
+    }
+
+    pub(crate) fn metrics(self) -> Metrics {
+        let snapshot = Snapshot::new();
+        snapshot.driver.store(Arc::new(self.driver));
+        snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
+        snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
+        snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
+        snapshot.pods.store(Arc::new(self.pods));
+        snapshot.allocations.store(Arc::new(self.allocations));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
+        snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
+        snapshot.vitals.add_missed(Lane::Process, 5);
+        Metrics::new(snapshot, self.faults, self.settings).unwrap()
+    }
+
+    pub(crate) fn text(self) -> String {
+        String::from_utf8(self.metrics().encode().unwrap()).unwrap()
+    }
+
+    pub(crate) fn scrape(self) -> Scrape {
+        Scrape::parse(&self.text())
+    }
+}
+
+/// A machine that has everything: MIG, an owner with a command, a cap, all versions.
+pub(crate) fn everything() -> Machine {
+    let mig = Arc::new(MigDevice {
+        index: 0,
+        uuid: "MIG-a".to_owned(),
+        gpu_instance: 7,
+        compute_instance: 0,
+        profile: Some("1g.10gb".to_owned()),
+    });
+    let sliced = Arc::new(Gpu {
+        index: 1,
+        uuid: "GPU-1".to_owned(),
+        minor: Some(3),
+        name: Some("NVIDIA H200".to_owned()),
+        pci_bus_id: Some("00000000:1B:00.0".to_owned()),
+        architecture: Some("Hopper".to_owned()),
+        vbios: Some("96.00".to_owned()),
+        compute_capability: Some("9.0".to_owned()),
+        mig_mode: Some(true),
+        mig: vec![mig.clone()],
+    });
+    let mut machine = Machine::of(&[gpu(0), sliced]);
+    machine.driver.driver_version = Some("580.159.04".to_owned());
+    machine.driver.cuda_version = Some("13.0".to_owned());
+    machine.driver.nvml_version = Some("13.580.159.04".to_owned());
+    machine.driver.simulated = true;
+    machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
+    let mut inside = process(300, "vllm");
+    inside.mig = Some(mig);
+    let location = CgroupLocation {
+        boundary: Some(Boundary::Pod),
+        container_id: Some("c0ffee".to_owned()),
+        pod_uid: Some("1d5c7a0e".to_owned()),
+        unit: Some("a.service".to_owned()),
+        slurm_job: Some("42".to_owned()),
+        slurm_step: Some("0".to_owned()),
+        job: Some(Job { scheduler: Scheduler::Pbs, id: "12345".to_owned() }),
+    };
+    let command = Some("vllm serve".to_owned());
+    inside.owner = Arc::new(Owner { command, location, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
+    let mig = inside.mig.clone();
+    machine.processes[1].processes.push(inside);
+    machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
+    machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });
+    let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
+    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), ..Pods::default() };
+    let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
+    let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
+    let held = vec![
+        Allocation { holder: pod_container("vllm"), device: slice.clone() },
+        Allocation { holder: pod_container("idle"), device: whole.clone() },
+    ];
+    machine.faults.report(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
+    let allocatable = Some(Arc::new(vec![slice, whole]));
+    machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
+    machine
+}
