@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
+use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::{
     CgroupLocation, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryFigures, MemoryPart, Owner, Process,
@@ -91,7 +92,8 @@ fn metrics(gpus: u32, each: u32) -> Metrics {
     snapshot.memory.store(Arc::new(MemoryPart { gpus: gpus.iter().map(memory).collect() }));
     snapshot.processes.store(Arc::new(ProcessPart { gpus: read }));
     snapshot.driver.store(Arc::new(Driver { up: true, gpus, ..Driver::default() }));
-    let settings = Settings { stale_after: Duration::from_secs(3600), ..Settings::new(&Config::default(), Some(true)) };
+    let settings =
+        Settings { stale_after: Duration::from_secs(3600), ..metrics_settings(&Config::default(), Some(true)) };
     Metrics::new(snapshot, Arc::new(Faults::default()), settings).unwrap()
 }
 

@@ -5,6 +5,7 @@ mod descriptors;
 mod heap;
 mod logging;
 mod service;
+pub(crate) mod settings;
 mod signals;
 mod web_guard;
 
@@ -22,9 +23,9 @@ use crate::attribution::{self, Attribution};
 use crate::config::{self, Config, ListenAddress};
 use crate::demo::{self, SimulatedMachine};
 use crate::faults::Faults;
-use crate::http::{self, HttpState, Limits, Listener, Server};
-use crate::lanes::{self, Lanes};
-use crate::metrics::{self, Metrics};
+use crate::http::{self, HttpState, Listener, Server};
+use crate::lanes::Lanes;
+use crate::metrics::Metrics;
 use crate::nvml::Library;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
@@ -62,28 +63,18 @@ impl Exporter {
         }
         let snapshot = Snapshot::new();
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config))?);
-        let attribution = Attribution::new(
-            attribution::Settings {
-                procfs: config.path.procfs.clone(),
-                passwd: config.path.passwd.clone(),
-                command_line: config.process.command_line,
-                hold: descriptors::for_directories(),
-            },
-            snapshot.clone(),
-            faults.clone(),
-        );
+        let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
         let followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
             Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),
             None => cluster::follow(&config.kubernetes, &snapshot, &faults),
         };
-        let settings = lanes::Settings::new(&config, library);
-        let lanes = Lanes::start(settings, attribution, snapshot.clone(), faults.clone())
+        let lanes = Lanes::start(settings::lanes(&config, library), attribution, snapshot.clone(), faults.clone())
             .context("the lanes could not be started")?;
         Ok(Self { config, snapshot, faults, metrics, lanes, _followers: followers, _machine: machine })
     }
 }
 
-fn metrics_settings(config: &Config) -> metrics::Settings {
+fn metrics_settings(config: &Config) -> crate::metrics::Settings {
     if let Err(foreign) = attribution::check_procfs(&config.path.procfs, std::process::id()) {
         tracing::warn!("{foreign}");
     }
@@ -94,7 +85,7 @@ fn metrics_settings(config: &Config) -> metrics::Settings {
              shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
         );
     }
-    metrics::Settings::new(config, host_pid_namespace)
+    settings::metrics(config, host_pid_namespace)
 }
 
 /// What is wrong with something that the configuration names.
@@ -158,7 +149,7 @@ async fn run(config: Config) -> Result<()> {
     service::ready();
     let living = state.clone();
     let life_signs = tokio::spawn(service::life_signs(move || living.unhealthy()));
-    let limits = limits(&exporter.config.web);
+    let limits = settings::limits(&exporter.config.web);
     let server = |router, guard| Server::new(router, guard, limits.clone(), exporter.faults.clone());
     // Probes have neither certificate nor password.
     let open = Arc::new(Guard::open(None, |_| ())?);
@@ -169,16 +160,6 @@ async fn run(config: Config) -> Result<()> {
     watching.abort();
     life_signs.abort();
     tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
-}
-
-fn limits(web: &config::Web) -> Limits {
-    Limits {
-        max_requests: web.max_requests,
-        max_connections: web.max_connections,
-        read_timeout: web.read_timeout,
-        write_timeout: web.write_timeout,
-        idle_timeout: web.idle_timeout,
-    }
 }
 
 /// One thread is enough: an answer takes a tenth of a millisecond, and whatever takes longer (a long scrape, a password, a file

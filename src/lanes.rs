@@ -35,5 +35,8 @@ mod worker;
 mod xids;
 
 pub use control::DriverLease;
+pub use memory::Settings as MemorySettings;
+pub use process::Settings as ProcessSettings;
 pub use running::Lanes;
 pub use settings::Settings;
+pub use telemetry::Settings as TelemetrySettings;

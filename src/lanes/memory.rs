@@ -6,5 +6,6 @@ mod lane;
 mod link;
 mod sampler;
 
-pub(super) use lane::{LaneState, MemoryLane, Settings};
+pub use lane::Settings;
+pub(super) use lane::{LaneState, MemoryLane};
 pub(super) use link::Link;

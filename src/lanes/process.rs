@@ -21,4 +21,5 @@ mod tracked;
 mod workload_entry;
 mod workloads;
 
-pub(super) use lane::{ProcessLane, Settings};
+pub(super) use lane::ProcessLane;
+pub use lane::Settings;

@@ -8,4 +8,5 @@ mod reading;
 mod work_until;
 
 pub(super) use gpu::Work;
-pub(super) use lane::{Settings, Telemetry};
+pub use lane::Settings;
+pub(super) use lane::Telemetry;

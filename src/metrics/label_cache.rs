@@ -208,10 +208,7 @@ mod tests {
         snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(part)] }));
         snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu], ..Driver::default() }));
         let parts = Parts::load(&snapshot);
-        let settings = Settings {
-            stale_after: Duration::from_secs(3600),
-            ..Settings::new(&crate::config::Config::default(), Some(true))
-        };
+        let settings = Settings { stale_after: Duration::from_secs(3600), ..Settings::for_tests() };
         let gpus = parts.gpus(&settings);
         let processes: Vec<_> = gpus.iter().map(in_order).collect();
         assert!(!processes[0].is_empty());

@@ -172,7 +172,7 @@ impl Metrics {
             }
         }
 
-        let settings = Settings::new(&crate::config::Config::default(), None);
+        let settings = Settings::for_tests();
         let metrics = Self::new(Snapshot::new(), Arc::new(Faults::default()), settings).unwrap();
         let desc = Desc::new("x".to_owned(), "x".to_owned(), vec![], std::collections::HashMap::new()).unwrap();
         metrics.build_metrics.registry.register(Box::new(Nameless(desc))).unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::faults::Source;
 
 /// The part of the configuration that concerns the metrics.
@@ -30,36 +29,21 @@ pub struct Settings {
     pub fault_sources: Vec<Source>,
 }
 
+#[cfg(test)]
 impl Settings {
-    /// Takes the settings from the configuration. `host_pid_namespace`: whether the exporter sees the machine's processes.
-    pub fn new(config: &Config, host_pid_namespace: Option<bool>) -> Self {
+    /// The defaults of the configuration, for tests of this room.
+    pub(crate) fn for_tests() -> Self {
         Self {
-            peak_window: config.memory.peak_window,
-            stale_after: config.memory.stale_after,
-            process_interval: config.process.interval,
-            host_pid_namespace,
-            process_series: config.process.series,
-            pod_resources_interval: config.kubernetes.pod_resources_interval,
-            telemetry_interval: config.telemetry.interval,
-            telemetry_slow_interval: config.telemetry.slow_interval,
-            exporter_metrics: !config.web.disable_exporter_metrics,
-            fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
+            peak_window: Duration::from_secs(60),
+            stale_after: Duration::from_secs(5),
+            process_interval: Duration::from_secs(1),
+            host_pid_namespace: Some(true),
+            process_series: true,
+            pod_resources_interval: Duration::from_secs(10),
+            telemetry_interval: Duration::from_secs(1),
+            telemetry_slow_interval: Duration::from_secs(15),
+            exporter_metrics: true,
+            fault_sources: Source::ALL.to_vec(),
         }
-    }
-}
-
-/// Whether the part of the exporter that the source names is at work.
-fn is_used(source: Source, config: &Config) -> bool {
-    match source {
-        Source::PodResources => config.kubernetes.pod_resources.is_some(),
-        Source::KubernetesApi => config.kubernetes.api_server.is_some(),
-        Source::WebConfig => config.web.config_file.is_some(),
-        Source::Library
-        | Source::Topology
-        | Source::Memory
-        | Source::Process
-        | Source::Telemetry
-        | Source::Attribution
-        | Source::Http => true,
     }
 }

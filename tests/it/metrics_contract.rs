@@ -9,7 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use exposition::Series;
+use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::faults::{Reason, Source};
+use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Kind, Unit, families, reference};
 use vram_exporter::snapshot::*;
 
@@ -697,7 +700,7 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
     config.web.config_file = Some("web-config.yml".into());
     config.kubernetes.pod_resources = Some("kubelet.sock".into());
     config.kubernetes.api_server = Some(ApiServer::InCluster);
-    configured.settings = Settings::new(&config, None);
+    configured.settings = metrics_settings(&config, None);
     let scrape = configured.scrape();
     let all: Vec<_> = Source::ALL.iter().map(|source| vec![source.label(), "0"]).collect();
     assert_eq!(rows(&scrape, "vram_exporter_faults_total"), all);

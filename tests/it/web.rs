@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
+use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::*;
 use web_config::Guard;
@@ -68,7 +69,7 @@ impl Served {
     ) -> Self {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let settings =
-            Settings { stale_after: Duration::from_secs(600), ..Settings::new(&Config::default(), Some(true)) };
+            Settings { stale_after: Duration::from_secs(600), ..metrics_settings(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
         let mut state = HttpState::new(metrics, snapshot.clone(), faults.clone(), telemetry_path);
         // No lane begins here, however long a test takes.

@@ -22,11 +22,15 @@ use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryPart, Snapshot};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) period: Duration,
-    pub(crate) idle_period: Duration,
-    pub(crate) peak_window: Duration,
-    pub(crate) stale_after: Duration,
+pub struct Settings {
+    /// The time between two samples.
+    pub period: Duration,
+    /// The time between two samples while no process uses any GPU.
+    pub idle_period: Duration,
+    /// The length of the peak window.
+    pub peak_window: Duration,
+    /// A GPU without a good sample for this long is stale.
+    pub stale_after: Duration,
 }
 
 /// The lane. It outlives its threads and its sessions.

@@ -27,12 +27,17 @@ use crate::snapshot::{Gpu, Lane, Snapshot};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) interval: Duration,
-    pub(crate) peak_window: Duration,
-    pub(crate) linger: Duration,
-    pub(crate) series_limit: usize,
-    pub(crate) telemetry: telemetry::Settings,
+pub struct Settings {
+    /// The longest time between two lists of processes.
+    pub interval: Duration,
+    /// The length of the peak window.
+    pub peak_window: Duration,
+    /// How long the peaks of an ended process stay after its last window.
+    pub linger: Duration,
+    /// The maximum number of processes per GPU.
+    pub series_limit: usize,
+    /// The telemetry readings between two passes.
+    pub telemetry: telemetry::Settings,
 }
 
 /// The lane. It outlives its threads and its sessions.

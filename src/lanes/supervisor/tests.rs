@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use super::phase::{AfterEnding, Phase};
 use super::*;
 use crate::attribution::{self, Attribution};
-use crate::config::Config;
 use crate::faults::{Reason, Source};
-use crate::lanes::DriverLease;
 use crate::lanes::memory::MemoryLane;
 use crate::lanes::process::ProcessLane;
 use crate::lanes::session::Session;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::{Worker, WorkerStatus};
 use crate::lanes::xids::XidWatch;
+use crate::lanes::{DriverLease, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
 use crate::snapshot::MAX_STUCK_THREADS;
 
@@ -56,7 +55,28 @@ struct Stage {
 fn supervisor(panics: u32) -> (Supervisor, Stage) {
     let library = std::env::current_exe().unwrap().parent().unwrap().join("libnvml_sim.so");
     assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());
-    let settings = Settings::new(&Config::default(), Library::At(library));
+    let peak_window = Duration::from_secs(60);
+    let settings = Settings {
+        library: Library::At(library),
+        call_timeout: Duration::from_secs(2),
+        memory: MemorySettings {
+            period: Duration::from_millis(10),
+            idle_period: Duration::from_secs(1),
+            peak_window,
+            stale_after: Duration::from_secs(5),
+        },
+        process: ProcessSettings {
+            interval: Duration::from_secs(1),
+            peak_window,
+            linger: Duration::from_secs(300),
+            series_limit: 256,
+            telemetry: TelemetrySettings {
+                interval: Duration::from_secs(1),
+                slow_interval: Duration::from_secs(15),
+                energy: false,
+            },
+        },
+    };
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
     let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
     let memory = Panicking { lane: Arc::new(memory), panics: AtomicU32::new(panics), snapshot: snapshot.clone() };

@@ -14,10 +14,13 @@ use crate::snapshot::{Gpu, Lane, Snapshot, TelemetryPart};
 
 /// The settings of the readings.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) interval: Duration,
-    pub(crate) slow_interval: Duration,
-    pub(crate) energy: bool,
+pub struct Settings {
+    /// The time between two fast readings.
+    pub interval: Duration,
+    /// The time between two slow readings.
+    pub slow_interval: Duration,
+    /// Whether the expensive energy counter is read.
+    pub energy: bool,
 }
 
 /// The readings of one session, driven by one thread.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use vram_exporter::config::Config;
 use vram_exporter::faults::{Faults, Reason, Source};
+use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::*;
 
@@ -138,7 +139,10 @@ impl Machine {
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
-            settings: Settings { stale_after: Duration::from_secs(2), ..Settings::new(&Config::default(), Some(true)) },
+            settings: Settings {
+                stale_after: Duration::from_secs(2),
+                ..metrics_settings(&Config::default(), Some(true))
+            },
             faults: Arc::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
-use vram_exporter::internals::LONGEST_LABEL;
+use vram_exporter::internals::{LONGEST_LABEL, metrics_settings};
 use vram_exporter::metrics::{Metrics, Settings, families};
 use vram_exporter::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
 
@@ -22,7 +22,7 @@ static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
 });
 
 pub(crate) fn settings() -> Settings {
-    Settings { stale_after: Duration::from_secs(3600), ..Settings::new(&Config::default(), Some(true)) }
+    Settings { stale_after: Duration::from_secs(3600), ..metrics_settings(&Config::default(), Some(true)) }
 }
 
 /// Renders a machine whose names come from the input. True if the driver is up, so that there was something to show.

@@ -1,6 +1,6 @@
 //! Texts that are cut off, changed, meaningless or too long.
 
-use super::invariants::{assert_complete_ids, assert_sound};
+use super::invariants::assert_complete_ids;
 use super::{container, expand, job, locate, nowhere, pod, rows, unit, whole};
 
 #[test]

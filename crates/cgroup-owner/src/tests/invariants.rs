@@ -3,7 +3,7 @@
 use crate::{Boundary, CgroupLocation};
 
 /// The parts of a location have the right shapes and fit together.
-pub(super) fn assert_sound(found: &CgroupLocation) {
+fn assert_sound(found: &CgroupLocation) {
     let CgroupLocation { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
     let job_id = job.as_ref().map(|job| job.id.clone());
     for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
@@ -19,8 +19,9 @@ pub(super) fn assert_sound(found: &CgroupLocation) {
     assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
 }
 
-/// Each id is in the text, with no letter or digit directly before or behind it.
+/// The location is sound, and each id is in the text, with no letter or digit directly before or behind it.
 pub(super) fn assert_complete_ids(found: &CgroupLocation, text: &[u8]) {
+    assert_sound(found);
     let text = unescaped(text);
     let is_complete = |id: &str| {
         text.windows(id.len()).enumerate().any(|(at, window)| {

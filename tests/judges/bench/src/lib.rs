@@ -12,9 +12,8 @@ use vram_exporter::attribution::{self, Attribution};
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
-use vram_exporter::internals::ManualLanes;
-use vram_exporter::lanes;
-use vram_exporter::metrics::{self, Metrics};
+use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
+use vram_exporter::metrics::Metrics;
 use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long anything may take that is waited for. Generous: valgrind takes fifty times as long.
@@ -117,9 +116,8 @@ impl Workplace {
             hold: 512,
         };
         let attribution = Attribution::new(settings, snapshot.clone(), faults.clone());
-        let settings = lanes::Settings::new(&config, machine.library());
-        let metrics =
-            Metrics::new(snapshot.clone(), faults.clone(), metrics::Settings::new(&config, Some(true))).unwrap();
+        let settings = lanes_settings(&config, machine.library());
+        let metrics = Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config, Some(true))).unwrap();
         let lanes = ManualLanes::open(settings, attribution, snapshot.clone(), faults).unwrap();
         Self { snapshot, lanes, metrics, next: Instant::now(), _machine: machine }
     }

@@ -1,0 +1,90 @@
+//! Translates the configuration into the settings of each room. No room but this one knows [`Config`].
+
+use std::time::Duration;
+
+use super::descriptors;
+use crate::config::{Config, Web};
+use crate::faults::Source;
+use crate::http::Limits;
+use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
+use crate::nvml::Library;
+use crate::{attribution, metrics};
+
+/// For the lanes, with the library to open.
+pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
+    let Config { memory, process, telemetry, .. } = config;
+    lanes::Settings {
+        library,
+        call_timeout: config.nvml.call_timeout,
+        memory: MemorySettings {
+            period: Duration::from_secs_f64(1.0 / memory.rate),
+            idle_period: Duration::from_secs_f64(1.0 / memory.idle_rate),
+            peak_window: memory.peak_window,
+            stale_after: memory.stale_after,
+        },
+        process: ProcessSettings {
+            interval: process.interval,
+            peak_window: memory.peak_window,
+            linger: process.linger,
+            series_limit: process.series_limit,
+            telemetry: TelemetrySettings {
+                interval: telemetry.interval,
+                slow_interval: telemetry.slow_interval,
+                energy: telemetry.energy,
+            },
+        },
+    }
+}
+
+/// For the metrics. `host_pid_namespace` says whether the exporter sees the host's processes.
+pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Settings {
+    metrics::Settings {
+        peak_window: config.memory.peak_window,
+        stale_after: config.memory.stale_after,
+        process_interval: config.process.interval,
+        host_pid_namespace,
+        process_series: config.process.series,
+        pod_resources_interval: config.kubernetes.pod_resources_interval,
+        telemetry_interval: config.telemetry.interval,
+        telemetry_slow_interval: config.telemetry.slow_interval,
+        exporter_metrics: !config.web.disable_exporter_metrics,
+        fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
+    }
+}
+
+/// Whether the configuration uses the part of the exporter that the source names.
+fn is_used(source: Source, config: &Config) -> bool {
+    match source {
+        Source::PodResources => config.kubernetes.pod_resources.is_some(),
+        Source::KubernetesApi => config.kubernetes.api_server.is_some(),
+        Source::WebConfig => config.web.config_file.is_some(),
+        Source::Library
+        | Source::Topology
+        | Source::Memory
+        | Source::Process
+        | Source::Telemetry
+        | Source::Attribution
+        | Source::Http => true,
+    }
+}
+
+/// For attribution.
+pub(super) fn attribution(config: &Config) -> attribution::Settings {
+    attribution::Settings {
+        procfs: config.path.procfs.clone(),
+        passwd: config.path.passwd.clone(),
+        command_line: config.process.command_line,
+        hold: descriptors::for_directories(),
+    }
+}
+
+/// For the web server.
+pub(super) fn limits(web: &Web) -> Limits {
+    Limits {
+        max_requests: web.max_requests,
+        max_connections: web.max_connections,
+        read_timeout: web.read_timeout,
+        write_timeout: web.write_timeout,
+        idle_timeout: web.idle_timeout,
+    }
+}
