@@ -1,9 +1,9 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
-//! A simulated machine has a simulated cluster too: what the scenario says of containers, nobody has to be asked for.
+//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is asked for them.
 //!
-//! The simulator is built in, and the exporter calls none of its driver functions itself: they are opened as a library, through
-//! the same door as the real one, and are shown everywhere as simulated.
+//! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the real driver, and
+//! every output says that the GPUs are simulated.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,18 +19,18 @@ use crate::config::Config;
 use crate::nvml::{Library, OpenError};
 use crate::snapshot::{AllocatedDevice, Allocation, Allocations, DeviceName, PodContainer, Pods};
 
-/// The file in the demo's folder by which the simulator is opened.
+/// The simulator's library in the demo's folder.
 const LIBRARY: &str = "libnvml_sim.so";
 /// The folder of the simulated `/proc` within the demo's folder.
 const PROCFS: &str = "proc";
-/// The file in the simulated `/proc` that says what a cluster would know of the containers.
+/// The file in the simulated `/proc` that describes the containers of the cluster.
 const CONTAINERS: &str = "containers";
-/// What a cluster would hand a whole GPU out as.
+/// The resource of a whole GPU in the cluster.
 const RESOURCE: &str = "nvidia.com/gpu";
-/// The temporary folder, and what can be written where that one cannot: under a container's read-only root file system.
+/// The temporary folder, and the folder that can be written under a container's read-only root file system.
 const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Why there can be no demo.
+/// Why the demo cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program was built without the simulator.
@@ -38,19 +38,19 @@ pub enum Error {
     NotBuiltIn,
     /// No folder for the simulated `/proc`.
     #[error(
-        "--demo needs a temporary folder for its simulated /proc, and none can be made in {looked}; TMPDIR names another"
+        "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; TMPDIR names another"
     )]
     NoFolder {
-        /// Where it was tried.
+        /// The folders that were tried.
         looked: String,
-        /// Why not in the last of these.
+        /// Why the last of them cannot be used.
         #[source]
         cause: std::io::Error,
     },
-    /// The scenario is not good.
+    /// The scenario is invalid.
     #[error("--demo={scenario} makes no machine: {why}")]
     Scenario {
-        /// As it was asked for.
+        /// The name or path that was given.
         scenario: String,
         /// What is wrong with it.
         why: String,
@@ -58,23 +58,23 @@ pub enum Error {
     /// The simulator cannot be opened.
     #[error("--demo={scenario} cannot be opened")]
     Open {
-        /// As it was asked for.
+        /// The name or path that was given.
         scenario: String,
-        /// What the simulator answered.
+        /// The error of the simulator.
         #[source]
         cause: OpenError,
     },
 }
 
-/// Whether a scenario makes a machine. Nothing is opened or written.
+/// Checks that a scenario describes a machine. Nothing is opened or written.
 ///
 /// # Errors
-/// When the scenario is not good, or the program has no simulator.
+/// When the scenario is invalid, or the program has no simulator.
 pub fn check(scenario: &str) -> Result<(), Error> {
     simulator(scenario).map(drop)
 }
 
-/// The bytes of the simulator's library, of use to this process alone, where the scenario is good.
+/// The bytes of the simulator's library, which only this process can use, if the scenario is valid.
 #[cfg(feature = "demo")]
 fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {
     let refused = |why| Error::Scenario { scenario: scenario.to_owned(), why };
@@ -86,7 +86,7 @@ fn simulator(_: &str) -> Result<Vec<u8>, Error> {
     Err(Error::NotBuiltIn)
 }
 
-/// A simulated machine. Its folder, which holds its `/proc`, is removed when this is dropped.
+/// A simulated machine. Its folder with its `/proc` is removed when it is dropped.
 #[derive(Debug)]
 pub struct SimulatedMachine {
     scenario: OsString,
@@ -94,7 +94,7 @@ pub struct SimulatedMachine {
     cluster: Option<SimulatedCluster>,
 }
 
-/// What a cluster would know of a simulated machine.
+/// The cluster of a simulated machine.
 #[derive(Debug, Clone)]
 pub struct SimulatedCluster {
     pods: Pods,
@@ -103,8 +103,8 @@ pub struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs handed out, parted by tabs. `None` where there is
-    /// no container, so no cluster.
+    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs of allocated devices, separated by tabs. `None` if there is no
+    /// container and so no cluster.
     fn read(text: &str) -> Option<Self> {
         let (mut containers, mut allocated) = (HashMap::new(), Vec::new());
         for line in text.lines() {
@@ -123,12 +123,12 @@ impl SimulatedCluster {
         (!cluster.pods.containers.is_empty()).then_some(cluster)
     }
 
-    /// What the API server would say.
+    /// The answer of the API server.
     pub fn pods(&self) -> Pods {
         self.pods.clone()
     }
 
-    /// What the kubelet would say now.
+    /// The answer of the kubelet at this moment.
     pub fn allocations(&self) -> Allocations {
         Allocations {
             up: Some(true),
@@ -144,7 +144,7 @@ fn device(uuid: String) -> AllocatedDevice {
     AllocatedDevice { resource: RESOURCE.to_owned(), device, replica: None }
 }
 
-/// Where the demo's folder may be: the one place that the environment names, or else the usual ones.
+/// The places for the demo's folder: the one that the environment names, or else the usual ones.
 fn places() -> Vec<PathBuf> {
     match std::env::var_os("TMPDIR").filter(|named| !named.is_empty()) {
         Some(named) => vec![named.into()],
@@ -152,18 +152,18 @@ fn places() -> Vec<PathBuf> {
     }
 }
 
-/// A folder with the simulator's library in it, in the first place that can be written. Nothing in it is executed, so it may be
-/// mounted `noexec`; nobody else may enter it, since what is loaded from it is trusted.
+/// Creates a folder with the simulator's library in the first place that can be written. Nothing in it is executed, so the place may be
+/// mounted `noexec`. No other user may enter it, because the library loaded from it is trusted.
 fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
     let mut failed = None;
     for place in places {
         let mut builder = tempfile::Builder::new();
         builder.prefix("vram-exporter-demo-").permissions(Permissions::from_mode(0o700));
-        let made = builder.tempdir_in(place).and_then(|folder| {
+        let created = builder.tempdir_in(place).and_then(|folder| {
             std::fs::write(folder.path().join(LIBRARY), library)?;
             Ok(folder)
         });
-        match made {
+        match created {
             Ok(folder) => return Ok(folder),
             Err(error) => failed = Some(error),
         }
@@ -173,14 +173,14 @@ fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
 }
 
 impl SimulatedMachine {
-    /// Makes room for the simulator's library and the `/proc` of its processes, and opens it once.
+    /// Creates the folder for the simulator's library and the `/proc` of its processes, and opens the library once.
     ///
     /// # Errors
-    /// When the scenario is not good, no temporary folder can be made, or the simulator cannot be opened.
+    /// When the scenario is invalid, no temporary folder can be created, or the simulator cannot be opened.
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
         let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
-        // Tried once here: a driver may come later, a simulator that does not open never will.
+        // Opened once here: a driver may appear later, but a simulator that does not open never will.
         let opened = machine.library().open();
         let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
         let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));
@@ -192,7 +192,7 @@ impl SimulatedMachine {
         self.folder.path().join(PROCFS)
     }
 
-    /// What a cluster would know of the machine; `None` where the scenario has none.
+    /// The cluster of the machine; `None` if the scenario has none.
     pub fn cluster(&self) -> Option<SimulatedCluster> {
         self.cluster.clone()
     }
@@ -206,7 +206,7 @@ impl SimulatedMachine {
         }
     }
 
-    /// The configuration with the simulated machine's `/proc` and users in place of the host's.
+    /// Replaces the host's `/proc` and users in the configuration by those of the simulated machine.
     pub fn adapt(&self, mut config: Config) -> Config {
         config.path.procfs = self.procfs();
         config.path.passwd = Some(self.procfs().join("passwd"));
@@ -220,13 +220,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_is_made_in_the_first_place_that_can_be_written() {
+    fn the_folder_is_created_in_the_first_writable_place() {
         let good = tempfile::tempdir().unwrap();
         let places = ["/dev/full".into(), "/nonexistent".into(), good.path().to_owned()];
-        let made = folder(&places, b"library").unwrap();
-        assert_eq!(made.path().parent(), Some(good.path()));
-        assert_eq!(std::fs::metadata(made.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(std::fs::read(made.path().join(LIBRARY)).unwrap(), b"library");
+        let created = folder(&places, b"library").unwrap();
+        assert_eq!(created.path().parent(), Some(good.path()));
+        assert_eq!(std::fs::metadata(created.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::read(created.path().join(LIBRARY)).unwrap(), b"library");
         let refused = folder(&places[..2], b"library").unwrap_err().to_string();
         assert!(refused.contains("/dev/full or /nonexistent"), "{refused}");
     }

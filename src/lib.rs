@@ -1,16 +1,16 @@
-//! `vram-exporter`: the memory of every NVIDIA GPU of a machine, who holds it, and how high it really went.
+//! `vram-exporter`: the memory of every NVIDIA GPU of a machine, its true peaks, and the processes and workloads that hold it.
 //!
-//! One way through the house, and imports follow it (`tests/it/architecture.rs` refuses any other):
+//! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any other):
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
-//!                      └── asks attribution who owns a pid
+//!                      └── asks attribution for the owner of a pid
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] is the vocabulary that the rooms share, [`config`], [`faults`] and [`backoff`] are leaves, and only [`app`] knows every
-//! room. Three crates of the workspace are beside it: `cgroup_owner` reads cgroup paths for [`attribution`], `web_config` guards [`http`],
-//! `nvml_sim` is the simulated driver of [`demo`].
+//! [`snapshot`] is the vocabulary that the rooms share. [`config`], [`faults`] and [`backoff`] are leaves, and [`app`] alone
+//! knows all rooms and gives each its settings. Three crates of the workspace are beside them: `cgroup_owner` reads cgroup paths for
+//! [`attribution`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`].
 
 pub mod app;
 pub mod attribution;

@@ -1,5 +1,5 @@
-//! The binary: reads the configuration, then hands over to [`vram_exporter::app`]. A configuration that cannot be
-//! taken ends with code 64 before anything is bound or opened.
+//! The binary: reads the configuration and calls [`vram_exporter::app`]. An invalid configuration ends it with code 64 before
+//! anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -22,29 +22,29 @@ fn main() -> ExitCode {
     }
     let answer = match command {
         Command::Run(config) => app::serve(config),
-        Command::Once(config) => app::once(config).and_then(|exposition| say(&exposition)),
+        Command::Once(config) => app::once(config).and_then(|exposition| print(&exposition)),
         Command::CheckConfig { summary, config } => match app::check(&config) {
-            Ok(guarded) => say(format!("{summary}{guarded}\n").as_bytes()),
+            Ok(guarded) => print(format!("{summary}{guarded}\n").as_bytes()),
             Err(error) => return refuse(&error),
         },
-        Command::PrintConfig(text) | Command::Explain(text) => say(text.as_bytes()),
+        Command::PrintConfig(text) | Command::Explain(text) => print(text.as_bytes()),
     };
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            report(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn refuse(error: &impl Error) -> ExitCode {
-    complain(&error.to_string());
+    report(&error.to_string());
     ExitCode::from(config::EXIT_USAGE)
 }
 
-/// Writes to standard output. A reader that has gone has read all that it wanted.
-fn say(text: &[u8]) -> anyhow::Result<()> {
+/// Writes to standard output. A reader may close it early.
+fn print(text: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -54,7 +54,7 @@ fn say(text: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-fn complain(text: &str) {
-    // Where standard error is closed there is nobody left to tell.
+fn report(text: &str) {
+    // If standard error is closed, nothing is left to write to.
     let _ = writeln!(io::stderr().lock(), "vram-exporter: {text}");
 }

@@ -21,7 +21,7 @@ pub(super) fn start(log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// What is let through.
+/// The filter for `log.level`.
 fn filter(level: &str) -> Result<Targets, ParseError> {
     let parts: Vec<&str> = level.split(',').map(str::trim).collect();
     parts.join(",").parse()
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_exact_target_decides_and_what_is_not_named_has_the_bare_level() {
+    fn the_most_exact_target_decides_before_the_bare_level() {
         let filter = filter("warn, vram_exporter=debug,vram_exporter::lanes=off").unwrap();
         assert!(filter.would_enable("vram_exporter::app", &Level::DEBUG));
         assert!(!filter.would_enable("vram_exporter::lanes::memory", &Level::ERROR));

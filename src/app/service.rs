@@ -1,44 +1,46 @@
-//! What a service manager is told: that the exporter serves, that it still lives, that it ends (`sd_notify`).
+//! Notifies the service manager (`sd_notify`): the exporter serves, is alive, or ends.
 //!
-//! Invariant: a life sign is given only while `/healthz` would be good. Without `NOTIFY_SOCKET` nothing is said to anybody.
+//! Invariant: a keep-alive is sent only while `/healthz` succeeds. Without `NOTIFY_SOCKET` nothing is sent.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// So many life signs fit into the time after which the manager would act.
-const SIGNS: u32 = 3;
+/// Keep-alives per watchdog interval of the manager.
+const PER_INTERVAL: u32 = 3;
 
 /// The exporter listens; its first samples may still come.
 pub(super) fn ready() {
-    tell(NotifyState::Ready);
+    notify(NotifyState::Ready);
 }
 
 /// The exporter ends.
 pub(super) fn stopping() {
-    tell(NotifyState::Stopping);
+    notify(NotifyState::Stopping);
 }
 
-/// Gives life signs for ever where the manager asks for them, and withholds them while `unhealthy` has a reason.
-pub(super) async fn life_signs(unhealthy: impl Fn() -> Option<String>) {
+/// Sends keep-alives for ever if the manager wants them, but not while `unhealthy` has a reason.
+pub(super) async fn keep_alive(unhealthy: impl Fn() -> Option<String>) {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| *limit > Duration::ZERO) else { return };
-    give_signs(limit / SIGNS, unhealthy, || tell(NotifyState::Watchdog)).await;
+    send_while_healthy(limit / PER_INTERVAL, unhealthy, || notify(NotifyState::Watchdog)).await;
 }
 
-async fn give_signs(every: Duration, unhealthy: impl Fn() -> Option<String>, give: impl Fn()) {
-    let mut rhythm = tokio::time::interval(every);
+async fn send_while_healthy(every: Duration, unhealthy: impl Fn() -> Option<String>, send: impl Fn()) {
+    let mut ticks = tokio::time::interval(every);
     loop {
-        rhythm.tick().await;
+        ticks.tick().await;
         match unhealthy() {
-            None => give(),
-            Some(reason) => tracing::warn!(reason, "no life sign is given to the service manager"),
+            None => send(),
+            Some(reason) => {
+                tracing::warn!(reason, "service manager: no keep-alive is sent, because the exporter is unhealthy")
+            }
         }
     }
 }
 
-fn tell(state: NotifyState<'_>) {
+fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(error = %error, "the service manager could not be told");
+        tracing::warn!(error = %error, "service manager: the notification failed");
     }
 }
 
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_life_sign_is_given_at_each_beat_that_is_healthy_and_at_no_other() {
+    async fn a_keep_alive_is_sent_at_each_healthy_tick_only() {
         const EVERY: Duration = Duration::from_millis(1);
         let (beat, given) = (Cell::new(0), RefCell::new(Vec::new()));
         let unhealthy = || {
@@ -62,7 +64,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = give_signs(EVERY, unhealthy, || given.borrow_mut().push(beat.get())) => {}
+            () = send_while_healthy(EVERY, unhealthy, || given.borrow_mut().push(beat.get())) => {}
             () = eight => {}
         }
         assert_eq!(given.borrow()[..5], [1, 2, 6, 7, 8]);

@@ -1,7 +1,6 @@
-//! The signals that the exporter follows: SIGTERM and SIGINT end it, SIGUSR1 lets the driver go for a while, SIGHUP has files
-//! read again.
+//! Signals: SIGTERM and SIGINT end the exporter, SIGUSR1 releases the driver for a while, SIGHUP reads the web-config file again.
 //!
-//! Invariant: a signal is listened to before anything is opened, since by default each of them ends the process.
+//! Invariant: the handlers are installed before anything is opened, because by default each of these signals ends the process.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,13 +12,13 @@ use web_config::Guard;
 
 use crate::lanes::DriverLease;
 
-/// Begins to listen to what ends the exporter; ready when it came. To be called within a runtime.
+/// Installs the handlers of SIGTERM and SIGINT; the future is ready when one of them arrives. Call it within a runtime.
 ///
 /// # Errors
 /// When the system refuses.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be listened to")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be listened to")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "ending"),
@@ -28,35 +27,36 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Begins to listen to SIGUSR1. To be called within a runtime.
+/// Installs the handler of SIGUSR1. Call it within a runtime.
 ///
 /// # Errors
 /// When the system refuses.
 pub(super) fn release_signal() -> Result<Signal> {
-    signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be listened to")
+    signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be handled")
 }
 
-/// Begins to listen to SIGHUP. To be called within a runtime.
+/// Installs the handler of SIGHUP. Call it within a runtime.
 ///
 /// # Errors
 /// When the system refuses.
 pub(super) fn reread_signal() -> Result<Signal> {
-    signal(SignalKind::hangup()).context("SIGHUP cannot be listened to")
+    signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }
 
-/// Has the web-config file read at each SIGHUP, for ever. The configuration itself is read once: what it says is how the
-/// parts were built.
+/// Reads the web-config file again at each SIGHUP, for ever. The configuration itself is read once, at the start.
 pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();
         match tokio::task::spawn_blocking(move || asked.reload()).await {
             Ok(Ok(_)) => {
-                tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "what guards the web server is as its file says")
+                tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "web-config file: read")
             }
-            // Counted by the guard itself; told at each asking, since somebody waits for the answer.
-            Ok(Err(error)) => tracing::warn!(signal = "SIGHUP", error = %error, "the web-config file stays as it was"),
+            // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender waits for the result.
+            Ok(Err(error)) => {
+                tracing::warn!(signal = "SIGHUP", error = %error, "web-config file: the last valid one stays in effect")
+            }
             Err(died) => {
-                tracing::error!(signal = "SIGHUP", error = %died, "the web-config file could not be looked at")
+                tracing::error!(signal = "SIGHUP", error = %died, "web-config file: the reader panicked")
             }
         }
     }

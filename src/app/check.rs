@@ -1,0 +1,27 @@
+//! Checks the files that the configuration names, before anything starts.
+
+use web_config::Guard;
+
+use crate::config::Config;
+use crate::demo;
+
+/// A file that the configuration names is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The web-config file, or a file that it names.
+    #[error(transparent)]
+    WebConfig(#[from] web_config::Error),
+    /// The scenario of the demo.
+    #[error(transparent)]
+    Demo(#[from] demo::Error),
+}
+
+/// Checks the web-config file and the demo's scenario. Returns a summary of the web-config file, empty without one.
+///
+/// # Errors
+/// When one of them is invalid.
+pub fn check(config: &Config) -> Result<String, CheckError> {
+    config.demo.as_deref().map(demo::check).transpose()?;
+    let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
+    Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
+}

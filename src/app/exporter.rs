@@ -1,0 +1,70 @@
+//! Everything of the exporter but its web server.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tokio::task::JoinSet;
+
+use super::{cluster, settings};
+use crate::attribution::{self, Attribution};
+use crate::config::Config;
+use crate::demo::SimulatedMachine;
+use crate::faults::Faults;
+use crate::lanes::Lanes;
+use crate::metrics::Metrics;
+use crate::nvml::Library;
+use crate::snapshot::Snapshot;
+
+/// The exporter without its web server.
+pub(super) struct Exporter {
+    pub(super) config: Config,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) faults: Arc<Faults>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) lanes: Lanes,
+    /// Ends when it is dropped.
+    _followers: JoinSet<()>,
+    /// Keeps the simulated `/proc` while the exporter runs.
+    _machine: Option<SimulatedMachine>,
+}
+
+impl Exporter {
+    /// Starts all parts. Call it within a runtime.
+    pub(super) fn start(mut config: Config, faults: Arc<Faults>) -> Result<Self> {
+        let machine = config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
+        let library = match (&machine, &config.nvml.library) {
+            (Some(machine), _) => machine.library(),
+            (None, Some(path)) => Library::At(path.clone()),
+            (None, None) => Library::Search,
+        };
+        if let Some(machine) = &machine {
+            config = machine.adapt(config);
+        }
+        let snapshot = Snapshot::new();
+        let metrics =
+            Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings::metrics(&config, sees_host(&config)))?);
+        let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
+        let followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
+            Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),
+            None => cluster::follow(&config.kubernetes, &snapshot, &faults),
+        };
+        let lanes = Lanes::start(settings::lanes(&config, library), attribution, snapshot.clone(), faults.clone())
+            .context("the lanes could not be started")?;
+        Ok(Self { config, snapshot, faults, metrics, lanes, _followers: followers, _machine: machine })
+    }
+}
+
+/// Whether the driver shows the host's processes to the exporter; `None` if that is unknown. Warns if they are hidden.
+fn sees_host(config: &Config) -> Option<bool> {
+    if let Err(foreign) = attribution::check_procfs(&config.path.procfs, std::process::id()) {
+        tracing::warn!("{foreign}");
+    }
+    let sees_host = attribution::sees_host_processes(&config.path.procfs);
+    if sees_host == Some(false) {
+        tracing::warn!(
+            "the exporter has a pid namespace of its own: the driver hides all other processes from it, and what they hold is \
+             shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
+        );
+    }
+    sees_host
+}

@@ -1,0 +1,105 @@
+//! Serves the metrics until a signal ends the exporter.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use web_config::Guard;
+
+use super::exporter::Exporter;
+use super::{descriptors, heap, logging, runtime, service, settings, signals, web_guard};
+use crate::config::{Config, ListenAddress, Web};
+use crate::faults::Faults;
+use crate::http::{self, HttpState, Listener, Server};
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When an address cannot be listened on, or the demo has no simulator.
+pub fn serve(config: Config) -> Result<()> {
+    logging::start(&config.log)?;
+    heap::share();
+    descriptors::raise();
+    let tokio = runtime::start()?;
+    let served = tokio.block_on(run(config));
+    runtime::leave(tokio);
+    served
+}
+
+async fn run(config: Config) -> Result<()> {
+    let stop = signals::stop_signal()?;
+    let reread = signals::reread_signal()?;
+    let release = signals::release_signal()?;
+    let faults = Arc::new(Faults::default());
+    let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
+    // Bound before anything is opened, so that a wrong address has no other effect.
+    let listeners = listen(&config.web).await?;
+    let health = bind(&config.web.health_addresses, "web.health-address").await?;
+    health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
+    let exporter = Exporter::start(config, faults)?;
+    let lease = exporter.lanes.driver_lease();
+    tokio::spawn(signals::follow_release_signal(release, lease, exporter.config.nvml.release_duration));
+    let state = HttpState::new(
+        exporter.metrics.clone(),
+        exporter.snapshot.clone(),
+        exporter.faults.clone(),
+        &exporter.config.web.telemetry_path,
+    );
+    service::ready();
+    let living = state.clone();
+    let keeping_alive = tokio::spawn(service::keep_alive(move || living.unhealthy()));
+    let limits = settings::limits(&exporter.config.web);
+    let server = |router, guard| Server::new(router, guard, limits.clone(), exporter.faults.clone());
+    // Probes have neither a certificate nor a password.
+    let open = Arc::new(Guard::open(None, |_| ())?);
+    let probes = server(http::health_router(state.clone()), open);
+    tokio::spawn(signals::follow_reread(reread, guard.clone()));
+    let watching = tokio::spawn(guard.clone().watch());
+    serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
+    watching.abort();
+    keeping_alive.abort();
+    tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
+}
+
+async fn listen(web: &Web) -> Result<Vec<Listener>> {
+    let listeners = match web.systemd_socket {
+        true => Listener::inherited()
+            .context("--web.systemd-socket takes the sockets of a systemd .socket unit; without one, leave it out")?,
+        false => bind(&web.listen_addresses, "web.listen-address").await?,
+    };
+    listeners.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening"));
+    Ok(listeners)
+}
+
+async fn bind(addresses: &[ListenAddress], key: &str) -> Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listener = Listener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}; choose another with --{key}"))?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Serves on every listener until `stop` is ready.
+async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Future<Output = ()>) {
+    let (end, ending) = watch::channel(false);
+    let mut serving = JoinSet::new();
+    for (server, listeners) in servers {
+        for listener in listeners {
+            let mut ending = ending.clone();
+            let shutdown = async move {
+                // An error means that the sender is gone, which ends the server too.
+                let _ = ending.wait_for(|ends| *ends).await;
+            };
+            serving.spawn(server.clone().serve(listener, shutdown));
+        }
+    }
+    stop.await;
+    service::stopping();
+    end.send_replace(true);
+    // Each server limits how long its end takes.
+    while serving.join_next().await.is_some() {}
+}
