@@ -43,6 +43,7 @@ moved() {
 }
 
 wait_for "it was ready" ready
+grep -q "demo: the page is at http://127.0.0.1:$port " "$work/log" || fail "the log does not say where to look"
 first=$(used) || fail "no gpu_memory_used_bytes"
 wait_for "the numbers moved" moved
 

@@ -74,6 +74,30 @@ pub fn check(scenario: &str) -> Result<(), Error> {
     simulator(scenario).map(drop)
 }
 
+/// The scenario of `--demo` without a value.
+const DEFAULT_SCENARIO: &str = "demo";
+
+/// What the default scenario shows, in the log of a demo.
+const TOUR: [&str; 4] = [
+    "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: only a peak shows that (gpu_process_memory_peak_bytes)",
+    "GPU 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB (gpu_memory_window_peak_bytes)",
+    "GPU 3: a notebook keeps 31 GiB and does nothing (gpu_process_idle_seconds), and embedder.service leaks",
+    "GPU 3: pod notebook-7 has the GPU allocated and uses nothing (gpu_allocation_info)",
+];
+
+/// The first lines of a demo: where to look, and what the default scenario shows. `page` is the URL of the page for people,
+/// `metrics` that of the metrics.
+pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
+    let mut lines = vec![
+        format!("the page is at {page} and the metrics are at {metrics}"),
+        "the same with Prometheus and Grafana: docker compose -f deploy/docker-compose.yml up --build".to_owned(),
+    ];
+    if scenario == DEFAULT_SCENARIO {
+        lines.extend(TOUR.map(str::to_owned));
+    }
+    lines
+}
+
 /// The bytes of the simulator's library, which only this process can use, if the scenario is valid.
 #[cfg(feature = "demo")]
 fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {

@@ -11,6 +11,7 @@ use web_config::Guard;
 use super::exporter::Exporter;
 use super::{descriptors, heap, logging, runtime, service, settings, signals, web_guard};
 use crate::config::{Config, ListenAddress, Web};
+use crate::demo;
 use crate::faults::Faults;
 use crate::http::{self, HttpState, Listener, Server};
 
@@ -38,6 +39,9 @@ async fn run(config: Config) -> Result<()> {
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
+    if let Some(scenario) = &config.demo {
+        introduce(scenario, &config.web, &listeners, guard.tls().is_some());
+    }
     let exporter = Exporter::start(config, faults)?;
     let lease = exporter.lanes.driver_lease();
     tokio::spawn(signals::follow_release_signal(release, lease, exporter.config.nvml.release_duration));
@@ -102,4 +106,22 @@ async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Futu
     end.send_replace(true);
     // Each server limits how long its end takes.
     while serving.join_next().await.is_some() {}
+}
+
+/// Logs where to look at a demo and what it shows.
+fn introduce(scenario: &str, web: &Web, listeners: &[Listener], tls: bool) {
+    // A socket file has no URL.
+    let tcp = listeners.iter().find_map(|listener| match listener.name().parse() {
+        Ok(ListenAddress::Tcp(address)) => Some(address),
+        _ => None,
+    });
+    let Some(address) = tcp else { return };
+    let address = match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    };
+    let page = format!("{}://{address}", if tls { "https" } else { "http" });
+    for line in demo::introduction(scenario, &page, &format!("{page}{}", web.telemetry_path)) {
+        tracing::info!("demo: {line}");
+    }
 }

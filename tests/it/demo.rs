@@ -11,7 +11,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
+fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
     let exporter = Exporter::start(bare(&["--demo"]));
     let first = exporter.scrape_until("the first process", |s| s.all("gpu_process_memory_used_bytes").count() > 3);
     assert!(first.all("gpu_info").count() > 1);
@@ -23,6 +23,33 @@ fn a_demo_says_everywhere_that_its_gpus_are_simulated_and_its_numbers_move() {
         |s: &crate::harness::Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
     exporter.scrape_until("other numbers", |s| used(s) != used(&first));
     assert!(first.all("gpu_process_info").any(|info| info.label("user").is_some()));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_demo_logs_first_where_to_look_and_what_it_shows() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let log = harness::eventually("the introduction", || {
+        let log = exporter.log();
+        log.contains("notebook-7").then_some(log)
+    });
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("demo: ")).collect();
+    assert!((4..=6).contains(&lines.len()), "{log}");
+    let url = format!("http://{}", exporter.address);
+    assert!(lines[0].contains(&format!("{url} ")) && lines[0].contains(&format!("{url}/metrics")), "{log}");
+    let compose = lines[1].split_whitespace().find(|word| word.ends_with(".yml")).unwrap();
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(compose).is_file(), "{log}");
+    let introduced = log.lines().take(8).filter(|line| line.contains("demo: ")).count();
+    assert_eq!(introduced, lines.len(), "not among the first lines: {log}");
+
+    // What it names can be found at once; only kernel_tests starts later.
+    let names = ["llama-13b-0", "notebook-7", "embedder.service"];
+    let families = ["gpu_memory_window_peak_bytes", "gpu_process_idle_seconds", "gpu_allocation_info"];
+    assert!(names.iter().chain(&families).all(|word| log.contains(word)), "{log}");
+    exporter.scrape_until("what the introduction names", |scrape| {
+        let has = |name: &str| scrape.series.iter().any(|s| s.labels.iter().any(|(_, value)| value == name));
+        names.into_iter().all(has) && families.iter().all(|family| scrape.all(family).next().is_some())
+    });
     assert!(exporter.terminate().success());
 }
 
@@ -42,7 +69,7 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
 }
 
 #[test]
-fn a_scenario_that_is_not_there_ends_the_demo_and_is_named() {
+fn a_missing_scenario_ends_the_demo_and_is_named() {
     for action in ["--web.listen-address=127.0.0.1:0", "--once", "--check-config"] {
         let output = bare(&["--demo=nosuch", action]).output().unwrap();
         let said = said(&output);
@@ -79,7 +106,7 @@ fn a_demo_executes_nothing_that_it_wrote() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error_and_a_full_disk_is() {
+fn a_closed_stdout_is_no_error_but_a_full_disk_is() {
     for flags in [&["--demo", "--once"][..], &["--help"], &["--print-config"], &["--check-config"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
