@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::exporter::Exporter;
-use super::{cluster, heap, logging, runtime};
+use super::{cluster, runtime};
 use crate::config::Config;
 use crate::faults::Faults;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
@@ -23,12 +23,7 @@ const NAMES: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the exposition cannot be built, or the demo has no simulator.
 pub fn once(config: Config) -> Result<Vec<u8>> {
-    logging::start(&config.log)?;
-    heap::share();
-    let tokio = runtime::start()?;
-    let exposition = tokio.block_on(read_once(config));
-    runtime::leave(tokio);
-    exposition
+    runtime::run(&config.log.clone(), read_once(config))
 }
 
 async fn read_once(mut config: Config) -> Result<Vec<u8>> {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use web_config::Guard;
 
 use super::exporter::Exporter;
-use super::{descriptors, heap, logging, runtime, service, settings, signals, web_guard};
+use super::{descriptors, runtime, service, settings, signals, web_guard};
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
 use crate::faults::Faults;
@@ -20,16 +20,11 @@ use crate::http::{self, HttpState, Listener, Server};
 /// # Errors
 /// When an address cannot be listened on, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
-    logging::start(&config.log)?;
-    heap::share();
-    descriptors::raise();
-    let tokio = runtime::start()?;
-    let served = tokio.block_on(run(config));
-    runtime::leave(tokio);
-    served
+    runtime::run(&config.log.clone(), run(config))
 }
 
 async fn run(config: Config) -> Result<()> {
+    descriptors::raise();
     let stop = signals::stop_signal()?;
     let reread = signals::reread_signal()?;
     let release = signals::release_signal()?;

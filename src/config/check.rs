@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::address::ListenAddress;
 use super::forms::IN_CLUSTER;
-use super::layers::Effective;
+use super::layers::Layer;
 use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
@@ -15,14 +15,15 @@ const IDLE_PERIODS: f64 = 2.0;
 
 /// The combinations that are not allowed. Keys that are already known to be wrong are left out, because their effective value is
 /// not the one that the user gave.
-pub(super) fn fit(config: &Config, effective: &Effective, problems: &[Problem]) -> Vec<Problem> {
+pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> Vec<Problem> {
     let bad = |key: &str| problems.iter().any(|problem| problem.bad_key() == Some(key));
     let mut found = Vec::new();
     let mut require = |key: &'static str, other: &str, fits: bool, must_be: String| {
         if !fits && !bad(key) && !bad(other) {
-            let value = effective.get(key).to_toml().unwrap_or_default();
-            let why = format!("must be {must_be} ({})", effective.origin(other));
-            found.push(Problem::Together { key, value, origin: effective.origin(key).to_owned(), why });
+            let (setting, origin) = effective.get(key);
+            let why = format!("must be {must_be} ({})", effective.get(other).1);
+            let value = setting.to_toml().unwrap_or_default();
+            found.push(Problem::Together { key, value, origin: origin.to_owned(), why });
         }
     };
     let (rate, idle) = (config.memory.rate, config.memory.idle_rate);
@@ -56,13 +57,13 @@ pub(super) fn fit(config: &Config, effective: &Effective, problems: &[Problem]) 
         require(key, other, overlap.is_none(), must_be.unwrap_or_default());
     }
 
-    let server = effective.get("kubernetes.api-server").text();
+    let server = effective.get("kubernetes.api-server").0.text();
     let named = server.is_none() || config.kubernetes.node_name.is_some();
     let must_be = "given together with kubernetes.node-name, since only this node's pods are asked for".to_owned();
     require("kubernetes.api-server", "kubernetes.node-name", named, must_be);
     let has_url = server.is_some_and(|server| server != IN_CLUSTER);
     for file in ["kubernetes.token-file", "kubernetes.ca-file"] {
-        let fits = has_url || *effective.get(file) == Setting::Unset;
+        let fits = has_url || *effective.get(file).0 == Setting::Unset;
         require(file, "kubernetes.api-server", fits, "given together with a URL as kubernetes.api-server".to_owned());
     }
     found

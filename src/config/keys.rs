@@ -305,7 +305,9 @@ pub const KEYS: &[Key] = &[
         name: "log.format",
         default: Some("logfmt"),
         kind: Kind::Choice(&["logfmt", "json"]),
-        set: |c, s| c.log.format = LogFormat::of(s.text().as_deref()),
+        set: |c, s| {
+            c.log.format = if s.text().as_deref() == Some("json") { LogFormat::Json } else { LogFormat::Logfmt }
+        },
         help: "Format of a log line: key=value pairs, or one JSON object per line.",
     },
 ];

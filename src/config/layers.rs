@@ -9,13 +9,19 @@ use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
 
-/// The settings of one source by the names of their keys, each with its origin.
+/// Settings by the names of their keys, each with its origin: those of one source, or all effective ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
     settings: BTreeMap<&'static str, (Setting, String)>,
 }
 
 impl Layer {
+    /// The defaults of the table: a setting for every key.
+    pub(super) fn defaults() -> Self {
+        let entry = |key: &Key| (key.name, (key.default_setting(), "default".to_owned()));
+        Self { settings: KEYS.iter().map(entry).collect() }
+    }
+
     /// Takes a setting that was read, or adds the reason why it could not be. `shown` is the value for a message.
     pub(super) fn take(
         &mut self,
@@ -35,44 +41,25 @@ impl Layer {
     pub(super) fn len(&self) -> usize {
         self.settings.len()
     }
-}
 
-/// Every key's effective setting and its origin.
-#[derive(Debug, Clone)]
-pub(super) struct Effective(Layer);
-
-impl Effective {
-    /// The defaults of the table.
-    pub(super) fn defaults() -> Self {
-        let entry = |key: &Key| (key.name, (key.default_setting(), "default".to_owned()));
-        Self(Layer { settings: KEYS.iter().map(entry).collect() })
-    }
-
-    /// The same with the settings of a layer in place of its own.
-    pub(super) fn overridden_by(mut self, layer: Layer) -> Self {
-        self.0.settings.extend(layer.settings);
+    /// The same with the settings of a later layer in place of its own.
+    pub(super) fn overridden_by(mut self, later: Self) -> Self {
+        self.settings.extend(later.settings);
         self
     }
 
-    /// The setting of a key of the table.
-    pub(super) fn get(&self, name: &str) -> &Setting {
-        &self.entry(name).0
+    /// The setting of a key of the table, and its origin. Only for layers that begin with the defaults.
+    pub(super) fn get(&self, name: &str) -> (&Setting, &str) {
+        let (setting, origin) =
+            self.settings.get(name).expect("the defaults have a setting for every key of the table");
+        (setting, origin)
     }
 
-    /// The origin of that setting.
-    pub(super) fn origin(&self, name: &str) -> &str {
-        &self.entry(name).1
-    }
-
-    fn entry(&self, name: &str) -> &(Setting, String) {
-        self.0.settings.get(name).expect("the name is in the table of keys, and every key has a setting")
-    }
-
-    /// The configuration with these settings.
+    /// The configuration with these settings. Only for layers that begin with the defaults.
     pub(super) fn config(&self) -> Config {
         let mut config = Config::unset();
         for key in KEYS {
-            (key.set)(&mut config, self.get(key.name));
+            (key.set)(&mut config, self.get(key.name).0);
         }
         config
     }
@@ -81,6 +68,6 @@ impl Effective {
 /// The defaults of the table of keys.
 impl Default for Config {
     fn default() -> Self {
-        Effective::defaults().config()
+        Layer::defaults().config()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::layers::Effective;
+use super::layers::Layer;
 use super::model::Config;
 use super::problem::Error;
 use super::{check, environment, file, flags, show};
@@ -47,7 +47,7 @@ pub fn load(
 
     let counts = [(from_file.len(), "file"), (environment.layer.len(), "environment"), (typed.layer.len(), "flags")];
     let layers = [from_file, environment.layer, typed.layer];
-    let effective = layers.into_iter().fold(Effective::defaults(), Effective::overridden_by);
+    let effective = layers.into_iter().fold(Layer::defaults(), Layer::overridden_by);
     let config = Config { demo: typed.demo, ..effective.config() };
     problems.extend(check::fit(&config, &effective, &problems));
     Error::unless_empty(problems, || match typed.action {

@@ -207,10 +207,3 @@ pub enum LogFormat {
     /// One JSON object per line.
     Json,
 }
-
-impl LogFormat {
-    /// The format that `log.format` names.
-    pub(super) fn of(text: Option<&str>) -> Self {
-        if text == Some("json") { Self::Json } else { Self::Logfmt }
-    }
-}

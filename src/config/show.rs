@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::environment::CONFIG_FILE;
 use super::flags::EXTRAS;
 use super::keys::{KEYS, Key, SECTIONS};
-use super::layers::Effective;
+use super::layers::Layer;
 use super::setting::Setting;
 use super::units::parse_duration;
 
 /// The effective configuration as a commented TOML file: each key with its help, its default and its origin.
-pub(super) fn toml(effective: &Effective) -> String {
+pub(super) fn toml(effective: &Layer) -> String {
     let mut out = String::from("# The configuration of vram-exporter.\n");
     for (section, title) in SECTIONS {
         push(&mut out, format_args!("\n# {title}\n[{section}]\n"));
@@ -20,9 +20,9 @@ pub(super) fn toml(effective: &Effective) -> String {
             for line in wrap(&key.full_help(), 110) {
                 push(&mut out, format_args!("# {line}\n"));
             }
-            let origin = effective.origin(key.name);
+            let (setting, origin) = effective.get(key.name);
             push(&mut out, format_args!("# Default: {}. Set by: {origin}.\n", key.default.unwrap_or("not set")));
-            push(&mut out, format_args!("{}\n", assignment(key, effective.get(key.name))));
+            push(&mut out, format_args!("{}\n", assignment(key, setting)));
         }
     }
     out
@@ -78,7 +78,7 @@ pub fn reference() -> String {
         let help = help.replace(&format!("[env: {CONFIG_FILE}]"), &format!("Also `{CONFIG_FILE}`."));
         push(&mut out, format_args!("| `--{name}{value}` | {help} |\n"));
     }
-    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&Effective::defaults())));
+    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&Layer::defaults())));
     out
 }
 
