@@ -1,5 +1,5 @@
-//! The web-config file: every shape of it is taken or refused, and what it asks for is what a client meets, in real
-//! handshakes and with real passwords.
+//! The web-config file: every shape of it is accepted or refused, and it has the intended effect in real handshakes and on real
+//! passwords.
 
 mod differs;
 mod handshakes;

@@ -1,4 +1,4 @@
-//! The whole exporter behind a web-config file: who gets in over real connections, and what changes while it runs.
+//! The whole exporter with a web-config file: which clients it admits over real connections, and what changes while it runs.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -42,7 +42,7 @@ fn trust(pki: &Pki, shows: Option<&str>) -> Arc<ClientConfig> {
     })
 }
 
-/// One answer over TLS, or why there is none.
+/// One response over TLS, or why there is none.
 fn get(address: SocketAddr, trust: &Arc<ClientConfig>, path: &str, headers: &str) -> std::io::Result<String> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -64,7 +64,7 @@ fn faults(scrape: &str, source: &str, reason: &str) -> u64 {
 }
 
 #[test]
-fn a_password_over_tls_opens_everything_and_health_needs_none() {
+fn a_password_over_tls_opens_every_page_and_health_needs_none() {
     let pki = Pki::new();
     let headers = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n";
     let exporter = guarded(&pki, &format!("{TLS}{ALICE}{headers}"), &[]);
@@ -74,7 +74,7 @@ fn a_password_over_tls_opens_everything_and_health_needs_none() {
         let refused = ask(path, "");
         assert_eq!(status(&refused), 401, "{path}");
         assert!(refused.contains("www-authenticate: Basic\r\n") && refused.contains("x-frame-options: deny\r\n"));
-        assert!(!refused.contains("vram_exporter_"), "{path} tells something");
+        assert!(!refused.contains("vram_exporter_"), "{path} reveals something");
         assert_eq!(status(&ask(path, WRONG)), 401, "{path}");
     }
     for path in ["/healthz", "/readyz"] {
@@ -83,7 +83,7 @@ fn a_password_over_tls_opens_everything_and_health_needs_none() {
     let scrape = ask("/metrics", ALICES);
     assert_eq!(status(&scrape), 200);
     assert!(scrape.contains("x-frame-options: deny\r\n"));
-    assert_eq!(faults(&scrape, "http", "no_permission"), 3, "three wrong passwords; none is no fault");
+    assert_eq!(faults(&scrape, "http", "no_permission"), 3, "three wrong passwords; a missing one is no fault");
     assert_eq!(faults(&scrape, "http", "handshake"), 0);
 
     let plain = exporter.get("/metrics").unwrap();
@@ -94,19 +94,19 @@ fn a_password_over_tls_opens_everything_and_health_needs_none() {
     assert_eq!(status(&scrape), 200);
 }
 
-/// What a plain connection gets for these bytes, until it is closed.
+/// Everything that a plain connection receives for these bytes, until it is closed.
 fn plain(address: SocketAddr, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(sent).unwrap();
     let mut answer = Vec::new();
-    // A close with something left unread is a reset.
+    // Closing a connection with unread bytes resets it.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[test]
-fn http_where_tls_is_spoken_is_told_so_and_nothing_else() {
+fn http_on_a_tls_port_is_refused_with_a_hint_and_nothing_else() {
     let pki = Pki::new();
     let headers = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n";
     let exporter = guarded(&pki, &format!("{TLS}{ALICE}{headers}"), &[]);
@@ -118,7 +118,7 @@ fn http_where_tls_is_spoken_is_told_so_and_nothing_else() {
         assert!(answer.contains("https://") && answer.contains("x-frame-options: deny\r\n"), "{answer}");
         assert!(!answer.contains("vram"), "{path}: {answer}");
     }
-    // What is neither TLS nor HTTP is not answered in words.
+    // Bytes that are neither TLS nor HTTP get no HTTP response.
     assert!(!plain(exporter.address, b"get / HTTP/1.1\r\nHost: x\r\n\r\n").contains("HTTP"));
     eventually("all five are counted", || {
         let scrape = get(exporter.address, &trust, "/metrics", ALICES).unwrap();
@@ -127,7 +127,7 @@ fn http_where_tls_is_spoken_is_told_so_and_nothing_else() {
 }
 
 #[test]
-fn a_file_that_is_emptied_or_cut_opens_nothing_until_a_restart() {
+fn an_emptied_or_cut_off_file_admits_no_client_until_a_restart() {
     let pki = Pki::new();
     let text = format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n{ALICE}");
     let exporter = guarded(&pki, &text, &[]);
@@ -135,7 +135,7 @@ fn a_file_that_is_emptied_or_cut_opens_nothing_until_a_restart() {
     let ask = |headers| get(exporter.address, &known, "/metrics", headers).unwrap();
     for (cut, counted) in [("", 1), (TLS, 2)] {
         pki.config(cut);
-        eventually("the cut file is refused", || {
+        eventually("the cut-off file is refused", || {
             (faults(&ask(ALICES), "web_config", "malformed") == counted).then_some(())
         });
         assert_eq!(status(&ask("")), 401, "{cut:?}");
@@ -145,7 +145,7 @@ fn a_file_that_is_emptied_or_cut_opens_nothing_until_a_restart() {
     assert!(exporter.terminate().success());
 
     let exporter = guarded(&pki, TLS, &[]);
-    assert_eq!(status(&get(exporter.address, &stranger, "/metrics", "").unwrap()), 200, "a restart takes it");
+    assert_eq!(status(&get(exporter.address, &stranger, "/metrics", "").unwrap()), 200, "a restart accepts it");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn passwords_stay_when_the_file_is_emptied() {
     eventually("the empty file is refused", || (faults(&ask(ALICES), "web_config", "malformed") == 1).then_some(()));
     assert_eq!(status(&ask("")), 401);
     pki.config("basic_auth_users:\n  bob: '@bob@'\n");
-    eventually("the file that follows is taken", || (status(&ask(BOBS)) == 200).then_some(()));
+    eventually("the next file is accepted", || (status(&ask(BOBS)) == 200).then_some(()));
     assert_eq!(status(&ask(ALICES)), 401);
 }
 
@@ -190,7 +190,7 @@ fn under_client_certificates_probes_have_a_listener_of_their_own() {
 }
 
 #[test]
-fn users_and_certificates_change_without_a_restart_and_a_wrong_file_changes_nothing() {
+fn a_valid_file_applies_without_a_restart_and_an_invalid_one_never() {
     let pki = Pki::new();
     let exporter = guarded(&pki, &format!("{TLS}{ALICE}"), &[]);
     let old = trust(&pki, None);
@@ -199,14 +199,14 @@ fn users_and_certificates_change_without_a_restart_and_a_wrong_file_changes_noth
     assert_eq!(status(&ask(&old, BOBS).unwrap()), 401);
 
     fs::write(pki.at("web.yml"), "basic_auth_users: [").unwrap();
-    let scrape = eventually("the wrong file is counted", || {
+    let scrape = eventually("the invalid file is counted", || {
         Some(ask(&old, ALICES).unwrap()).filter(|scrape| faults(scrape, "web_config", "malformed") >= 1)
     });
     assert_eq!(status(&scrape), 200);
     assert!(exporter.log().contains("web.yml"), "{}", exporter.log());
 
     pki.config(&format!("{TLS}basic_auth_users:\n  bob: '@bob@'\n"));
-    eventually("bob is let in", || (status(&ask(&old, BOBS).unwrap()) == 200).then_some(()));
+    eventually("bob is admitted", || (status(&ask(&old, BOBS).unwrap()) == 200).then_some(()));
     assert_eq!(status(&ask(&old, ALICES).unwrap()), 401);
 
     nix::sys::signal::kill(
@@ -218,14 +218,14 @@ fn users_and_certificates_change_without_a_restart_and_a_wrong_file_changes_noth
 
     let another = pki::ca("another CA");
     pki.leaf(&another, "server", &pki::SERVER);
-    eventually("the new certificate is shown", || ask(&old, BOBS).is_err().then_some(()));
+    eventually("the new certificate is in use", || ask(&old, BOBS).is_err().then_some(()));
     fs::write(pki.at("ca.crt"), another.pem()).unwrap();
     assert_eq!(status(&ask(&trust(&pki, None), BOBS).unwrap()), 200);
     assert!(exporter.terminate().success());
 }
 
 #[test]
-fn a_file_that_cannot_be_taken_ends_the_start_with_the_code_for_usage() {
+fn an_invalid_file_ends_the_start_with_the_usage_exit_code() {
     let pki = Pki::new();
     for (text, why) in
         [("tls_server_config:\n  cert_file: server.crt\n", "key"), ("basic_auth_users: 7\n", "basic_auth_users")]
@@ -234,13 +234,13 @@ fn a_file_that_cannot_be_taken_ends_the_start_with_the_code_for_usage() {
         for action in [None, Some("--check-config"), Some("--once")] {
             let flags: Vec<&str> = [flag.as_str()].into_iter().chain(action).collect();
             let output = bare(&flags).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(64), "{action:?}: {told}");
-            assert!(told.contains("web.yml") && told.contains(why), "{told}");
+            let output_text = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(64), "{action:?}: {output_text}");
+            assert!(output_text.contains("web.yml") && output_text.contains(why), "{output_text}");
         }
     }
     let good = format!("--web.config-file={}", pki.config(&format!("{TLS}{ALICE}")).display());
     let output = bare(&[&good, "--check-config"]).stdout(Stdio::piped()).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && told.contains("web-config"), "{told}");
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output_text.contains("web-config"), "{output_text}");
 }

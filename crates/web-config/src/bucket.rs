@@ -1,12 +1,12 @@
-//! How many requests are let in: one for each interval, and a burst of them at once.
+//! The rate limit: a token bucket that gains one token per interval and holds at most a burst of them.
 //!
-//! Invariant: a bucket never holds more tokens than the burst; it begins full.
+//! Invariant: a bucket never holds more tokens than the burst. It starts full.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What was asked for. The interval is longer than nothing.
+/// A rate limit as configured. The interval is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) interval: Duration,
@@ -35,7 +35,7 @@ impl Bucket {
         self.limit
     }
 
-    /// Takes a token, if there is a whole one.
+    /// Takes a token if there is a whole one.
     pub(super) fn take(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let gained = now.saturating_duration_since(state.filled).as_secs_f64() / self.limit.interval.as_secs_f64();
@@ -54,20 +54,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_let_in_and_then_one_for_each_interval() {
+    fn a_burst_is_admitted_and_then_one_request_per_interval() {
         let begin = Instant::now();
         let bucket = Bucket::new(Limit { interval: Duration::from_secs(1), burst: 3 }, begin);
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
-        let let_in = |time| (0..10).filter(|_| bucket.take(time)).count();
-        assert_eq!(let_in(at(0)), 3);
-        assert_eq!(let_in(at(900)), 0);
-        assert_eq!(let_in(at(1100)), 1);
-        assert_eq!(let_in(at(900)), 0, "a clock read earlier gives nothing");
-        assert_eq!(let_in(at(60_000)), 3, "no more than the burst");
+        let admitted = |time| (0..10).filter(|_| bucket.take(time)).count();
+        assert_eq!(admitted(at(0)), 3);
+        assert_eq!(admitted(at(900)), 0);
+        assert_eq!(admitted(at(1100)), 1);
+        assert_eq!(admitted(at(900)), 0, "an earlier time gives no token");
+        assert_eq!(admitted(at(60_000)), 3, "no more than the burst");
     }
 
     #[test]
-    fn a_burst_of_nothing_lets_nobody_in() {
+    fn a_burst_of_zero_admits_no_request() {
         let begin = Instant::now();
         let bucket = Bucket::new(Limit { interval: Duration::from_secs(1), burst: 0 }, begin);
         assert!(!bucket.take(begin) && !bucket.take(begin + Duration::from_secs(9)));

@@ -1,7 +1,7 @@
-//! Which clients get through the TLS handshake: `client_auth_type`, the CAs and `client_allowed_sans`.
+//! Which clients pass the TLS handshake: `client_auth_type`, the CAs and `client_allowed_sans`.
 //!
-//! Invariant: whoever shows a certificate has proven to hold its key, whatever else the policy asks; a name is
-//! looked at only in a certificate that was verified.
+//! Invariant: a client that presents a certificate has proven that it holds the key, whatever else the policy asks. Names are
+//! read only from a certificate that was verified.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::document::Tls;
-use super::error::{Problem, one_line};
+use super::error::Problem;
 use super::names::{alternative_names, check_use};
 
-/// What is asked of a client. The names are those of the file format.
+/// What a client must present. The names are those of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// Nothing: no certificate is asked for.
+    /// Nothing: no certificate is requested.
     NoClientCert,
-    /// A certificate is asked for; none is needed, and any will do.
+    /// A certificate is requested; none is required, and any is accepted.
     RequestClientCert,
-    /// A certificate is needed, and any will do.
+    /// A certificate is required, and any is accepted.
     RequireAnyClientCert,
-    /// None is needed; one that is given must be verified.
+    /// No certificate is required; one that is presented must be verified.
     VerifyClientCertIfGiven,
-    /// A verified certificate is needed.
+    /// A verified certificate is required.
     RequireAndVerifyClientCert,
 }
 
@@ -56,44 +56,43 @@ impl ClientAuth {
     }
 }
 
-/// The policy of a file, checked as far as it goes without reading the CAs.
+/// The policy of a file, checked as far as possible without reading the CAs.
 pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result<ClientAuth, Problem> {
     let auth = ClientAuth::parse(tls.client_auth_type.as_deref().unwrap_or_default())?;
     if has_ca && auth == ClientAuth::NoClientCert {
         return Err(Problem::refused(AUTH_KEY, "is missing although there are CAs for clients"));
     }
     if has_ca && !auth.verifies() {
-        notes.push(format!("{AUTH_KEY}: {auth:?} verifies no certificate; the CAs for clients are without effect"));
+        notes.push(format!("{AUTH_KEY}: {auth:?} verifies no certificate; the CAs for clients have no effect"));
     }
     if !has_ca && auth == ClientAuth::RequireAndVerifyClientCert {
-        let why = "needs client_ca_file or client_ca; only Go falls back to the system's CAs, so name that file if it is meant";
+        let why = "needs client_ca_file or client_ca; only Go falls back to the system's CAs, so name their file if you want them";
         return Err(Problem::refused(AUTH_KEY, why));
     }
     if !has_ca && auth == ClientAuth::VerifyClientCertIfGiven {
-        let note =
-            "no CA for clients is given, so that a client with a certificate is refused and one without is let in";
+        let note = "there is no CA for clients: a client with a certificate is refused, and one without is admitted";
         notes.push(format!("{AUTH_KEY}: {note}"));
     }
     match &tls.client_allowed_sans {
-        Some(sans) if sans.is_empty() => Err(Problem::refused(SANS_KEY, "is empty, which would let nobody in")),
+        Some(sans) if sans.is_empty() => Err(Problem::refused(SANS_KEY, "is empty, which would admit no client")),
         Some(_) if auth != ClientAuth::RequireAndVerifyClientCert => {
-            let why = "needs client_auth_type RequireAndVerifyClientCert: a client without a certificate bears no name, \
-                       and in one that is not verified any name can stand";
+            let why = "needs client_auth_type RequireAndVerifyClientCert: a client without a certificate has no name, \
+                       and an unverified certificate can contain any name";
             Err(Problem::refused(SANS_KEY, why))
         }
         _ => Ok(auth),
     }
 }
 
-/// The verifier of a policy; `None` where no certificate is asked for.
+/// The verifier of a policy; `None` if no certificate is requested.
 pub(super) fn verifier(
     auth: ClientAuth,
     ca: Option<(&'static str, &[u8])>,
     allowed: Option<Vec<String>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
-    // CAs that are not used are read all the same: what stands in the file is right or refused.
-    let trusted = ca.map(|(key, pem)| trusted(key, pem)).transpose()?.unwrap_or_default();
+    // CAs that are not used are read all the same: everything in the file is valid, or the file is refused.
+    let trusted = ca.map(|(key, pem)| certificates(key, pem)).transpose()?.unwrap_or_default();
     if auth == ClientAuth::NoClientCert {
         return Ok(None);
     }
@@ -101,8 +100,8 @@ pub(super) fn verifier(
         Some((key, _)) if auth.verifies() => {
             let mut roots = RootCertStore::empty();
             for certificate in &trusted {
-                let unfit = |error: Error| Problem::refused(key, format!("a certificate is no CA: {error}"));
-                roots.add(certificate.clone()).map_err(unfit)?;
+                let no_ca = |error: Error| Problem::refused(key, format!("a certificate is not a CA: {error}"));
+                roots.add(certificate.clone()).map_err(no_ca)?;
             }
             let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
             Some(builder.build().map_err(|error| Problem::refused(key, error.to_string()))?)
@@ -112,11 +111,12 @@ pub(super) fn verifier(
     Ok(Some(Arc::new(Verifier { auth, chains, trusted, allowed, provider: provider.clone() })))
 }
 
-fn trusted(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
+/// The certificates of a PEM text, at least one.
+pub(super) fn certificates(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = certificates.map_err(|error| Problem::refused(key, one_line(&error.to_string())))?;
+    let certificates = certificates.map_err(|error| Problem::refused(key, error.to_string()))?;
     if certificates.is_empty() {
-        return Err(Problem::refused(key, "holds no certificate in PEM"));
+        return Err(Problem::refused(key, "contains no certificate in PEM"));
     }
     Ok(certificates)
 }
@@ -124,9 +124,9 @@ fn trusted(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>
 #[derive(Debug)]
 struct Verifier {
     auth: ClientAuth,
-    /// Verifies chains up to the CAs, where there are any.
+    /// Verifies chains up to the CAs, if there are any.
     chains: Option<Arc<dyn ClientCertVerifier>>,
-    /// The certificates of the CA file: one that is shown as it stands there is trusted as itself.
+    /// The certificates of the CA file: a client certificate that is one of them is trusted without a chain.
     trusted: Vec<CertificateDer<'static>>,
     allowed: Option<Vec<String>>,
     provider: Arc<CryptoProvider>,
@@ -139,7 +139,7 @@ impl Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        // A self-signed client certificate is often listed as its own CA. Go takes it; webpki does not take a CA as a
+        // A self-signed client certificate is often listed as its own CA. Go accepts it; webpki does not accept a CA as a
         // client.
         if self.trusted.iter().any(|trusted| trusted == end_entity) {
             return Ok(check_use(end_entity, now)?);
@@ -205,7 +205,7 @@ impl ClientCertVerifier for Verifier {
 mod tests {
     use super::*;
 
-    fn judged(auth: &str, has_ca: bool, sans: Option<&[&str]>) -> Result<usize, String> {
+    fn checked(auth: &str, has_ca: bool, sans: Option<&[&str]>) -> Result<usize, String> {
         let client_allowed_sans = sans.map(|sans| sans.iter().map(|&san| san.to_owned()).collect());
         let tls = Tls { client_auth_type: Some(auth.to_owned()), client_allowed_sans, ..Tls::default() };
         let mut notes = Vec::new();
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_and_its_cas_go_together() {
-        assert_eq!(judged("", false, None), Ok(0));
-        assert_eq!(judged("NoClientCert", false, None), Ok(0));
-        assert_eq!(judged("RequestClientCert", true, None), Ok(1));
-        assert_eq!(judged("RequireClientCert", false, None), Ok(0));
-        assert_eq!(judged("VerifyClientCertIfGiven", false, None), Ok(1));
-        assert_eq!(judged("VerifyClientCertIfGiven", true, None), Ok(0));
-        assert_eq!(judged("RequireAndVerifyClientCert", true, Some(&["a"])), Ok(0));
+    fn a_policy_must_fit_its_cas() {
+        assert_eq!(checked("", false, None), Ok(0));
+        assert_eq!(checked("NoClientCert", false, None), Ok(0));
+        assert_eq!(checked("RequestClientCert", true, None), Ok(1));
+        assert_eq!(checked("RequireClientCert", false, None), Ok(0));
+        assert_eq!(checked("VerifyClientCertIfGiven", false, None), Ok(1));
+        assert_eq!(checked("VerifyClientCertIfGiven", true, None), Ok(0));
+        assert_eq!(checked("RequireAndVerifyClientCert", true, Some(&["a"])), Ok(0));
         for (auth, has_ca, sans, message) in [
             ("", true, None, "is missing although there are CAs"),
             ("NoClientCert", true, None, "is missing although there are CAs"),
@@ -230,18 +230,18 @@ mod tests {
             ("RequestClientCert", false, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
             ("RequireAnyClientCert", false, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
             ("VerifyClientCertIfGiven", true, Some(&["a"]), "needs client_auth_type RequireAndVerifyClientCert"),
-            ("RequireAndVerifyClientCert", true, Some(&[]), "would let nobody in"),
+            ("RequireAndVerifyClientCert", true, Some(&[]), "would admit no client"),
         ] {
-            let why = judged(auth, has_ca, sans).unwrap_err();
+            let why = checked(auth, has_ca, sans).unwrap_err();
             assert!(why.contains(message), "{why}");
         }
     }
 
     #[test]
-    fn a_ca_file_holds_a_certificate() {
+    fn a_ca_file_contains_a_certificate() {
         for pem in [&b""[..], b"junk", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
-            let why = trusted("tls_server_config.client_ca_file", pem).unwrap_err().to_string();
-            assert!(why.ends_with("holds no certificate in PEM"), "{why}");
+            let why = certificates("tls_server_config.client_ca_file", pem).unwrap_err().to_string();
+            assert!(why.ends_with("contains no certificate in PEM"), "{why}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Name and password out of an `Authorization: Basic` header.
+//! Name and password of an `Authorization: Basic` header.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, header};
 
-/// What a client says of itself. Names are bytes: what is not UTF-8 is nobody's name, and is not mended to be one.
+/// A client's name and password. Names are bytes: one that is not UTF-8 is no user's name, and is not repaired into one.
 pub struct Credentials {
     /// The user name, without a colon.
     pub user: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// `None` where there is no such header, or it is not well formed.
+    /// `None` if there is no such header, or it is malformed.
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(header::AUTHORIZATION)?.as_bytes();
         let (scheme, encoded) = value.split_at_checked(6)?;
@@ -29,11 +29,11 @@ impl Credentials {
     }
 }
 
-/// Base64 of RFC 4648, section 4, with its padding and without anything between. As in Go, bits that fill up the last digit need
-/// not be zero.
+/// Base64 of RFC 4648, section 4, with padding and without other characters. As in Go, the unused bits of the last digit need not
+/// be zero.
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
-    const FORM: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
-    GeneralPurpose::new(&STANDARD, FORM).decode(encoded).ok()
+    const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&STANDARD, CONFIG).decode(encoded).ok()
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_back() {
+    fn every_byte_is_decoded() {
         assert_eq!(decode(b"AAECA/z9/v8="), Some(vec![0, 1, 2, 3, 252, 253, 254, 255]));
     }
 }

@@ -1,7 +1,7 @@
-//! The web-config file as it is written: exporter-toolkit's keys, and nothing judged yet but their types.
+//! The web-config file as it is written: exporter-toolkit's keys, of which only the types have been checked.
 //!
-//! Invariant: a key that the format does not have, a key given twice and a value of the wrong type are refused with
-//! line and key. The file is foreign: parsing it is bounded in depth, nodes and aliases.
+//! Invariant: a key that the format does not have, a duplicate key and a value of the wrong type are refused with line and
+//! key. The file is not trusted: parsing is bounded in depth, nodes and aliases.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 use super::error::{Problem, one_line};
 use super::interval::Interval;
 
-/// The whole file. Secrets are in it, so it has no `Debug`.
+/// The whole file. It contains secrets, so it has no `Debug`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
@@ -54,16 +54,16 @@ pub(super) struct RateLimit {
 }
 
 impl Document {
-    /// Reads the file's text. An empty one is a document without any key.
+    /// Parses the text of the file. An empty text is a document without any key.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
-        let text = std::str::from_utf8(bytes).map_err(|_| Problem::Unfit("is not UTF-8 text"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Problem::Unsuitable("is not UTF-8 text"))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let read: Result<Option<Self>, _> = serde_saphyr::from_str_with_options(text, options());
-        Ok(read.map_err(|error| malformed(text, &error))?.unwrap_or_default())
+        let parsed: Result<Option<Self>, _> = serde_saphyr::from_str_with_options(text, options());
+        Ok(parsed.map_err(|error| malformed(text, &error))?.unwrap_or_default())
     }
 }
 
-/// A web-config of a thousand users fits well within these, a bomb of aliases does not.
+/// Limits that a file with a thousand users stays well within, and an alias bomb does not.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -81,7 +81,7 @@ fn options() -> serde_saphyr::Options {
             max_total_replayed_events: 20_000,
             max_replay_stack_depth: 8,
         },
-        // A picture of the lines around an error could show a key or a hash.
+        // The lines around an error could show a key or a hash.
         with_snippet: false,
     }
 }
@@ -93,7 +93,7 @@ fn malformed(text: &str, error: &serde_saphyr::Error) -> Problem {
     Problem::Malformed { line, key, why }
 }
 
-/// The key to which a value on this line belongs: the one before it on the line, or the last that opened a block.
+/// The key that a value on this line belongs to: the one on the same line, or the last one that opened a block.
 fn key_at(text: &str, line: usize) -> Option<String> {
     let lines: Vec<&str> = text.lines().take(line).collect();
     let (last, before) = lines.split_last()?;
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_document() {
+    fn an_empty_file_is_a_document() {
         for text in ["", "\n\n", "# a comment\n", "---\n", "null\n", "\u{feff}", "{}", "tls_server_config:\n"] {
             assert_eq!(refusal(text), "", "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_line_and_key() {
+    fn an_error_names_line_and_key() {
         let cases = [
             ("http_server_config:\n  http3: true\n", "line 2", "http3"),
             ("http_server_config:\n  http2: perhaps\n", "line 2", "http2"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_stand_where_text_is_wanted() {
+    fn a_number_is_accepted_as_text() {
         let text = "http_server_config:\n  headers:\n    X-XSS-Protection: 1\n";
         let document = Document::parse(text.as_bytes()).ok().unwrap();
         let headers = document.http_server_config.and_then(|http| http.headers).unwrap();
@@ -156,7 +156,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         let deep_blocks: String = (0..2000).map(|n| " ".repeat(n) + "a:\n").collect();
         let long = format!("basic_auth_users:\n{}", "  ? x\n".repeat(100_000));
-        // An alias is replayed where it stands for text: these would make 900 MiB of it.
+        // An alias is replayed where text is expected: these would make 900 MiB of it.
         let names = format!("&a \"{}\"{}", "x".repeat(900_000), ", *a".repeat(1000));
         let aliased = format!("tls_server_config:\n  cipher_suites: [{names}]\n");
         let documents = "--- {}\n--- {}\n".to_owned();

@@ -1,6 +1,6 @@
 //! What can be wrong with a web-config file or with a file that it names.
 //!
-//! Invariant: a message is one line, names file and key, and holds no secret: neither a key nor a password's hash.
+//! Invariant: a message is one line, names file and key, and contains no secret: neither a private key nor a password's hash.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl Error {
     /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self.problem {
-            Problem::Unreadable(_) | Problem::Unfit(_) | Problem::Named { .. } => ErrorKind::Unreadable,
+            Problem::Unreadable(_) | Problem::Unsuitable(_) | Problem::Named { .. } => ErrorKind::Unreadable,
             _ => ErrorKind::Invalid,
         }
     }
@@ -36,23 +36,23 @@ pub enum ErrorKind {
     Invalid,
 }
 
-/// What is wrong, without the name of the web-config file.
+/// What is wrong. The name of the web-config file is in [`Error`].
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     #[error("{0}")]
-    Unfit(&'static str),
-    /// A file that a key names; `why` is an `Unreadable` or `Unfit` of its own.
+    Unsuitable(&'static str),
+    /// A file that a key names; `why` is an `Unreadable` or `Unsuitable`.
     #[error("{key}: {file} {why}")]
     Named { key: &'static str, file: String, why: Box<Problem> },
-    #[error("{}{why}", place(*.line, .key.as_deref()))]
+    #[error("{}{why}", position(*.line, .key.as_deref()))]
     Malformed { line: Option<u64>, key: Option<String>, why: String },
     #[error("{key}: {why}")]
     Refused { key: String, why: String },
-    #[error("the system gives no random numbers")]
+    #[error("the system provides no random numbers")]
     NoRandomness,
-    #[error("{what} cannot be switched {to} while the server runs; restart the exporter if that is meant")]
+    #[error("{what} cannot be switched {to} while the server runs; restart the exporter to apply the change")]
     Switched { what: &'static str, to: &'static str },
 }
 
@@ -62,17 +62,17 @@ impl Problem {
     }
 }
 
-/// A path as one line, whatever the file is called.
+/// A path as one line, whatever characters it contains.
 pub(super) fn display_path(path: &Path) -> String {
     path.display().to_string().replace(char::is_control, "?")
 }
 
-/// A foreign message as one line of bounded length.
+/// A library's message as one line of bounded length.
 pub(super) fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ").chars().filter(|c| !c.is_control()).take(400).collect()
 }
 
-fn place(line: Option<u64>, key: Option<&str>) -> String {
+fn position(line: Option<u64>, key: Option<&str>) -> String {
     match (line, key) {
         (Some(line), Some(key)) => format!("line {line}, {key}: "),
         (Some(line), None) => format!("line {line}: "),

@@ -1,7 +1,7 @@
-//! Reads the web-config file and the files that it names, and sees when their contents changed.
+//! Reads the web-config file and the files that it names, and detects when their contents change.
 //!
-//! Invariant: a read is bounded in size and opens regular files only. The contents are compared, not the time of the
-//! last write: Kubernetes changes a secret by turning a symlink.
+//! Invariant: a read is bounded in size and opens regular files only. The contents are compared and not the times of the
+//! last write, because Kubernetes updates a secret by replacing a symlink.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,25 +11,25 @@ use ring::digest::{Context, Digest, SHA256};
 
 use super::error::{Problem, display_path};
 
-/// The largest file that is read. A bundle of every public CA has about 250 KiB.
+/// The largest file that is read. A bundle of all public CAs has about 250 KiB.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// What was read, in the order in which it was read.
-pub(super) struct Seen {
+/// Reads files and remembers what they contained, in order.
+pub(super) struct FileReader {
     files: Vec<PathBuf>,
     digest: Context,
 }
 
-impl Seen {
+impl FileReader {
     pub(super) fn new() -> Self {
         Self { files: Vec::new(), digest: Context::new(&SHA256) }
     }
 
-    /// Reads a file and remembers what was in it.
+    /// Reads a file and adds it to the fingerprint.
     pub(super) fn read(&mut self, file: &Path) -> Result<Vec<u8>, Problem> {
         let content = read(file);
         self.files.push(file.to_owned());
-        absorb(&mut self.digest, &content);
+        update(&mut self.digest, &content);
         content
     }
 
@@ -44,39 +44,39 @@ impl Seen {
     }
 }
 
-/// The contents of some files.
+/// The files that were read, and a digest of their contents.
 pub(super) struct Fingerprint {
     files: Vec<PathBuf>,
     digest: Digest,
 }
 
 impl Fingerprint {
-    /// Whether the files still hold what they held.
+    /// Whether the files still have the same contents.
     pub(super) fn is_current(&self) -> bool {
         let mut digest = Context::new(&SHA256);
         for file in &self.files {
-            absorb(&mut digest, &read(file));
+            update(&mut digest, &read(file));
         }
         digest.finish().as_ref() == self.digest.as_ref()
     }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Problem> {
-    // Asked before it is opened, since opening a FIFO would wait for its writer.
+    // Checked before the file is opened, because opening a FIFO would wait for its writer.
     if !fs::metadata(file).map_err(Problem::Unreadable)?.is_file() {
-        return Err(Problem::Unfit("is not a regular file"));
+        return Err(Problem::Unsuitable("is not a regular file"));
     }
     let mut bytes = Vec::new();
     let open = File::open(file).map_err(Problem::Unreadable)?;
     open.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Problem::Unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Problem::Unfit("is larger than 1 MiB"));
+        return Err(Problem::Unsuitable("is larger than 1 MiB"));
     }
     Ok(bytes)
 }
 
-/// The length goes before the bytes, so that bytes which move from one file to the next make a difference.
-fn absorb(digest: &mut Context, content: &Result<Vec<u8>, Problem>) {
+/// Adds contents to a digest. The length precedes the bytes, so that bytes which move from one file to the next change it.
+fn update(digest: &mut Context, content: &Result<Vec<u8>, Problem>) {
     match content {
         Ok(bytes) => {
             digest.update(&(bytes.len() as u64).to_le_bytes());
@@ -91,18 +91,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_content_is_seen_through_a_turned_symlink() {
+    fn a_change_is_detected_through_a_replaced_symlink() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("old"), "a").unwrap();
         fs::write(at("new"), "b").unwrap();
         std::os::unix::fs::symlink(at("old"), at("link")).unwrap();
-        let mut seen = Seen::new();
-        assert_eq!(seen.read(&at("link")).unwrap(), b"a");
-        let fingerprint = seen.finish();
+        let mut files = FileReader::new();
+        assert_eq!(files.read(&at("link")).unwrap(), b"a");
+        let fingerprint = files.finish();
         assert!(fingerprint.is_current());
         fs::remove_file(at("link")).unwrap();
-        assert!(!fingerprint.is_current(), "a file that is gone is a change");
+        assert!(!fingerprint.is_current(), "a missing file is a change");
         std::os::unix::fs::symlink(at("new"), at("link")).unwrap();
         assert!(!fingerprint.is_current());
         fs::write(at("new"), "a").unwrap();

@@ -175,7 +175,7 @@ impl Guard {
         if settings.tls.is_some() && current.tls.is_none() {
             return switched("TLS", "on");
         }
-        // A file that is being written is empty at first, then cut off: that must not admit anyone.
+        // A file that is being written is empty at first, then cut off: that must not open the server.
         let mut proofs = current.required_proofs().into_iter().zip(settings.required_proofs());
         if let Some(((what, _), _)) = proofs.find(|((_, before), (_, after))| *before && !after) {
             return switched(what, "off");

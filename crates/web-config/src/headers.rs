@@ -1,4 +1,4 @@
-//! The headers that a web-config file may add to every response: five names, in exactly this spelling.
+//! The headers that a web-config file may add to every response: five names, in this exact spelling.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::error::Problem;
 
-/// Name, and the values that are allowed where not all are.
+/// Name, and the allowed values if not all are.
 const ALLOWED: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),
@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 5] = [
     ("X-XSS-Protection", &[]),
 ];
 
-/// The pairs for every response. A blank value leaves its header out.
+/// The headers for every response. An empty value omits its header.
 pub(super) fn headers(written: &BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, Problem> {
     let mut pairs = Vec::new();
     for (name, value) in written {
@@ -44,17 +44,17 @@ pub(super) fn headers(written: &BTreeMap<String, String>) -> Result<Vec<(HeaderN
 mod tests {
     use super::*;
 
-    fn judged(name: &str, value: &str) -> Result<usize, String> {
+    fn checked(name: &str, value: &str) -> Result<usize, String> {
         let written = BTreeMap::from([(name.to_owned(), value.to_owned())]);
         headers(&written).map(|pairs| pairs.len()).map_err(|problem| problem.to_string())
     }
 
     #[test]
     fn five_names_and_their_values_are_allowed() {
-        assert_eq!(judged("X-Frame-Options", "sameorigin"), Ok(1));
-        assert_eq!(judged("X-Content-Type-Options", "nosniff"), Ok(1));
-        assert_eq!(judged("Content-Security-Policy", "default-src 'self'"), Ok(1));
-        assert_eq!(judged("Strict-Transport-Security", ""), Ok(0));
+        assert_eq!(checked("X-Frame-Options", "sameorigin"), Ok(1));
+        assert_eq!(checked("X-Content-Type-Options", "nosniff"), Ok(1));
+        assert_eq!(checked("Content-Security-Policy", "default-src 'self'"), Ok(1));
+        assert_eq!(checked("Strict-Transport-Security", ""), Ok(0));
         for (name, value) in [
             ("x-frame-options", "deny"),
             ("X-Frame-Options", "DENY"),
@@ -65,7 +65,7 @@ mod tests {
             ("Content-Security-Policy", "na\u{ef}ve"),
             ("evil\nname", "x"),
         ] {
-            let why = judged(name, value).unwrap_err();
+            let why = checked(name, value).unwrap_err();
             assert!(why.starts_with("http_server_config.headers.") && why.lines().count() == 1, "{why}");
         }
     }

@@ -1,4 +1,4 @@
-//! A length of time as Go writes it: `1m30s`, `100ms`, or a whole number of nanoseconds.
+//! A duration as Go writes it: `1m30s`, `100ms`, or a whole number of nanoseconds.
 //!
 //! Invariant: an interval is never negative.
 
@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-/// A length of time in a web-config file.
+/// A duration in a web-config file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval(pub(super) Duration);
 
-/// The units that Go knows, in nanoseconds. Both letters for "micro" are Go's.
+/// Go's units, in nanoseconds. Go accepts both letters for "micro".
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -26,8 +26,8 @@ const UNITS: [(&str, u64); 8] = [
 
 impl<'de> Deserialize<'de> for Interval {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl Visitor<'_> for Written {
+        struct DurationVisitor;
+        impl Visitor<'_> for DurationVisitor {
             type Value = Interval;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,11 +47,11 @@ impl<'de> Deserialize<'de> for Interval {
                 parse(text).map(Interval).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
             }
         }
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(DurationVisitor)
     }
 }
 
-/// `None` for what Go would not parse, for a negative length and for more than 292 years, Go's longest.
+/// `None` for text that Go would not parse, for a negative duration and for more than 292 years, Go's maximum.
 fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn durations_are_parsed_as_go_parses_them() {
         let read = [
             ("0", 0),
             ("0s", 0),

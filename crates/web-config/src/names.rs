@@ -1,4 +1,4 @@
-//! What a client's certificate says of itself: its subject alternative names, and whether it is for clients now.
+//! What a client's certificate contains: its subject alternative names, validity and purpose.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
     }
 }
 
-/// DNS names, e-mail addresses, IP addresses and URIs of the certificate, as text.
+/// The DNS names, e-mail addresses, IP addresses and URIs of the certificate, as text.
 pub(super) fn alternative_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, CertificateError> {
     let parsed = parse(certificate)?;
     let extension = parsed.subject_alternative_name().map_err(|_| CertificateError::BadEncoding)?;
@@ -36,7 +36,7 @@ fn text(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// Whether the certificate is of this time and, where it says what it is for, for clients.
+/// Whether the certificate is valid now and, if it states its purposes, meant for clients.
 pub(super) fn check_use(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let parsed = parse(certificate)?;
     let now = i64::try_from(now.as_secs()).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_its_time_and_its_purpose() {
+    fn validity_and_purpose_are_checked() {
         let in_year =
             |year: u64| UnixTime::since_unix_epoch(std::time::Duration::from_secs((year - 1970) * 31_556_952));
         let of = |purposes: &[ExtendedKeyUsagePurpose]| {

@@ -1,7 +1,7 @@
-//! Holds passwords against hashes: one at a time, a few waiting, and verdicts remembered.
+//! Checks passwords against bcrypt hashes: one at a time, with a short queue, and remembers the verdicts.
 //!
 //! Invariant: no plain password is kept. A verdict is remembered under an HMAC of name, hash and password, whose key
-//! never leaves this process. Wrong passwords cannot push out the verdicts on right ones.
+//! never leaves this process. Wrong passwords cannot evict the verdicts on right ones.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use super::credentials::Credentials;
 use super::error::Problem;
 use super::users::Users;
 
-/// How many passwords may wait for their turn.
-const WAITING: usize = 16;
+/// How many passwords may wait to be checked.
+const MAX_WAITING: usize = 16;
 /// How many verdicts of each kind are remembered.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
-/// Tells a right password from a wrong one.
+/// Checks passwords and remembers the verdicts.
 #[derive(Debug)]
 pub(super) struct Passwords {
     key: hmac::Key,
     verdicts: Mutex<Verdicts>,
     waiting: Semaphore,
-    turn: Arc<Semaphore>,
+    hashing: Arc<Semaphore>,
 }
 
-/// Too many passwords wait already.
+/// Too many passwords are waiting already.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
 impl Passwords {
     pub(super) fn new() -> Result<Self, Problem> {
         let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| Problem::NoRandomness)?;
-        let turn = Arc::new(Semaphore::new(1));
-        Ok(Self { key, verdicts: Mutex::default(), waiting: Semaphore::new(WAITING + 1), turn })
+        let hashing = Arc::new(Semaphore::new(1));
+        Ok(Self { key, verdicts: Mutex::default(), waiting: Semaphore::new(MAX_WAITING + 1), hashing })
     }
 
-    /// Whether these are a user's name and password.
+    /// Whether these are the name and the password of a user.
     pub(super) async fn verify(self: &Arc<Self>, users: &Users, given: Credentials) -> Result<bool, Busy> {
         let candidate = users.candidate(&given.user);
         let tag = self.tag(&[&given.user, candidate.hash.as_bytes(), &given.password]);
@@ -49,29 +49,29 @@ impl Passwords {
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| Busy)?;
         // The semaphore is never closed.
-        let turn = self.turn.clone().acquire_owned().await.map_err(|_| Busy)?;
-        // Another request may have brought the same password in the meantime.
+        let hashing = self.hashing.clone().acquire_owned().await.map_err(|_| Busy)?;
+        // Another request may have had the same password checked in the meantime.
         if let Some(verdict) = self.remembered(&tag) {
             return Ok(verdict);
         }
         let passwords = self.clone();
-        let judging = tokio::task::spawn_blocking(move || {
-            // As in Go, bytes after the 72nd do not count. A hash that cannot be read was refused with its file.
-            let fits = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
-            let verdict = fits && candidate.known;
+        let checking = tokio::task::spawn_blocking(move || {
+            // As in Go, bytes after the 72nd do not count. An invalid hash was refused with its file.
+            let matches = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
+            let verdict = matches && candidate.known;
             passwords.verdicts.lock().remember(tag, verdict);
-            // Held here and not by the request: a client that goes away does not end the work, so its turn lasts.
-            drop(turn);
+            // Held here and not by the request: the work goes on when the client disconnects.
+            drop(hashing);
             verdict
         });
-        Ok(judging.await.unwrap_or(false))
+        Ok(checking.await.unwrap_or(false))
     }
 
     fn remembered(&self, tag: &Tag) -> Option<bool> {
         self.verdicts.lock().recall(tag)
     }
 
-    /// Each part goes with its length, so that no two splits of the same bytes are alike.
+    /// Each part is preceded by its length, so that different splits of the same bytes have different tags.
     fn tag(&self, parts: &[&[u8]]) -> Tag {
         let mut context = hmac::Context::with_key(&self.key);
         for part in parts {
@@ -88,8 +88,8 @@ type Tag = [u8; 32];
 
 #[derive(Debug, Default)]
 struct Verdicts {
-    right: Memory,
-    wrong: Memory,
+    right: RecentTags,
+    wrong: RecentTags,
 }
 
 impl Verdicts {
@@ -105,20 +105,20 @@ impl Verdicts {
     }
 }
 
-/// The latest tags; the oldest goes when there are too many.
+/// The latest tags. The oldest is evicted when there are too many.
 #[derive(Debug, Default)]
-struct Memory {
+struct RecentTags {
     tags: HashSet<Tag>,
     order: VecDeque<Tag>,
 }
 
-impl Memory {
+impl RecentTags {
     fn add(&mut self, tag: Tag) {
         if !self.tags.insert(tag) {
             return;
         }
         self.order.push_back(tag);
-        if self.order.len() > REMEMBERED {
+        if self.order.len() > MAX_REMEMBERED {
             let oldest = self.order.pop_front();
             oldest.map(|oldest| self.tags.remove(&oldest));
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_right_password_is_right_at_every_time() {
+    async fn a_verdict_is_the_same_the_second_time() {
         let users = users(&[("alice", "alice123"), ("bob", "b")]);
         let passwords = Arc::new(Passwords::new().unwrap());
         for _ in 0..2 {
@@ -177,35 +177,35 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ones_do_not_push_out_right_ones() {
+    fn wrong_passwords_do_not_evict_right_ones() {
         let mut verdicts = Verdicts::default();
         verdicts.remember([255; 32], true);
-        for n in 0..4 * REMEMBERED as u64 {
+        for n in 0..4 * MAX_REMEMBERED as u64 {
             let mut tag = Tag::default();
             tag[..8].copy_from_slice(&n.to_le_bytes());
             verdicts.remember(tag, false);
         }
         assert_eq!(verdicts.recall(&[255; 32]), Some(true));
-        assert_eq!((verdicts.wrong.tags.len(), verdicts.wrong.order.len()), (REMEMBERED, REMEMBERED));
-        assert_eq!(verdicts.recall(&Tag::default()), None, "the oldest went");
+        assert_eq!((verdicts.wrong.tags.len(), verdicts.wrong.order.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
+        assert_eq!(verdicts.recall(&Tag::default()), None, "the oldest is evicted");
     }
 
     #[tokio::test]
-    async fn only_so_many_wait() {
+    async fn the_queue_of_passwords_is_bounded() {
         let users = users(&[("alice", "a")]);
         let passwords = Arc::new(Passwords::new().unwrap());
         assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true));
-        let held = passwords.turn.clone().acquire_owned().await.unwrap();
+        let held = passwords.hashing.clone().acquire_owned().await.unwrap();
         let tries: Vec<_> =
-            (0..WAITING + 4).map(|n| passwords.verify(&users, given("alice", &n.to_string()))).collect();
+            (0..MAX_WAITING + 4).map(|n| passwords.verify(&users, given("alice", &n.to_string()))).collect();
         let mut tries = futures_util::future::join_all(tries);
         assert!(futures_util::poll!(&mut tries).is_pending());
         assert_eq!(passwords.waiting.available_permits(), 0);
-        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true), "a known one need not wait");
+        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true), "a known password need not wait");
         assert_eq!(passwords.verify(&users, given("alice", "b")).await, Err(Busy));
         drop(held);
         let verdicts = tries.await;
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), WAITING + 1);
-        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Ok(false), "room again");
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), MAX_WAITING + 1);
+        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Ok(false), "there is room again");
     }
 }

@@ -1,4 +1,4 @@
-//! A web-config file and what it names, judged as a whole: all of it is right, or none of it is taken.
+//! A web-config file and the files that it names, validated as a whole: all of it is valid, or none of it is used.
 
 use std::fmt;
 use std::path::Path;
@@ -12,35 +12,35 @@ use super::bucket::{Bucket, Limit};
 use super::client::ClientAuth;
 use super::document::{Document, RateLimit, Tls};
 use super::error::{Error, Problem};
-use super::files::{Fingerprint, Seen};
+use super::files::{FileReader, Fingerprint};
 use super::headers::headers;
 use super::tls::server_config;
 use super::users::Users;
 
-/// What the web server runs on.
+/// The settings of a guard.
 #[derive(Default)]
 pub(super) struct Settings {
     pub(super) tls: Option<Arc<ServerConfig>>,
-    /// Whether a client's certificate must bear one of `client_allowed_sans`.
-    names: bool,
+    /// Whether a client's certificate must contain one of `client_allowed_sans`.
+    checks_names: bool,
     pub(super) headers: Arc<[(HeaderName, HeaderValue)]>,
     pub(super) users: Users,
     pub(super) bucket: Option<Arc<Bucket>>,
     pub(super) summary: Summary,
 }
 
-/// What a web-config file asks for, in words.
+/// What a web-config file asks for. Displayed as one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// `None`: plain HTTP.
     pub client_auth: Option<ClientAuth>,
-    /// How many users there are; with none no password is asked for.
+    /// The number of users; without users no password is required.
     pub users: usize,
-    /// How many headers are added to every response.
+    /// The number of headers that are added to every response.
     pub headers: usize,
     /// Whether there is a rate limit.
     pub rate_limit: bool,
-    /// What is in effect otherwise than a reader of the file may think. Each is one line.
+    /// Where the effect differs from what the file seems to say. Each note is one line.
     pub notes: Vec<String>,
 }
 
@@ -56,14 +56,14 @@ impl fmt::Display for Summary {
 }
 
 impl Settings {
-    /// Reads and judges.
+    /// Reads and validates.
     pub(super) fn read(file: &Path) -> Result<(Self, Fingerprint), Error> {
-        let mut seen = Seen::new();
-        let settings = Self::judge(file, &mut seen).map_err(|problem| Error::new(file, problem))?;
-        Ok((settings, seen.finish()))
+        let mut files = FileReader::new();
+        let settings = Self::validate(file, &mut files).map_err(|problem| Error::new(file, problem))?;
+        Ok((settings, files.finish()))
     }
 
-    /// What is asked of clients, by the name that a message gives it. None of it is dropped while the server runs.
+    /// What clients must prove, by the name that a message gives it. No kind of proof is dropped while the server runs.
     pub(super) fn required_proofs(&self) -> [(&'static str, bool); 5] {
         let client = |asks: fn(ClientAuth) -> bool| self.summary.client_auth.is_some_and(asks);
         [
@@ -74,12 +74,12 @@ impl Settings {
                 "the demand for verified client certificates",
                 client(|auth| auth == ClientAuth::RequireAndVerifyClientCert),
             ),
-            ("client_allowed_sans", self.names),
+            ("client_allowed_sans", self.checks_names),
         ]
     }
 
-    fn judge(file: &Path, seen: &mut Seen) -> Result<Self, Problem> {
-        let document = Document::parse(&seen.read(file)?)?;
+    fn validate(file: &Path, files: &mut FileReader) -> Result<Self, Problem> {
+        let document = Document::parse(&files.read(file)?)?;
         let mut notes = Vec::new();
         let users = Users::read(&document.basic_auth_users.unwrap_or_default(), &mut notes)?;
         let http = document.http_server_config.unwrap_or_default();
@@ -87,13 +87,13 @@ impl Settings {
         let limit = limit(&document.rate_limit.unwrap_or_default(), &mut notes)?;
         let folder = file.parent().unwrap_or(Path::new(""));
         let written = document.tls_server_config.filter(|tls| *tls != Tls::default());
-        let names = written.as_ref().is_some_and(|tls| tls.client_allowed_sans.is_some());
+        let checks_names = written.as_ref().is_some_and(|tls| tls.client_allowed_sans.is_some());
         let tls = match written {
-            Some(tls) => Some(server_config(&tls, http.http2.unwrap_or(true), folder, seen, &mut notes)?),
+            Some(tls) => Some(server_config(&tls, http.http2.unwrap_or(true), folder, files, &mut notes)?),
             None => None,
         };
         if tls.is_none() && !users.is_empty() {
-            notes.push("basic_auth_users: without TLS passwords cross the network as they are".to_owned());
+            notes.push("basic_auth_users: without TLS, passwords cross the network unencrypted".to_owned());
         }
         let summary = Summary {
             client_auth: tls.as_ref().map(|&(_, auth)| auth),
@@ -104,11 +104,11 @@ impl Settings {
         };
         let tls = tls.map(|(config, _)| Arc::new(config));
         let bucket = limit.map(|limit| Arc::new(Bucket::new(limit, Instant::now())));
-        Ok(Self { tls, names, headers, users, bucket, summary })
+        Ok(Self { tls, checks_names, headers, users, bucket, summary })
     }
 }
 
-/// `None` where the interval is 0 or not given.
+/// `None` if the interval is 0 or not given.
 fn limit(written: &RateLimit, notes: &mut Vec<String>) -> Result<Option<Limit>, Problem> {
     let burst = u32::try_from(written.burst.unwrap_or(0))
         .map_err(|_| Problem::refused("rate_limit.burst", "is not between 0 and 4294967295"))?;
@@ -120,7 +120,7 @@ fn limit(written: &RateLimit, notes: &mut Vec<String>) -> Result<Option<Limit>, 
         return Ok(None);
     }
     if burst == 0 {
-        notes.push("rate_limit.burst: 0 lets no request in".to_owned());
+        notes.push("rate_limit.burst: 0 admits no request".to_owned());
     }
     Ok(Some(Limit { interval, burst }))
 }

@@ -1,7 +1,7 @@
-//! Versions, cipher suites and curves by the names that Go gives them, as this exporter's TLS has them.
+//! TLS versions, cipher suites and curves, by the names that Go gives them.
 //!
-//! Invariant: a list is never silently shortened: what is left out of it is told, and a list of which nothing would be
-//! left is refused, as is a name that Go does not know either.
+//! Invariant: a list is never shortened silently: a note names what is left out, and a list with nothing left is refused, as
+//! is a name that Go does not know either.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::version::{TLS12, TLS13};
@@ -12,8 +12,7 @@ use super::error::Problem;
 use ring::cipher_suite as suite;
 use ring::kx_group as group;
 
-/// Go's name, and the suite where there is one. Go's names without one are CBC suites, and those whose key is not
-/// agreed upon anew for each connection.
+/// Go's name, and the suite if rustls has it. Names without a suite are those of CBC suites and of suites without forward secrecy.
 const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
     ("TLS_AES_128_GCM_SHA256", Some(suite::TLS13_AES_128_GCM_SHA256)),
     ("TLS_AES_256_GCM_SHA384", Some(suite::TLS13_AES_256_GCM_SHA384)),
@@ -34,11 +33,11 @@ const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
     ("TLS_RSA_WITH_AES_256_GCM_SHA384", None),
 ];
 
-/// The two of which HTTP/2 requires one (RFC 9113, section 9.2.2, and its ECDSA sister).
+/// HTTP/2 requires one of these two (RFC 9113, section 9.2.2, and its ECDSA counterpart).
 const HTTP2_ECDSA: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
 const HTTP2_RSA: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
 
-/// Go's name, and the group where there is one.
+/// Go's name, and the group if rustls with ring has it.
 const CURVES: [(&str, Option<&dyn SupportedKxGroup>); 4] = [
     ("CurveP256", Some(group::SECP256R1)),
     ("CurveP384", Some(group::SECP384R1)),
@@ -46,7 +45,7 @@ const CURVES: [(&str, Option<&dyn SupportedKxGroup>); 4] = [
     ("X25519", Some(group::X25519)),
 ];
 
-/// The versions between `min_version` and `max_version`, the newest first.
+/// The versions from `min_version` to `max_version`, the newest first.
 pub(super) fn versions(tls: &Tls) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
     let oldest = version("tls_server_config.min_version", tls.min_version.as_deref().unwrap_or("TLS12"))?;
     let newest = version("tls_server_config.max_version", tls.max_version.as_deref().unwrap_or("TLS13"))?;
@@ -63,13 +62,13 @@ fn version(key: &str, name: &str) -> Result<u16, Problem> {
         "TLS12" => Ok(TLS12.version.into()),
         "TLS13" => Ok(TLS13.version.into()),
         "TLS10" | "TLS11" => {
-            Err(Problem::refused(key, format!("{name} is not spoken here, as RFC 8996 asks; set TLS12 or TLS13")))
+            Err(Problem::refused(key, format!("{name} is not supported, as RFC 8996 requires; set TLS12 or TLS13")))
         }
-        _ => Err(Problem::refused(key, format!("unknown TLS version {name:?}; known are TLS12 and TLS13"))),
+        _ => Err(Problem::refused(key, format!("unknown TLS version {name:?}; set TLS12 or TLS13"))),
     }
 }
 
-/// The provider with the suites and curves that were asked for, in their order; tells in `notes` what was left out.
+/// The provider with the configured suites and curves, in their order. `notes` gets what was left out.
 pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Result<CryptoProvider, Problem> {
     let mut provider = ring::default_provider();
     if let Some(names) = tls.cipher_suites.as_deref().filter(|names| !names.is_empty()) {
@@ -81,10 +80,10 @@ pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Resul
                 format!("HTTP/2 needs {HTTP2_RSA} or {HTTP2_ECDSA}: add one, or set http_server_config.http2: false");
             return Err(Problem::refused("tls_server_config.cipher_suites", why));
         }
-        // As in Go the list is about TLS 1.2, and those of TLS 1.3 stay unless the list names some of them.
+        // As in Go, the list is about TLS 1.2. All suites of TLS 1.3 stay unless the list names some of them.
         let (newer, older): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|suite| suite.tls13().is_some());
         if !speaks_tls12 && newer.is_empty() {
-            notes.push("tls_server_config.cipher_suites names no suite of TLS 1.3 and is without effect".to_owned());
+            notes.push("tls_server_config.cipher_suites names no suite of TLS 1.3 and has no effect".to_owned());
         }
         provider.cipher_suites.retain(|suite| newer.is_empty() && suite.tls13().is_some());
         provider.cipher_suites.extend(newer);
@@ -114,12 +113,12 @@ fn chosen<T: Copy>(
     }
     let left_out = left_out.join(", ");
     if usable.is_empty() {
-        let there: Vec<_> = known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name).collect();
-        let why = format!("{left_out}: Go alone has this {kind}; add one of {}", there.join(", "));
+        let supported: Vec<_> = known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name).collect();
+        let why = format!("{left_out}: only Go supports this {kind}; add one of {}", supported.join(", "));
         return Err(Problem::refused(key, why));
     }
     if !left_out.is_empty() {
-        notes.push(format!("{key}: left out, since Go alone has them: {left_out}"));
+        notes.push(format!("{key}: left out, because only Go supports them: {left_out}"));
     }
     Ok(usable)
 }
@@ -135,7 +134,7 @@ mod tests {
         Tls { cipher_suites: list(suites), curve_preferences: list(curves), min_version, max_version, ..Tls::default() }
     }
 
-    fn judged(tls: &Tls, http2: bool) -> Result<(usize, usize, usize), String> {
+    fn checked(tls: &Tls, http2: bool) -> Result<(usize, usize, usize), String> {
         let mut notes = Vec::new();
         versions(tls).map_err(|problem| problem.to_string())?;
         let provider = provider(tls, http2, &mut notes).map_err(|problem| problem.to_string())?;
@@ -143,37 +142,37 @@ mod tests {
     }
 
     #[test]
-    fn a_list_chooses_and_tells_what_it_lacks() {
+    fn a_list_selects_and_notes_what_is_left_out() {
         let both = ("TLS12", "TLS13");
-        assert_eq!(judged(&named(&[], &[], both), true), Ok((9, 3, 0)));
-        assert_eq!(judged(&named(&[HTTP2_RSA], &["X25519"], both), true), Ok((4, 1, 0)), "TLS 1.3 keeps its three");
-        assert_eq!(judged(&named(&[HTTP2_RSA, "TLS_AES_256_GCM_SHA384"], &[], both), true), Ok((2, 3, 0)));
+        assert_eq!(checked(&named(&[], &[], both), true), Ok((9, 3, 0)));
+        assert_eq!(checked(&named(&[HTTP2_RSA], &["X25519"], both), true), Ok((4, 1, 0)), "TLS 1.3 keeps its three");
+        assert_eq!(checked(&named(&[HTTP2_RSA, "TLS_AES_256_GCM_SHA384"], &[], both), true), Ok((2, 3, 0)));
         let some = named(&[HTTP2_RSA, "TLS_RSA_WITH_AES_128_CBC_SHA"], &["CurveP521", "CurveP256"], both);
-        assert_eq!(judged(&some, true), Ok((4, 1, 2)));
-        assert_eq!(judged(&named(&[HTTP2_RSA], &[], ("TLS13", "TLS13")), true), Ok((4, 3, 1)), "without effect");
+        assert_eq!(checked(&some, true), Ok((4, 1, 2)));
+        assert_eq!(checked(&named(&[HTTP2_RSA], &[], ("TLS13", "TLS13")), true), Ok((4, 3, 1)), "no effect");
     }
 
     #[test]
-    fn what_would_leave_nothing_is_refused() {
+    fn a_list_with_nothing_left_is_refused() {
         let both = ("TLS12", "TLS13");
         let refused = [
-            (named(&["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"], &[], both), "Go alone"),
+            (named(&["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"], &[], both), "only Go"),
             (
                 named(&[], &["CurveP521"], both),
-                "CurveP521: Go alone has this curve; add one of CurveP256, CurveP384, X25519",
+                "CurveP521: only Go supports this curve; add one of CurveP256, CurveP384, X25519",
             ),
             (named(&["TLS_ECDHE_RSA_WITH_AES_1_GCM_SHA1"], &[], both), "unknown cipher suite"),
             (named(&[], &["CurveP257"], both), "unknown curve"),
-            (named(&[], &[], ("TLS10", "TLS13")), "min_version: TLS10 is not spoken here"),
-            (named(&[], &[], ("TLS12", "TLS11")), "max_version: TLS11 is not spoken here"),
+            (named(&[], &[], ("TLS10", "TLS13")), "min_version: TLS10 is not supported"),
+            (named(&[], &[], ("TLS12", "TLS11")), "max_version: TLS11 is not supported"),
             (named(&[], &[], ("TLS111", "TLS13")), "unknown TLS version"),
             (named(&[], &[], ("TLS13", "TLS12")), "is above max_version"),
             (named(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], &[], both), "HTTP/2 needs"),
         ];
         for (tls, message) in refused {
-            let why = judged(&tls, true).unwrap_err();
+            let why = checked(&tls, true).unwrap_err();
             assert!(why.contains(message), "{why}");
         }
-        assert!(judged(&named(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], &[], both), false).is_ok());
+        assert!(checked(&named(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"], &[], both), false).is_ok());
     }
 }

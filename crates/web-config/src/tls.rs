@@ -1,46 +1,46 @@
-//! The TLS settings: certificate and key, versions and suites, and what is asked of clients.
+//! The TLS settings: certificate and key, versions and suites, and what clients must present.
 //!
-//! Invariant: whatever stands in `tls_server_config` is in effect, told in a note, or refused. The provider of
-//! cryptography is named, never the process's default.
+//! Invariant: every value of `tls_server_config` is in effect, mentioned in a note, or refused. The provider of
+//! cryptography is named, and never the process's default.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::{Error as PemError, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WantsServerCert};
 use rustls::{ConfigBuilder, Error, ServerConfig};
 
 use super::client::{self, ClientAuth};
 use super::document::Tls;
 use super::error::Problem;
-use super::files::Seen;
+use super::files::FileReader;
 use super::suites;
 
-/// PEM text and the key of the web-config file that gave it.
-struct Material {
+/// PEM text, and the key of the web-config file that it comes from.
+struct Pem {
     key: &'static str,
-    pem: Vec<u8>,
+    text: Vec<u8>,
 }
 
-/// The keys of a piece of material: given inline, or in a file.
-struct Place {
+/// The two keys under which PEM text may be given: inline, or as a file.
+struct PemKeys {
     inline: &'static str,
     file: &'static str,
 }
 
-const CERT: Place = Place { inline: "tls_server_config.cert", file: "tls_server_config.cert_file" };
-const KEY: Place = Place { inline: "tls_server_config.key", file: "tls_server_config.key_file" };
-const CA: Place = Place { inline: "tls_server_config.client_ca", file: "tls_server_config.client_ca_file" };
+const CERT: PemKeys = PemKeys { inline: "tls_server_config.cert", file: "tls_server_config.cert_file" };
+const KEY: PemKeys = PemKeys { inline: "tls_server_config.key", file: "tls_server_config.key_file" };
+const CA: PemKeys = PemKeys { inline: "tls_server_config.client_ca", file: "tls_server_config.client_ca_file" };
 
-impl Place {
-    /// Where the material is, if anywhere. Blank is the same as not given, as in Go.
-    fn find<'a>(&self, inline: Option<&'a String>, file: Option<&'a String>) -> Result<Option<Source<'a>>, Problem> {
+impl PemKeys {
+    /// Where the text is given, if anywhere. As in Go, an empty value is the same as none.
+    fn find<'a>(&self, inline: Option<&'a String>, file: Option<&'a String>) -> Result<Option<PemSource<'a>>, Problem> {
         let given = |value: Option<&'a String>| value.map(String::as_str).filter(|value| !value.is_empty());
         match (given(inline), given(file)) {
             (Some(_), Some(_)) => Err(Problem::refused(self.inline, format!("is given beside {}", self.file))),
-            (Some(text), None) => Ok(Some(Source::Inline(self.inline, text))),
-            (None, Some(path)) => Ok(Some(Source::File(self.file, path))),
+            (Some(text), None) => Ok(Some(PemSource::Inline(self.inline, text))),
+            (None, Some(path)) => Ok(Some(PemSource::File(self.file, path))),
             (None, None) => Ok(None),
         }
     }
@@ -52,46 +52,45 @@ impl Place {
     }
 }
 
-enum Source<'a> {
+enum PemSource<'a> {
     Inline(&'static str, &'a str),
     File(&'static str, &'a str),
 }
 
-impl Source<'_> {
+impl PemSource<'_> {
     /// Relative paths start at the folder of the web-config file.
-    fn read(&self, folder: &Path, seen: &mut Seen) -> Result<Material, Problem> {
+    fn read(&self, folder: &Path, files: &mut FileReader) -> Result<Pem, Problem> {
         match *self {
-            Self::Inline(key, text) => Ok(Material { key, pem: text.as_bytes().to_vec() }),
-            Self::File(key, path) => Ok(Material { key, pem: seen.read_named(key, &folder.join(path))? }),
+            Self::Inline(key, text) => Ok(Pem { key, text: text.as_bytes().to_vec() }),
+            Self::File(key, path) => Ok(Pem { key, text: files.read_named(key, &folder.join(path))? }),
         }
     }
 }
 
-/// The settings for connections, and what is asked of clients. To be called where the file has a `tls_server_config`
-/// that is not empty.
+/// The settings for connections, and what clients must present, of a `tls_server_config` that is not empty.
 pub(super) fn server_config(
     tls: &Tls,
     http2: bool,
     folder: &Path,
-    seen: &mut Seen,
+    files: &mut FileReader,
     notes: &mut Vec<String>,
 ) -> Result<(ServerConfig, ClientAuth), Problem> {
     let certificate = CERT.find(tls.cert.as_ref(), tls.cert_file.as_ref())?.ok_or_else(|| CERT.missing())?;
     let key = KEY.find(tls.key.as_ref(), tls.key_file.as_ref())?.ok_or_else(|| KEY.missing())?;
     let ca = CA.find(tls.client_ca.as_ref(), tls.client_ca_file.as_ref())?;
-    let certificate = certificate.read(folder, seen)?;
-    let key = key.read(folder, seen)?;
+    let certificate = certificate.read(folder, files)?;
+    let key = key.read(folder, files)?;
     let ca_given = ca.is_some();
-    let ca = ca.map(|ca| ca.read(folder, seen)).transpose();
-    // Before the CAs: a policy that is missing is the better message than a CA file that is not right.
+    let ca = ca.map(|ca| ca.read(folder, files)).transpose();
+    // Before the CAs: that the policy is missing is a better message than that the CA file is invalid.
     let auth = client::policy(tls, ca_given, notes)?;
     let ca = ca?;
     let versions = suites::versions(tls)?;
     let provider = Arc::new(suites::provider(tls, http2, notes)?);
-    let ca = ca.as_ref().map(|ca| (ca.key, ca.pem.as_slice()));
+    let ca = ca.as_ref().map(|ca| (ca.key, ca.text.as_slice()));
     let verifier = client::verifier(auth, ca, tls.client_allowed_sans.clone(), &provider)?;
-    let unfit = |error: Error| Problem::refused("tls_server_config", error.to_string());
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&versions).map_err(unfit)?;
+    let refused = |error: Error| Problem::refused("tls_server_config", error.to_string());
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&versions).map_err(refused)?;
     let builder = match verifier {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
@@ -99,7 +98,7 @@ pub(super) fn server_config(
     let mut config = identity(builder, &certificate, &key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
-    // A session that is taken up again would bring a client in whose certificate has expired since.
+    // A resumed session would admit a client whose certificate has expired since.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok((config, auth))
@@ -107,16 +106,12 @@ pub(super) fn server_config(
 
 fn identity(
     builder: ConfigBuilder<ServerConfig, WantsServerCert>,
-    certificate: &Material,
-    key: &Material,
+    certificate: &Pem,
+    key: &Pem,
 ) -> Result<ServerConfig, Problem> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate.pem).collect();
-    let chain = chain.map_err(|error| Problem::refused(certificate.key, error.to_string()))?;
-    if chain.is_empty() {
-        return Err(Problem::refused(certificate.key, "holds no certificate in PEM"));
-    }
-    let private = PrivateKeyDer::from_pem_slice(&key.pem).map_err(|error| {
-        let none = "holds no private key in PEM; an encrypted one is not read";
+    let chain = client::certificates(certificate.key, &certificate.text)?;
+    let private = PrivateKeyDer::from_pem_slice(&key.text).map_err(|error| {
+        let none = "contains no private key in PEM; an encrypted one is not supported";
         let why = if matches!(error, PemError::NoItemsFound) { none.to_owned() } else { error.to_string() };
         Problem::refused(key.key, why)
     })?;

@@ -1,7 +1,7 @@
 //! The users that a web-config file names, each with the bcrypt hash of the password.
 //!
-//! Invariant: every hash is well formed and of a bounded cost. Who is not a user gets a hash too, which no password
-//! opens, so that trying one takes as long as with a user.
+//! Invariant: every hash is well formed and has a bounded cost. A name that is no user's gets a decoy hash, which no password
+//! matches, so that checking one takes as long as for a user.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,20 +11,20 @@ use bcrypt::HashParts;
 
 use super::error::Problem;
 
-/// The highest cost that is taken: 256 times the work of the usual 10, for each password that is tried.
+/// The highest cost that is accepted: 256 times the work of the usual 10, for each password that is tried.
 const MAX_COST: u32 = 18;
-/// From this cost on a note is written: 32 times the work of the usual 10.
+/// The lowest cost that gets a note: 32 times the work of the usual 10.
 const SLOW_COST: u32 = 15;
 
-/// Users and hashes. Secrets are in it, so it has no `Debug`.
+/// Users and hashes. It contains secrets, so it has no `Debug`.
 #[derive(Default)]
 pub(super) struct Users {
     hashes: HashMap<Vec<u8>, String>,
     costs: Vec<u32>,
-    picks: RandomState,
+    decoys: RandomState,
 }
 
-/// What to hold a password against.
+/// The hash to check a password against.
 pub(super) struct Candidate {
     pub(super) hash: String,
     /// Whether there is such a user.
@@ -39,7 +39,8 @@ impl Users {
             let cost = cost(hash).map_err(|why| Problem::refused(&key, why))?;
             if cost >= SLOW_COST {
                 let times = 1_u32 << (cost - 10);
-                notes.push(format!("{key}: a cost of {cost} is {times} times the work of 10, at each new password"));
+                notes
+                    .push(format!("{key}: cost {cost} takes {times} times the work of cost 10, for each new password"));
             }
             users.hashes.insert(name.as_bytes().to_vec(), hash.clone());
             users.costs.push(cost);
@@ -55,22 +56,22 @@ impl Users {
         self.hashes.is_empty()
     }
 
-    /// The hash of a user, or of nobody: then with the cost of some user, always of the same one for the same name.
+    /// The hash of a user, or a decoy: with the cost of some user's hash, always of the same one for the same name.
     pub(super) fn candidate(&self, name: &[u8]) -> Candidate {
         match self.hashes.get(name) {
             Some(hash) => Candidate { hash: hash.clone(), known: true },
-            None => Candidate { hash: self.nobody(name), known: false },
+            None => Candidate { hash: self.decoy(name), known: false },
         }
     }
 
-    fn nobody(&self, name: &[u8]) -> String {
-        let pick = self.picks.hash_one(name) as usize % self.costs.len().max(1);
+    fn decoy(&self, name: &[u8]) -> String {
+        let pick = self.decoys.hash_one(name) as usize % self.costs.len().max(1);
         let cost = self.costs.get(pick).copied().unwrap_or(bcrypt::DEFAULT_COST);
         format!("$2b${cost:02}${}{}", ".".repeat(22), ".".repeat(31))
     }
 }
 
-/// The cost of a hash, or why it is none. Never shows the hash.
+/// The cost of a hash, or why it is no hash. The message never contains the hash.
 fn cost(hash: &str) -> Result<u32, String> {
     if !["$2a$", "$2b$", "$2y$"].iter().any(|prefix| hash.starts_with(prefix)) {
         return Err(
@@ -80,7 +81,7 @@ fn cost(hash: &str) -> Result<u32, String> {
     let parts = HashParts::from_str(hash).map_err(|error| format!("is not a bcrypt hash: {error}"))?;
     match parts.get_cost() {
         cost @ 4..=MAX_COST => Ok(cost),
-        cost => Err(format!("the cost {cost} is outside of 4 to {MAX_COST}; 10 to 12 serve well")),
+        cost => Err(format!("the cost {cost} is outside of 4 to {MAX_COST}; use 10 to 12")),
     }
 }
 
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_bcrypt_of_a_bounded_cost() {
+    fn only_bcrypt_hashes_of_a_bounded_cost_are_accepted() {
         let good = bcrypt::hash("secret", 4).unwrap();
         let with = |from: &str, to: &str| good.replacen(from, to, 1);
         for prefix in ["$2a$", "$2b$", "$2y$"] {
@@ -119,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_costs_as_much_as_somebody() {
+    fn an_unknown_name_takes_as_long_as_a_user() {
         let hash = bcrypt::hash("secret", 5).unwrap();
         let users = Users::read(&BTreeMap::from([("alice".to_owned(), hash.clone())]), &mut Vec::new()).ok().unwrap();
         let alice = users.candidate(b"alice");
         assert!(alice.known && alice.hash == hash);
-        let nobody = users.candidate(b"mallory");
-        assert!(!nobody.known);
-        assert_eq!(cost(&nobody.hash), Ok(5));
-        assert!(!bcrypt::verify("", &nobody.hash).unwrap());
-        assert!(users.candidate(b"mallory").hash == nobody.hash);
+        let decoy = users.candidate(b"mallory");
+        assert!(!decoy.known);
+        assert_eq!(cost(&decoy.hash), Ok(5));
+        assert!(!bcrypt::verify("", &decoy.hash).unwrap());
+        assert!(users.candidate(b"mallory").hash == decoy.hash);
     }
 }

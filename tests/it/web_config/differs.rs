@@ -1,4 +1,4 @@
-//! What a client meets that has more than this exporter's TLS has.
+//! Clients that support more than this exporter's TLS.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use rustls::{NamedGroup, SignatureScheme};
 use super::handshakes::{NONE, client, shake, shake_as};
 use super::pki::{Pki, open};
 
-// A CA with a key on P-521, and a client's certificate that it signed. What makes the other certificates here knows no P-521.
+// A CA with a key on P-521, and a client's certificate that it signed. rcgen, which makes the other certificates, does not support P-521.
 const P521_CA: &str = "-----BEGIN CERTIFICATE-----
 MIICBDCCAWagAwIBAgIUNRtWnsnj2UFhkt9+hLKT8dAmFSswCgYIKoZIzj0EAwIw
 EzERMA8GA1UEAwwIUC01MjEgQ0EwIBcNMjYxMTIyMDc0ODU4WhgPMjEyNjEwMjkw
@@ -43,7 +43,7 @@ o0HTjg==
 -----END CERTIFICATE-----";
 
 #[tokio::test]
-async fn certificates_signed_with_p521_are_refused_and_signatures_with_it_not_asked_for() {
+async fn certificates_signed_with_p521_are_refused_and_never_requested() {
     let pki = Pki::new();
     fs::write(pki.at("p521_ca.crt"), P521_CA).unwrap();
     let text = fs::read_to_string(pki.fixture("client_verify.good.yml")).unwrap().replace("ca.crt", "p521_ca.crt");
@@ -55,7 +55,7 @@ async fn certificates_signed_with_p521_are_refused_and_signatures_with_it_not_as
     let signed = Arc::new(SingleCertAndKey::from(signed));
     for version in [&TLS12, &TLS13] {
         let client = || client(&pki, "").speaking(&[version]);
-        // The chain is looked at before the proof that the client holds the key.
+        // The chain is checked before the proof that the client holds the key.
         let error = shake_as(server.clone(), client().resolving(signed.clone())).await.unwrap_err();
         assert!(error.contains("UnsupportedSignatureAlgorithm"), "{error}");
         let asked = Arc::new(Asked(Mutex::default()));
@@ -66,7 +66,7 @@ async fn certificates_signed_with_p521_are_refused_and_signatures_with_it_not_as
     }
 }
 
-/// Remembers what signatures a server asks for, and shows no certificate.
+/// Records which signature schemes a server requests, and presents no certificate.
 #[derive(Debug)]
 struct Asked(Mutex<Vec<SignatureScheme>>);
 
@@ -81,7 +81,7 @@ impl ResolvesClientCert for Asked {
     }
 }
 
-/// A group that a client offers and cannot use.
+/// A group that the client offers but cannot use.
 #[derive(Debug)]
 struct PostQuantum;
 

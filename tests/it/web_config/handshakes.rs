@@ -1,4 +1,4 @@
-//! Real TLS handshakes with what a web-config file asks for.
+//! Real TLS handshakes with the settings of a web-config file.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) struct Agreed {
     pub(crate) resumed: bool,
 }
 
-/// A client: what it can, and which certificate it shows.
+/// A client: what it supports, and which certificate it presents.
 pub(crate) struct Client {
     provider: CryptoProvider,
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -65,7 +65,7 @@ impl Client {
         self
     }
 
-    /// The same, with certificates of the resolver's choice.
+    /// The same client, with certificates that the resolver chooses.
     pub(crate) fn resolving(self, resolver: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(self.provider));
         let builder = builder.with_protocol_versions(&self.versions).unwrap().with_root_certificates(self.roots);
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// Shakes hands and exchanges a byte in both directions. An error is the server's view of it.
+/// Performs a handshake and exchanges a byte in both directions. An error is the server's.
 pub(crate) async fn shake(server: Arc<ServerConfig>, client: Client) -> Result<Agreed, String> {
     shake_as(server, client.config()).await
 }
@@ -124,7 +124,7 @@ pub(crate) fn client(pki: &Pki, certificate: &str) -> Client {
 pub(crate) const NONE: &str = "no certificates";
 const UNKNOWN: &str = "UnknownIssuer";
 
-/// Policy, certificate that is shown, and the server's refusal; "" where the client is let in.
+/// Policy, the certificate that the client presents, and the server's refusal; "" if the client is admitted.
 const POLICIES: [(&str, &str, &str); 34] = [
     ("tls", "", ""),
     ("tls", "client", ""),
@@ -163,7 +163,7 @@ const POLICIES: [(&str, &str, &str); 34] = [
 ];
 
 #[tokio::test]
-async fn each_policy_lets_in_whom_it_should() {
+async fn each_policy_admits_the_clients_that_it_should() {
     let pki = Pki::new();
     for (shape, certificate, refusal) in POLICIES {
         let server = open(&pki.fixture(&format!("{shape}.good.yml"))).unwrap().tls().unwrap();
@@ -178,7 +178,7 @@ async fn each_policy_lets_in_whom_it_should() {
 }
 
 #[tokio::test]
-async fn a_trusted_self_signed_certificate_has_its_time_too() {
+async fn a_trusted_self_signed_certificate_can_expire() {
     let pki = Pki::new();
     fs::copy(pki.at("self_signed_expired.crt"), pki.at("self_signed.crt")).unwrap();
     let server = open(&pki.fixture("client_verify_self_signed.good.yml")).unwrap().tls().unwrap();
@@ -187,7 +187,7 @@ async fn a_trusted_self_signed_certificate_has_its_time_too() {
 }
 
 #[tokio::test]
-async fn whoever_shows_a_certificate_holds_its_key() {
+async fn a_client_must_hold_the_key_of_its_certificate() {
     let pki = Pki::new();
     for shape in ["client_request", "client_any", "client_verify"] {
         let server = open(&pki.fixture(&format!("{shape}.good.yml"))).unwrap().tls().unwrap();
@@ -215,7 +215,7 @@ async fn only_versions_between_the_bounds_are_spoken() {
 }
 
 #[tokio::test]
-async fn the_list_of_suites_is_what_is_offered_in_whose_order_was_said() {
+async fn only_listed_suites_are_offered_in_the_configured_order() {
     use ring::cipher_suite::*;
     let pki = Pki::new();
     let both = [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384];
@@ -242,7 +242,7 @@ async fn only_listed_curves_are_used() {
 }
 
 #[tokio::test]
-async fn no_session_is_taken_up_again() {
+async fn no_session_is_resumed() {
     let pki = Pki::new();
     let server = open(&pki.fixture("client_verify.good.yml")).unwrap().tls().unwrap();
     for version in [&TLS12, &TLS13] {

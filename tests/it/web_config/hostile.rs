@@ -1,4 +1,4 @@
-//! Whatever stands in the file or in a header: a verdict in one bounded line, and never a panic.
+//! Whatever bytes a file or a header contains: a verdict in one bounded line, and never a panic.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use web_config::{Guard, Refusal};
 
 use super::pki::{Pki, fixtures, open};
 
-/// Judges a file with these bytes. A refusal has a short message of one line.
-fn judge(pki: &Pki, bytes: &[u8]) {
+/// Checks a file with these bytes. A refusal has a short message of one line.
+fn check(pki: &Pki, bytes: &[u8]) {
     let file = pki.at("hostile.yml");
     fs::write(&file, bytes).unwrap();
     if let Err(error) = Guard::check(&file) {
@@ -19,17 +19,17 @@ fn judge(pki: &Pki, bytes: &[u8]) {
 }
 
 #[test]
-fn files_of_any_bytes_are_judged() {
+fn files_of_any_bytes_are_accepted_or_refused() {
     let pki = Pki::new();
     proptest!(ProptestConfig::with_cases(256), |(bytes in proptest::collection::vec(any::<u8>(), 0..600))| {
-        judge(&pki, &bytes);
+        check(&pki, &bytes);
     });
     let marks = "[-{}\\[\\]:,&*!|>'\"%@`#? \na-c0-9\u{e9}\u{0}]{0,120}";
-    proptest!(ProptestConfig::with_cases(256), |(text in marks)| judge(&pki, text.as_bytes()));
+    proptest!(ProptestConfig::with_cases(256), |(text in marks)| check(&pki, text.as_bytes()));
 }
 
 #[test]
-fn files_with_an_error_anywhere_are_judged() {
+fn files_with_an_error_anywhere_are_accepted_or_refused() {
     let pki = Pki::new();
     let texts: Vec<Vec<u8>> = fs::read_dir(fixtures())
         .unwrap()
@@ -45,12 +45,12 @@ fn files_with_an_error_anywhere_are_judged() {
                 None => drop(bytes.remove(at.index(bytes.len()))),
             }
         }
-        judge(&pki, &bytes);
+        check(&pki, &bytes);
     });
 }
 
 #[test]
-fn headers_of_any_bytes_let_nobody_in() {
+fn headers_of_any_bytes_admit_no_client() {
     let pki = Pki::new();
     let guard = open(&pki.fixture("users.good.yml")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

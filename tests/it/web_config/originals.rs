@@ -1,4 +1,4 @@
-//! exporter-toolkit's own fixtures, judged by hand: they are not part of this project.
+//! exporter-toolkit's own fixtures, for a test by hand: they are not part of this project.
 //!
 //! `WEB_CONFIG_FIXTURES=its/web/testdata cargo test --test it originals -- --nocapture`
 
@@ -10,13 +10,13 @@ use super::handshakes::{Client, shake};
 use super::passwords::basic;
 use super::pki::open;
 
-/// Those whose name does not tell the verdict on the file alone.
-const OTHERWISE: [(&str, &str); 3] = [
-    // The same file as `…clientCAs_missing.bad.yml`. Go takes it with the system's CAs, and its test lets nobody in.
+/// Fixtures whose name does not say whether the file is accepted here.
+const EXCEPTIONS: [(&str, &str); 3] = [
+    // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs, and its test admits no client.
     ("web_config_noAuth.good.blocking.yml", "only Go falls back to the system's CAs"),
-    // Asks for nothing but a curve that ring lacks.
-    ("web_config_noAuth_someCurves.good.yml", "Go alone has this curve"),
-    // The file is right: what is refused is the client that comes. See below.
+    // Names only a curve that ring lacks.
+    ("web_config_noAuth_someCurves.good.yml", "only Go supports this curve"),
+    // The file is valid; the client is refused. See below.
     ("web_config_auth_client_san.bad.yaml", ""),
 ];
 
@@ -29,7 +29,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[test]
-fn originals_are_judged_by_their_names() {
+fn originals_are_accepted_or_refused_as_their_names_say() {
     let Some(folder) = folder() else { return };
     let is_config =
         |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yml" || extension == "yaml");
@@ -39,29 +39,29 @@ fn originals_are_judged_by_their_names() {
     let mut wrong = Vec::new();
     for file in &files {
         let name = file.file_name().unwrap().to_str().unwrap();
-        let otherwise = OTHERWISE.iter().find(|(other, _)| *other == name).map(|(_, message)| *message);
-        let refuse = otherwise.map_or(name.contains(".bad.") || name.contains("junk"), |message| !message.is_empty());
+        let exception = EXCEPTIONS.iter().find(|(other, _)| *other == name).map(|(_, message)| *message);
+        let refuse = exception.map_or(name.contains(".bad.") || name.contains("junk"), |message| !message.is_empty());
         let verdict = Guard::check(file);
         let words =
             verdict.as_ref().map_or_else(ToString::to_string, |summary| format!("{summary} {:?}", summary.notes));
         let words = words.replace(&format!("{}/", folder.display()), "");
-        println!("{:<8} | {name} | {words}", if verdict.is_ok() { "taken" } else { "refused" });
-        if verdict.is_err() != refuse || !words.contains(otherwise.unwrap_or_default()) {
+        println!("{:<8} | {name} | {words}", if verdict.is_ok() { "accepted" } else { "refused" });
+        if verdict.is_err() != refuse || !words.contains(exception.unwrap_or_default()) {
             wrong.push(name.to_owned());
         }
     }
-    assert!(wrong.is_empty(), "judged otherwise than there: {wrong:?}");
+    assert!(wrong.is_empty(), "not as exporter-toolkit decides: {wrong:?}");
 }
 
 #[tokio::test]
-async fn originals_meet_their_clients() {
+async fn originals_admit_the_clients_that_they_should() {
     let Some(folder) = folder() else { return };
     let at = |name: &str| folder.join(name);
     let showing = |name: &str| {
         let client = Client::trusting(&at("tls-ca-chain.pem"));
         if name.is_empty() { client } else { client.showing(&at(&format!("{name}.pem")), &at(&format!("{name}.key"))) }
     };
-    for (file, certificate, let_in) in [
+    for (file, certificate, admitted) in [
         ("web_config_noAuth.good.yml", "", true),
         ("web_config_noAuth_tlsInline.good.yml", "", true),
         ("web_config_noAuth_allCiphers.good.yml", "", true),
@@ -76,7 +76,7 @@ async fn originals_meet_their_clients() {
         ("web_config_auth_client_san.bad.yaml", "client2_selfsigned", false),
     ] {
         let outcome = shake(open(&at(file)).unwrap().tls().unwrap(), showing(certificate)).await;
-        assert_eq!(outcome.is_ok(), let_in, "{file} with {certificate:?}: {outcome:?}");
+        assert_eq!(outcome.is_ok(), admitted, "{file} with {certificate:?}: {outcome:?}");
     }
     users(&at("web_config_users_noTLS.good.yml")).await;
 }

@@ -1,4 +1,4 @@
-//! Who is let in: users, and the rate limit.
+//! Which requests are admitted: users, and the rate limit.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use web_config::{Guard, Refusal};
@@ -25,10 +25,10 @@ fn a_header_is_written_as_it_should() {
 }
 
 #[tokio::test]
-async fn users_are_let_in_with_their_passwords_alone() {
+async fn users_are_admitted_with_their_own_passwords_only() {
     let pki = Pki::new();
     let guard = open(&pki.fixture("users.good.yml")).unwrap();
-    // Twice: looked at, and remembered.
+    // Twice: checked, and remembered.
     for _ in 0..2 {
         assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()));
         assert_eq!(guard.admit(&basic("bob", "builder")).await, Ok(()));
@@ -44,7 +44,7 @@ async fn users_are_let_in_with_their_passwords_alone() {
     assert_eq!((Refusal::Busy.status(), Refusal::Busy.challenge()), (StatusCode::SERVICE_UNAVAILABLE, None));
 }
 
-/// A remembered verdict must not be had by writing one part of name, hash and password into another (CVE-2022-46146).
+/// No one can plant a verdict by moving a part of name, hash or password into another part (CVE-2022-46146).
 #[tokio::test]
 async fn a_remembered_verdict_cannot_be_planted() {
     let hash = bcrypt::hash("wonderland", 4).unwrap();
@@ -61,7 +61,7 @@ async fn a_remembered_verdict_cannot_be_planted() {
 }
 
 #[tokio::test]
-async fn many_at_once_are_told_apart() {
+async fn concurrent_requests_get_their_own_verdicts() {
     let pki = Pki::new();
     let guard: &Guard = &open(&pki.fixture("users.good.yml")).unwrap();
     assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()));
@@ -75,7 +75,7 @@ async fn many_at_once_are_told_apart() {
 }
 
 #[tokio::test]
-async fn the_rate_limit_refuses_what_is_above_it() {
+async fn requests_above_the_rate_limit_are_refused() {
     let pki = Pki::new();
     let verdicts = async |shape: &str| {
         let guard = open(&pki.fixture(shape)).unwrap();

@@ -10,7 +10,7 @@ use rcgen::{
 use tempfile::TempDir;
 use web_config::{Error, Guard};
 
-/// What a certificate shall be.
+/// The contents of a certificate.
 pub(crate) struct Leaf {
     pub(crate) names: &'static [&'static str],
     pub(crate) purpose: Purpose,
@@ -63,7 +63,7 @@ impl Pki {
         fs::write(self.at(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    /// Writes a web-config file, with what stands between `@` and `@` filled in.
+    /// Writes a web-config file with the placeholders between `@` and `@` filled in.
     pub(crate) fn config(&self, text: &str) -> PathBuf {
         let mut filled = text.to_owned();
         for name in ["server.crt", "server.key", "ca.crt"] {
@@ -80,7 +80,7 @@ impl Pki {
         file
     }
 
-    /// The file of a fixture.
+    /// Writes the web-config file of a fixture.
     pub(crate) fn fixture(&self, name: &str) -> PathBuf {
         self.config(&fs::read_to_string(fixtures().join(name)).unwrap())
     }

@@ -49,7 +49,7 @@ fn client(pki: &Pki) -> Client {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_to_the_next_client() {
+async fn a_new_certificate_is_used_for_the_next_client() {
     let pki = Pki::new();
     let guard = pki.guard(TLS).unwrap();
     let before = shake(guard.tls().unwrap(), client(&pki)).await.unwrap().server;
@@ -62,7 +62,7 @@ async fn a_new_certificate_is_shown_to_the_next_client() {
 }
 
 #[tokio::test]
-async fn a_new_ca_shuts_out_the_clients_of_the_old_one() {
+async fn a_new_ca_refuses_the_clients_of_the_old_one() {
     let pki = Pki::new();
     let guard = open(&pki.fixture("client_sans.good.yml")).unwrap();
     let showing = |name: &str| client(&pki).showing(&pki.at(&format!("{name}.crt")), &pki.at(&format!("{name}.key")));
@@ -98,14 +98,14 @@ async fn users_headers_and_limit_follow_the_file() {
     assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()));
     pki.config("# changed\nrate_limit:\n  interval: 1h\n  burst: 1\n");
     assert!(guard.reload().unwrap());
-    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::TooManyRequests), "the same limit goes on");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::TooManyRequests), "the same limit keeps its count");
     pki.config("rate_limit:\n  interval: 1h\n  burst: 2\n");
     assert!(guard.reload().unwrap());
-    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "another limit begins anew");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "another limit starts again");
 }
 
 #[tokio::test]
-async fn what_is_wrong_changes_nothing_and_is_counted_once() {
+async fn an_invalid_file_changes_nothing_and_is_reported_once() {
     let pki = Pki::new();
     let text = format!("{TLS}basic_auth_users:\n  alice: $2b$04$......................{}\n", ".".repeat(31));
     let (refusals, guard) = Refusals::of(&pki.config(&text));
@@ -116,10 +116,10 @@ async fn what_is_wrong_changes_nothing_and_is_counted_once() {
     }
     assert_eq!(refusals.counts(), (1, 0));
     pki.config(&text);
-    assert!(!guard.reload().unwrap(), "as it was");
+    assert!(!guard.reload().unwrap(), "as before");
     pki.config("nonsense: true\n");
     assert!(guard.reload().is_err());
-    assert_eq!(refusals.counts(), (2, 0), "it was right in between");
+    assert_eq!(refusals.counts(), (2, 0), "the file was valid in between");
     pki.config(&text);
     let key = fs::read(pki.at("server.key")).unwrap();
     fs::copy(pki.at("stranger.key"), pki.at("server.key")).unwrap();
@@ -128,7 +128,7 @@ async fn what_is_wrong_changes_nothing_and_is_counted_once() {
     assert!(guard.reload().unwrap_err().to_string().contains("cannot be read"));
     assert_eq!(refusals.counts(), (3, 1));
     assert!(Arc::ptr_eq(&first, &guard.tls().unwrap()));
-    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "users are still asked for");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "users are still required");
     fs::write(pki.at("server.key"), key).unwrap();
     assert!(!guard.reload().unwrap());
 }
@@ -170,16 +170,16 @@ async fn passwords_are_not_switched_off_while_the_server_runs() {
         assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized), "{after:?}");
         assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()), "{after:?}");
         assert_eq!(refusals.counts(), (1, 0), "{after:?}");
-        assert_eq!(pki.guard(after).unwrap().admit(&HeaderMap::new()).await, Ok(()), "a restart takes {after:?}");
+        assert_eq!(pki.guard(after).unwrap().admit(&HeaderMap::new()).await, Ok(()), "a restart accepts {after:?}");
     }
     let guard = pki.guard("").unwrap();
     pki.config(USERS);
-    assert!(guard.reload().unwrap(), "users may come while the server runs");
+    assert!(guard.reload().unwrap(), "users may be added while the server runs");
     assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::Unauthorized));
 }
 
 #[tokio::test]
-async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_runs() {
+async fn demands_on_client_certificates_stay_while_the_server_runs() {
     let pki = Pki::new();
     let verify = policy("RequireAndVerifyClientCert") + CA;
     let (any, given) = (policy("RequireAnyClientCert"), policy("VerifyClientCertIfGiven") + CA);
@@ -201,7 +201,7 @@ async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_r
         assert!(error.contains(&format!("{what} cannot be switched off while the server runs")), "{error}");
         assert!(Arc::ptr_eq(&tls, &guard.tls().unwrap()), "{after}");
         assert!(shake(guard.tls().unwrap(), client(&pki)).await.is_err(), "{after}");
-        assert!(pki.guard(&after).is_ok(), "a restart takes {after}");
+        assert!(pki.guard(&after).is_ok(), "a restart accepts {after}");
     }
     let other = verify.clone() + "  client_allowed_sans: [other.example]\n";
     let taken = [
@@ -220,7 +220,7 @@ async fn what_is_asked_of_clients_certificates_is_not_dropped_while_the_server_r
 }
 
 #[tokio::test]
-async fn the_watch_sees_a_turned_symlink() {
+async fn the_watch_detects_a_replaced_symlink() {
     let pki = Pki::new();
     for folder in ["first", "second"] {
         fs::create_dir(pki.at(folder)).unwrap();
@@ -246,10 +246,10 @@ async fn the_watch_sees_a_turned_symlink() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("the watch did not see the new certificate");
+    panic!("the watch did not detect the new certificate");
 }
 
 #[tokio::test]
-async fn a_watch_of_nothing_ends() {
+async fn a_watch_without_a_file_ends() {
     Arc::new(Guard::open(None, |_| ()).unwrap()).watch().await;
 }

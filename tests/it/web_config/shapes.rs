@@ -1,4 +1,4 @@
-//! Every shape of the file, one row each: taken, or refused with which message.
+//! Every shape of the file, one row each: accepted, or refused with which message.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use web_config::{ClientAuth, Guard};
 
 use super::pki::{Pki, fixtures};
 
-/// Fixtures and what their refusal says, beside the name of the file.
+/// Fixtures, and what their refusal says beside the name of the file.
 const REFUSED: [(&str, &str); 40] = [
     ("junk", "line 1"),
     ("unknown_key", "line 2, cert_fille"),
@@ -31,15 +31,15 @@ const REFUSED: [(&str, &str); 40] = [
     ("client_ca_absent", "absent.crt cannot be read: No such file"),
     ("client_ca_without_policy", "client_auth_type: is missing although there are CAs for clients"),
     ("client_ca_missing", "only Go falls back to the system's CAs"),
-    ("client_ca_without_certificate", "client_ca_file: holds no certificate in PEM"),
+    ("client_ca_without_certificate", "client_ca_file: contains no certificate in PEM"),
     ("ciphers_invented", "unknown cipher suite \"TLS_ECDHE_ECDSA_WITH_AES_512_GCM_SHA512\""),
-    ("ciphers_go_alone", "Go alone has this cipher suite; add one of TLS_AES_128_GCM_SHA256"),
+    ("ciphers_go_alone", "only Go supports this cipher suite; add one of TLS_AES_128_GCM_SHA256"),
     ("ciphers_no_http2", "add one, or set http_server_config.http2: false"),
-    ("curves_go_alone", "CurveP521: Go alone has this curve; add one of CurveP256, CurveP384, X25519"),
+    ("curves_go_alone", "CurveP521: only Go supports this curve; add one of CurveP256, CurveP384, X25519"),
     ("curves_invented", "unknown curve \"CurveP42\""),
     ("version_invented", "unknown TLS version \"TLS121\""),
-    ("version_old", "min_version: TLS10 is not spoken here, as RFC 8996 asks; set TLS12 or TLS13"),
-    ("version_old_at_most", "max_version: TLS11 is not spoken here, as RFC 8996 asks; set TLS12 or TLS13"),
+    ("version_old", "min_version: TLS10 is not supported, as RFC 8996 requires; set TLS12 or TLS13"),
+    ("version_old_at_most", "max_version: TLS11 is not supported, as RFC 8996 requires; set TLS12 or TLS13"),
     ("version_order", "min_version: is above max_version"),
     ("headers_other", "headers.Server: this header cannot be set, only Content-Security-Policy"),
     ("headers_frame", "headers.X-Frame-Options: the value must be deny or sameorigin"),
@@ -51,11 +51,11 @@ const REFUSED: [(&str, &str); 40] = [
     ("rate_unitless", "line 2, interval"),
 ];
 
-/// Fixtures that are taken: who is let through the handshake (`None`: plain HTTP), users, headers, limit, notes.
-type Taken = (Option<ClientAuth>, usize, usize, bool, usize);
+/// Fixtures that are accepted: the demand on clients (`None`: plain HTTP), users, headers, limit, notes.
+type Accepted = (Option<ClientAuth>, usize, usize, bool, usize);
 const TLS: Option<ClientAuth> = Some(ClientAuth::NoClientCert);
 const VERIFY: Option<ClientAuth> = Some(ClientAuth::RequireAndVerifyClientCert);
-const TAKEN: [(&str, Taken); 27] = [
+const ACCEPTED: [(&str, Accepted); 27] = [
     ("empty", (None, 0, 0, false, 0)),
     ("comment", (None, 0, 0, false, 0)),
     ("tls", (TLS, 0, 0, false, 0)),
@@ -86,11 +86,11 @@ const TAKEN: [(&str, Taken); 27] = [
 ];
 
 #[test]
-fn what_is_wrong_is_refused_with_a_message_that_helps() {
+fn an_invalid_file_is_refused_with_a_helpful_message() {
     let pki = Pki::new();
     for (shape, message) in REFUSED {
         let file = pki.fixture(&format!("{shape}.bad.yml"));
-        let Err(error) = Guard::check(&file) else { panic!("{shape} was taken") };
+        let Err(error) = Guard::check(&file) else { panic!("{shape} was accepted") };
         let error = error.to_string();
         assert!(error.contains(message), "{shape}: {error}");
         assert!(error.starts_with(file.to_str().unwrap()), "{shape}: {error}");
@@ -99,18 +99,18 @@ fn what_is_wrong_is_refused_with_a_message_that_helps() {
 }
 
 #[test]
-fn what_is_right_is_taken_as_it_is_meant() {
+fn a_valid_file_is_accepted_as_intended() {
     let pki = Pki::new();
-    for (shape, (client_auth, users, headers, rate_limit, notes)) in TAKEN {
+    for (shape, (client_auth, users, headers, rate_limit, notes)) in ACCEPTED {
         let summary = Guard::check(&pki.fixture(&format!("{shape}.good.yml"))).unwrap();
-        let taken = (summary.client_auth, summary.users, summary.headers, summary.rate_limit, summary.notes.len());
-        assert_eq!(taken, (client_auth, users, headers, rate_limit, notes), "{shape}: {:?}", summary.notes);
+        let accepted = (summary.client_auth, summary.users, summary.headers, summary.rate_limit, summary.notes.len());
+        assert_eq!(accepted, (client_auth, users, headers, rate_limit, notes), "{shape}: {:?}", summary.notes);
     }
 }
 
 #[test]
 fn every_fixture_has_its_row() {
-    let rows: BTreeSet<String> = TAKEN
+    let rows: BTreeSet<String> = ACCEPTED
         .iter()
         .map(|(shape, _)| format!("{shape}.good.yml"))
         .chain(REFUSED.iter().map(|(shape, _)| format!("{shape}.bad.yml")))
