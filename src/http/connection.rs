@@ -35,7 +35,7 @@ struct Progress {
     stage: Stage,
     /// When the stage began.
     since: Instant,
-    /// Since when the client takes nothing although there is something to take.
+    /// Since when the client reads nothing although there is something to read.
     stalled_since: Option<Instant>,
     /// hyper has taken the whole body; what is left of the response is in its buffers.
     body_taken: bool,
@@ -100,7 +100,7 @@ impl Connection {
         (progress.stage, now.saturating_duration_since(progress.since))
     }
 
-    /// For how long the client has taken nothing although there is something to take.
+    /// For how long the client has read nothing although there is something to read.
     pub(super) fn stalled_for(&self, now: Instant) -> Option<Duration> {
         self.progress.lock().stalled_since.map(|since| now.saturating_duration_since(since))
     }
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// A write or a flush was attempted: the way to the client takes something, or is full.
+    /// A write or a flush was attempted: it succeeded, or the buffers to the client are full.
     pub(super) fn note_write<T>(&self, attempt: &Poll<T>) {
         let mut progress = self.progress.lock();
         match attempt {
@@ -140,7 +140,7 @@ impl Connection {
         self.progress.lock().body_taken = true;
     }
 
-    /// Everything written so far has left: with the whole body taken, so has the response.
+    /// Everything written so far has left. If the whole body was taken, the response has left too.
     pub(super) fn note_flush(&self) {
         let mut progress = self.progress.lock();
         if progress.stage == Stage::Responding && progress.body_taken {

@@ -54,7 +54,7 @@ impl Listener {
                 remove_abandoned(path).await?;
                 let socket = Socket::Unix(UnixListener::bind(path)?);
                 let created = SocketFile { path: path.clone(), identity: identity(path) };
-                // Whatever the umask is, its folder decides who may connect, which takes the right to write.
+                // Whatever the umask is, its folder decides which users may connect, which takes the right to write.
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
                 Ok(Self { socket, name: address.to_string(), _created: Some(created) })
             }

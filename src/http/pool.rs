@@ -15,7 +15,7 @@ use super::limits::Limits;
 
 /// How long a request waits for a permit before it is refused.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A client that takes nothing for this long loses its permit to a request that waits. A well-behaved client needs milliseconds.
+/// A client that reads nothing for this long loses its permit to a request that waits. A well-behaved client needs milliseconds.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The open connections of all listeners together.
@@ -113,15 +113,15 @@ impl ConnectionPool {
 }
 
 /// The connection to close for a newcomer: the one that has been idle longest, else the one that has owed its request
-/// longest, else the one that has stalled longest, in whatever stage.
+/// longest, else the one whose client has read nothing of its response for longest.
 fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u64> {
-    let longest = |wanted: Stage| {
-        let staged = open.iter().map(|(id, connection)| (*id, connection.stage(now)));
-        staged.filter(|(_, (stage, _))| *stage == wanted).max_by_key(|(_, (_, lasts))| *lasts).map(|(id, _)| id)
-    };
-    let stalled = || {
-        let stalled = open.iter().filter_map(|(id, connection)| Some((*id, connection.stalled_for(now)?)));
-        stalled.filter(|(_, lasts)| *lasts >= STALL_LIMIT).max_by_key(|(_, lasts)| *lasts).map(|(id, _)| id)
-    };
-    longest(Stage::Idle).or_else(|| longest(Stage::ReadingRequest)).or_else(stalled)
+    let candidates = open.iter().filter_map(|(id, connection)| {
+        let rank = match connection.stage(now) {
+            (Stage::Idle, lasts) => (2, lasts),
+            (Stage::ReadingRequest, lasts) => (1, lasts),
+            (Stage::Responding, _) => (0, connection.stalled_for(now).filter(|lasts| *lasts >= STALL_LIMIT)?),
+        };
+        Some((rank, *id))
+    });
+    candidates.max().map(|(_, id)| id)
 }

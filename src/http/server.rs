@@ -258,8 +258,8 @@ impl Server {
         self.pool.close_overdue(Instant::now(), || self.report(Reason::Timeout, why));
     }
 
-    /// After a failed accept. A connection that failed before it began is the client's affair; if the system is out of
-    /// resources, a pause lets other programs release some.
+    /// Waits after a failed accept. A connection that failed before it began is no fault of the exporter; if the system is out
+    /// of resources, a pause gives other connections time to release some.
     async fn pause_after(&self, error: io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {

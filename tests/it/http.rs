@@ -9,13 +9,13 @@ use crate::web::{LIMITS, Served, ask, gunzip, process};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
 
-/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+/// How long a test waits for anything. Generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---- metrics ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn metrics_are_there_from_the_first_second_without_a_driver() {
+fn metrics_are_served_from_the_first_second_without_a_driver() {
     let answer = Served::start().get("/metrics");
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
@@ -51,7 +51,7 @@ fn head_has_the_header_and_no_body() {
 }
 
 #[test]
-fn a_head_says_what_a_get_would_or_leaves_it_out() {
+fn a_head_has_the_headers_of_a_get_or_omits_them() {
     let server = Served::start();
     server.show(GpuState::Up, "H200", vec![process(1, "train.py", 1 << 30)]);
     for path in ["/metrics", "/", "/healthz", "/readyz", "/favicon.ico", "/nowhere"] {
@@ -65,7 +65,7 @@ fn a_head_says_what_a_get_would_or_leaves_it_out() {
                     head.header(name)
                 );
             }
-            // A scrape's length is known when it is written.
+            // The length of a scrape is known only when it has been written.
             let known = if path == "/metrics" { "" } else { got.header("content-length") };
             assert_eq!(head.header("content-length"), known, "{path} {headers}");
         }
@@ -87,8 +87,8 @@ fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "83");
 }
 
-/// 4000 processes: more text than is kept whole.
-fn crowded() -> Served {
+/// 4000 processes: more text than is sent as a whole.
+fn with_many_processes() -> Served {
     with_processes(Served::start(), 4_000)
 }
 
@@ -98,10 +98,14 @@ fn with_processes(server: Served, count: u32) -> Served {
 }
 
 #[test]
-fn a_long_scrape_leaves_while_it_is_written_and_comes_whole() {
-    let server = crowded();
+fn a_long_scrape_is_streamed_and_complete() {
+    let server = with_many_processes();
     let first = server.get("/metrics");
-    assert_eq!((first.header("transfer-encoding"), first.status), ("", 200), "nobody knew how long it would be");
+    assert_eq!(
+        (first.header("transfer-encoding"), first.status),
+        ("", 200),
+        "the first scrape has no earlier length to go by"
+    );
     for headers in ["", "Accept-Encoding: gzip\r\n"] {
         let long = server.ask("GET", "/metrics", headers);
         assert_eq!((long.header("transfer-encoding"), long.status), ("chunked", 200));
@@ -117,8 +121,8 @@ fn a_long_scrape_leaves_while_it_is_written_and_comes_whole() {
 }
 
 #[test]
-fn a_long_scrape_has_a_length_where_a_cut_would_look_like_its_end() {
-    let server = crowded();
+fn a_long_scrape_over_http_1_0_has_a_length() {
+    let server = with_many_processes();
     server.get("/metrics");
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
@@ -128,11 +132,11 @@ fn a_long_scrape_has_a_length_where_a_cut_would_look_like_its_end() {
     assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
 }
 
-/// A client that asks for the metrics and takes their beginning.
+/// A client that requests the metrics and reads only their beginning.
 fn stall(server: &Served) -> TcpStream {
     let connect = async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        // Else the system takes the whole answer for it.
+        // A larger buffer would take the whole response.
         socket.set_recv_buffer_size(4096).unwrap();
         socket.connect(server.address).await.unwrap().into_std().unwrap()
     };
@@ -144,24 +148,24 @@ fn stall(server: &Served) -> TcpStream {
 }
 
 #[test]
-fn clients_that_take_nothing_keep_a_few_writers_and_no_more() {
-    // No client is cut for taking nothing, however busy the machine is.
+fn clients_that_read_nothing_occupy_a_few_writers_and_no_more() {
+    // No client is disconnected for reading nothing, however busy the machine is.
     let limits = Limits { write_timeout: Duration::from_secs(600), ..LIMITS };
-    // More than waits between a writer and its client.
+    // More text than the queue between a writer and its client holds.
     let server = with_processes(Served::within(limits, "/metrics", |_| ()), 20_000);
     server.get("/metrics");
     let before = server.threads();
     assert!(before >= 2, "{before} threads");
     let stalled: Vec<_> = (0..20).map(|_| stall(&server)).collect();
     assert!(server.threads() < before + 15, "{before} threads, then {}", server.threads());
-    let honest = server.get("/metrics");
-    assert!(honest.header("content-length").parse::<usize>().unwrap() > 512 << 10, "all writers are taken");
+    let scrape = server.get("/metrics");
+    assert!(scrape.header("content-length").parse::<usize>().unwrap() > 512 << 10, "all writers are busy");
     drop(stalled);
 }
 
 #[test]
 fn a_head_writes_nothing_and_is_no_scrape() {
-    let server = crowded();
+    let server = with_many_processes();
     server.get("/metrics");
     for _ in 0..50 {
         assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
@@ -170,8 +174,8 @@ fn a_head_writes_nothing_and_is_no_scrape() {
 }
 
 #[test]
-fn who_leaves_in_the_middle_of_a_long_scrape_is_no_fault_and_holds_nobody_up() {
-    let server = crowded();
+fn a_client_that_leaves_a_long_scrape_is_no_fault_and_blocks_no_other() {
+    let server = with_many_processes();
     server.get("/metrics");
     for _ in 0..60 {
         let mut stream = TcpStream::connect(server.address).unwrap();
@@ -238,7 +242,7 @@ fn a_request_names_one_host() {
     assert_eq!(statuses("GET /metrics HTTP/1.0\r\n\r\n"), [200]);
     assert_eq!(statuses("GET http://a/metrics HTTP/1.1\r\n\r\n"), [400]);
     assert_eq!(statuses("GET /nowhere HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), [400, 200]);
-    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "what is refused is no scrape");
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "a refused request is no scrape");
 }
 
 // ---- health and readiness --------------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ fn health_is_that_of_the_lanes() {
     assert_eq!(silent.status, 503);
     assert!(silent.text().contains("nothing has been sampled"));
 
-    // On a busy machine a beat may be old before it is asked for, so it is given again with each question.
+    // On a busy machine a beat may be old before the request arrives, so it is repeated with each request.
     let becomes = |status: u16, part: &str, beating: &[Lane]| {
         let begin = Instant::now();
         loop {
@@ -310,6 +314,6 @@ fn the_server_ends_although_a_client_never_finishes_its_request() {
     stop.send(()).unwrap();
     let patience = Duration::from_secs(15);
     let outcome = runtime.block_on(async { tokio::time::timeout(patience, ended).await });
-    outcome.expect("the server must not wait for it for ever").unwrap();
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any longer");
+    outcome.expect("the server must not wait for the client for ever").unwrap();
+    assert!(TcpStream::connect(address).is_err(), "the port is closed");
 }

@@ -1,4 +1,4 @@
-//! The page for people: of a snapshot, and of the real binary on a simulated machine. Nothing a process chose gets through as markup.
+//! The page for people, of a snapshot and of the real binary on a simulated machine. Nothing that a process controls becomes markup.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ memory = "20GiB"
 "#;
 
 #[test]
-fn the_peak_stays_with_who_reached_it_after_its_end() {
+fn a_process_keeps_its_peak_after_its_end() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     let page = || exporter.get("/").unwrap().body;
@@ -81,7 +81,7 @@ fn the_page_shows_each_gpu_and_the_links() {
 }
 
 #[test]
-fn the_page_shows_who_reached_the_peak_and_has_ended() {
+fn the_page_shows_ended_processes_with_their_peaks() {
     let server = Served::start();
     let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
     let workload =
@@ -107,14 +107,15 @@ fn the_page_shows_who_reached_the_peak_and_has_ended() {
     let list = page.text().split("<ul>").nth(1).unwrap().split("</ul>").next().unwrap();
     let list = list.replace("<span class=\"soft\">", "").replace("</span>", "");
     let rows: Vec<&str> = list.split("<li").skip(1).map(|row| row.strip_suffix("</li>").unwrap()).collect();
-    let (told, ends): (Vec<_>, Vec<_>) = rows.iter().map(|row| row.split_once(", ended ").unwrap_or((row, ""))).unzip();
+    let (rows_shown, ends): (Vec<_>, Vec<_>) =
+        rows.iter().map(|row| row.split_once(", ended ").unwrap_or((row, ""))).unzip();
     let expected = [
         ">20.5 GiB serve.py 40 of unit:serve.service",
         " class=\"soft\">peak 78.5 GiB train.py 42 of slurm:7",
         " class=\"soft\">peak 4.0 GiB eval.py 43 of ada",
         " class=\"soft\">peak 1.0 GiB tiny.py 41",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(rows_shown, expected);
     assert_eq!((ends[0], ends[2]), ("", "3 min to 15 min ago"));
     assert!(ends[1].ends_with(" s ago") && !ends[1].contains("to"), "{ends:?}");
 }
@@ -127,9 +128,9 @@ fn while_the_driver_opens_the_page_says_so() {
     assert!(!starting.text().contains("problem\"") && !starting.text().contains("No "));
     let problem = Some("the driver was released on request".to_owned());
     server.snapshot.clear(Driver { problem, ..Driver::default() });
-    let told = server.get("/");
-    assert!(told.text().contains("No GPU can be read: the driver was released on request"));
-    assert!(!told.text().contains("Starting") && !told.text().contains("No NVIDIA driver"));
+    let released = server.get("/");
+    assert!(released.text().contains("No GPU can be read: the driver was released on request"));
+    assert!(!released.text().contains("Starting") && !released.text().contains("No NVIDIA driver"));
 }
 
 #[test]

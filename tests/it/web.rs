@@ -1,4 +1,4 @@
-//! The web server over real sockets, and a client that speaks HTTP by hand.
+//! The web server over real sockets, and a client that writes HTTP by hand.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ pub(crate) struct Served {
     thread_name: String,
 }
 
-/// As the exporter's defaults are.
+/// The exporter's defaults.
 pub(crate) const LIMITS: Limits = Limits {
     max_requests: 40,
     max_connections: 512,
@@ -56,7 +56,7 @@ impl Served {
         Self::build(limits, telemetry_path, change, local)
     }
 
-    /// On a listener of the test's own.
+    /// Serves on a listener that the test provides.
     pub(crate) fn on(limits: Limits, listen: impl FnOnce(&Runtime) -> Listener) -> Self {
         Self::build(limits, "/metrics", |_| (), listen)
     }
@@ -72,7 +72,7 @@ impl Served {
             Settings { stale_after: Duration::from_secs(600), ..metrics_settings(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
         let mut state = HttpState::new(metrics, snapshot.clone(), faults.clone(), telemetry_path);
-        // No lane begins here, however long a test takes.
+        // No lane starts here, however long a test takes.
         state.alive_within = Duration::from_secs(3600);
         change(&mut state);
         let thread_name = thread_name();
@@ -148,7 +148,7 @@ pub(crate) fn process(pid: u32, name: &str, used: u64) -> Process {
     }
 }
 
-/// What came back.
+/// A response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HashMap<String, String>,

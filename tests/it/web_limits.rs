@@ -1,4 +1,4 @@
-//! What clients may take of the web server: those that are slow, silent, many or rude cost others nothing.
+//! The limits of the web server: clients that are slow, silent, many or hostile cost others nothing.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,8 +13,8 @@ use vram_exporter::faults::{Reason, Source};
 use vram_exporter::http::{Limits, Listener};
 use vram_exporter::snapshot::GpuState;
 
-const ASKED: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
-/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
+/// How long a test waits for anything. Generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn served(limits: Limits) -> Served {
@@ -27,8 +27,8 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What the server still sends until it closes.
-fn rest(mut stream: &TcpStream) -> Vec<u8> {
+/// Everything that the server still sends until it closes the connection.
+fn read_to_close(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => bytes,
@@ -37,7 +37,7 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Whether the server has closed it, without waiting for that.
+/// Whether the server has closed the connection, without waiting.
 fn is_closed(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let closed = match stream.peek(&mut [0]) {
@@ -48,9 +48,9 @@ fn is_closed(stream: &TcpStream) -> bool {
     closed
 }
 
-/// One answer over a connection that stays open: its head and as much as the head promises.
-fn converse(mut stream: &TcpStream) -> String {
-    stream.write_all(ASKED).unwrap();
+/// Reads one response over a connection that stays open: its head, and the body by the length in the head.
+fn request(mut stream: &TcpStream) -> String {
+    stream.write_all(REQUEST).unwrap();
     let mut bytes = Vec::new();
     let mut one = [0];
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -63,23 +63,23 @@ fn converse(mut stream: &TcpStream) -> String {
     head
 }
 
-/// A client that asks again and again and reads nothing, until nothing more fits into the buffers between the two.
-fn gorge(address: SocketAddr) -> TcpStream {
-    gorge_on(address, ASKED)
+/// A client that sends requests without reading, until the buffers between client and server are full.
+fn flood(address: SocketAddr) -> TcpStream {
+    flood_with(address, REQUEST)
 }
 
-fn gorge_on(address: SocketAddr, asked: &[u8]) -> TcpStream {
+fn flood_with(address: SocketAddr, request_bytes: &[u8]) -> TcpStream {
     let mut stream = connect(address);
-    // Long enough that a server that is only slow is not taken for one that waits.
+    // Long enough to tell a server that waits from one that is merely slow.
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-    while stream.write_all(&asked.repeat(200)).is_ok() {}
+    while stream.write_all(&request_bytes.repeat(200)).is_ok() {}
     stream
 }
 
-/// Whether the server has let go of a client that reads nothing, told by what it says of another request.
-fn is_cut(mut glutton: &TcpStream) -> bool {
-    glutton.set_nonblocking(true).unwrap();
-    glutton.write(ASKED).is_err_and(|error| error.kind() != ErrorKind::WouldBlock)
+/// Whether the server has disconnected a client that reads nothing: then the client cannot send another request.
+fn is_disconnected(mut greedy: &TcpStream) -> bool {
+    greedy.set_nonblocking(true).unwrap();
+    greedy.write(REQUEST).is_err_and(|error| error.kind() != ErrorKind::WouldBlock)
 }
 
 fn count(server: &Served, reason: Reason) -> u64 {
@@ -94,20 +94,20 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn show_much(server: &Served) {
+fn show_many_processes(server: &Served) {
     let processes = (0..60).map(|pid| process(pid, &format!("process-{pid}-{}", "x".repeat(80)), 1 << 30)).collect();
     server.show(GpuState::Up, "H200", processes);
 }
 
 #[test]
-fn a_client_that_sends_nothing_or_never_ends_its_request_is_cut_and_counted() {
+fn a_client_that_never_ends_its_request_is_disconnected_and_counted() {
     let server = served(Limits { read_timeout: Duration::from_millis(300), ..LIMITS });
     let silent = connect(server.address);
     let slow = connect(server.address);
     let sending = thread::spawn(move || {
-        // A byte now and then keeps nobody: the whole head is due in time.
+        // Single bytes do not extend the time: the whole head is due.
         let mut slow = slow;
-        ASKED
+        REQUEST
             .iter()
             .take_while(|byte| {
                 thread::sleep(Duration::from_millis(50));
@@ -115,39 +115,39 @@ fn a_client_that_sends_nothing_or_never_ends_its_request_is_cut_and_counted() {
             })
             .count()
     });
-    assert_eq!(rest(&silent), b"");
-    assert!(sending.join().unwrap() < ASKED.len());
+    assert_eq!(read_to_close(&silent), b"");
+    assert!(sending.join().unwrap() < REQUEST.len());
     assert_eq!(count(&server, Reason::Timeout), 2);
     assert_eq!(server.get("/metrics").status, 200);
 }
 
 #[test]
-fn a_connection_rests_between_requests_for_longer_than_a_request_may_take_but_not_for_ever() {
+fn an_idle_connection_outlives_the_read_timeout_but_not_the_idle_one() {
     let brief = Duration::from_secs(1);
     let server = served(Limits { read_timeout: brief, idle_timeout: brief * 5, ..LIMITS });
     let stream = connect(server.address);
-    assert!(converse(&stream).starts_with("http/1.1 200"));
+    assert!(request(&stream).starts_with("http/1.1 200"));
     thread::sleep(brief * 2);
-    assert!(converse(&stream).starts_with("http/1.1 200"), "the rest is no request");
-    assert_eq!(rest(&stream), b"");
-    assert_eq!(count(&server, Reason::Timeout), 0, "a rest that ends is nobody's fault");
+    assert!(request(&stream).starts_with("http/1.1 200"), "being idle is no request");
+    assert_eq!(read_to_close(&stream), b"");
+    assert_eq!(count(&server, Reason::Timeout), 0, "the end of an idle connection is no fault");
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_its_answer_is_cut() {
+fn a_client_that_reads_nothing_of_its_response_is_disconnected() {
     let server = served(Limits { write_timeout: Duration::from_millis(300), ..LIMITS });
-    show_much(&server);
-    let glutton = gorge(server.address);
-    until("it is cut", || count(&server, Reason::Timeout) > 0 && is_cut(&glutton));
+    show_many_processes(&server);
+    let greedy = flood(server.address);
+    until("the client is disconnected", || count(&server, Reason::Timeout) > 0 && is_disconnected(&greedy));
 }
 
 #[test]
-fn who_takes_nothing_loses_its_place_to_who_waits() {
+fn a_client_that_reads_nothing_loses_its_permit_to_one_that_waits() {
     let server = served(Limits { max_requests: 1, ..LIMITS });
-    show_much(&server);
-    let glutton = gorge(server.address);
+    show_many_processes(&server);
+    let greedy = flood(server.address);
     let mut refused = 0;
-    until("it has lost its place", || {
+    until("the client has lost its permit", || {
         let answer = server.get("/metrics");
         if answer.status == 503 {
             assert_eq!(answer.header("retry-after"), "1");
@@ -155,26 +155,26 @@ fn who_takes_nothing_loses_its_place_to_who_waits() {
             return false;
         }
         assert_eq!((answer.status, answer.value("vram_exporter_nvml_up")), (200, "1"));
-        is_cut(&glutton)
+        is_disconnected(&greedy)
     });
     assert_eq!(count(&server, Reason::Overloaded), refused);
 }
 
 #[test]
-fn health_needs_no_place() {
+fn health_needs_no_permit() {
     let server = served(Limits { max_requests: 1, ..LIMITS });
-    show_much(&server);
-    let _glutton = gorge(server.address);
+    show_many_processes(&server);
+    let _greedy = flood(server.address);
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
 }
 
 #[test]
-fn a_place_is_free_again_once_the_answer_has_left() {
+fn a_permit_is_free_again_once_the_response_has_left() {
     let server = served(Limits { max_requests: 1, ..LIMITS });
     let kept: Vec<_> = (0..4).map(|_| connect(server.address)).collect();
     for _ in 0..5 {
-        kept.iter().for_each(|stream| assert!(converse(stream).starts_with("http/1.1 200")));
+        kept.iter().for_each(|stream| assert!(request(stream).starts_with("http/1.1 200")));
         assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
         assert_eq!(server.ask("GET", "/metrics", "Accept-Encoding: gzip\r\n").status, 200);
         assert_eq!(server.get("/nowhere").status, 404);
@@ -183,63 +183,63 @@ fn a_place_is_free_again_once_the_answer_has_left() {
 }
 
 #[test]
-fn where_all_connections_are_taken_the_one_that_is_missed_least_goes() {
+fn a_full_pool_closes_the_connection_that_is_needed_least() {
     let server = served(Limits { max_connections: 3, max_requests: 3, ..LIMITS });
     let silent = [connect(server.address), connect(server.address)];
-    let resting = connect(server.address);
-    assert!(converse(&resting).starts_with("http/1.1 200"));
-    // For the server its answer has left a moment after the client has it.
+    let idle = connect(server.address);
+    assert!(request(&idle).starts_with("http/1.1 200"));
+    // The server notices that the response has left a moment after the client has read it.
     thread::sleep(Duration::from_millis(300));
     assert_eq!(server.get("/metrics").status, 200);
-    until("who was answered goes first", || is_closed(&resting));
+    until("the idle connection is closed first", || is_closed(&idle));
     assert!(!silent.iter().any(is_closed));
     let _new = [connect(server.address), connect(server.address)];
-    until("the oldest that owes a request goes", || is_closed(&silent[0]));
+    until("the oldest one that owes a request is closed", || is_closed(&silent[0]));
     assert_eq!(server.get("/metrics").status, 200);
     assert_eq!(count(&server, Reason::Overloaded), 0);
 }
 
 #[test]
-fn clients_that_read_nothing_of_what_needs_no_place_cannot_take_all_connections_for_themselves() {
+fn clients_that_read_no_probe_response_cannot_take_all_connections() {
     let server = served(Limits { max_connections: 3, max_requests: 3, ..LIMITS });
     let health = b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
-    let gluttons: Vec<_> = thread::scope(|scope| {
+    let greedy_clients: Vec<_> = thread::scope(|scope| {
         let address = server.address;
-        let gorging: Vec<_> = (0..3).map(|_| scope.spawn(move || gorge_on(address, health))).collect();
-        gorging.into_iter().map(|gorging| gorging.join().unwrap()).collect()
+        let flooding: Vec<_> = (0..3).map(|_| scope.spawn(move || flood_with(address, health))).collect();
+        flooding.into_iter().map(|flooding| flooding.join().unwrap()).collect()
     });
-    until("a newcomer is let in", || {
+    until("a newcomer is admitted", || {
         let mut stream = connect(server.address);
         let mut bytes = Vec::new();
-        let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-        asked.is_ok() && stream.read_to_end(&mut bytes).is_ok() && bytes.starts_with(b"HTTP/1.1 503")
+        let written = stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        written.is_ok() && stream.read_to_end(&mut bytes).is_ok() && bytes.starts_with(b"HTTP/1.1 503")
     });
-    until("for one of them", || gluttons.iter().any(is_cut));
+    until("one of them is disconnected", || greedy_clients.iter().any(is_disconnected));
 }
 
 #[test]
-fn a_client_that_is_cut_is_counted_once_however_many_listeners_look() {
+fn a_disconnected_client_is_counted_once_with_several_listeners() {
     let server = served(Limits { read_timeout: Duration::from_millis(300), ..LIMITS });
     let silent: Vec<_> = (0..20).map(|_| connect(server.address)).collect();
     let (runtime, second) = (&server.runtime, server.server.clone());
     let listener: Listener =
         runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
     let other = runtime.spawn(second.serve(listener, std::future::pending()));
-    silent.iter().for_each(|stream| assert_eq!(rest(stream), b""));
+    silent.iter().for_each(|stream| assert_eq!(read_to_close(stream), b""));
     thread::sleep(Duration::from_millis(600));
     assert_eq!(count(&server, Reason::Timeout), 20);
     other.abort();
 }
 
 #[test]
-fn hundreds_of_idlers_keep_nobody_from_an_answer() {
+fn hundreds_of_idle_clients_keep_no_other_from_a_response() {
     crate::harness::allow_many_files();
     let server = served(LIMITS);
     let silent: Vec<_> = (0..150).map(|_| connect(server.address)).collect();
     let greedy: Vec<_> = (0..150)
         .map(|_| {
             let mut stream = connect(server.address);
-            stream.write_all(&ASKED.repeat(2)).unwrap();
+            stream.write_all(&REQUEST.repeat(2)).unwrap();
             stream
         })
         .collect();
@@ -251,16 +251,16 @@ fn hundreds_of_idlers_keep_nobody_from_an_answer() {
     });
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
     drop((silent, greedy));
-    until("all is as before", || server.get("/metrics").status == 200);
+    until("the server recovers", || server.get("/metrics").status == 200);
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_its_connection_closed() {
+fn an_invalid_request_is_refused_and_its_connection_closed() {
     let server = served(LIMITS);
     let long = |count: usize| format!("GET /metrics HTTP/1.1\r\nHost: test\r\nCookie: {}\r\n\r\n", "x".repeat(count));
     let many: String = (0..2000).map(|n| format!("X-{n}: y\r\n")).collect();
     let many = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{many}\r\n");
-    // What is larger than the server reads may be cut by a reset, in which its answer gets lost.
+    // A request that is larger than the server reads may end in a reset that discards the response.
     for (bytes, status, lost) in [
         ("\0\x01\x02\x03\r\n\r\n".to_owned(), " 400 ", false),
         ("GET\r\n\r\n".to_owned(), " 400 ", false),
@@ -270,45 +270,49 @@ fn what_is_no_request_is_refused_and_its_connection_closed() {
         (many, " 431 ", true),
     ] {
         let mut stream = connect(server.address);
-        // What the server does not want to read it need not take.
+        // The server need not accept what it will not read.
         let _ = stream.write_all(bytes.as_bytes());
-        let answer = String::from_utf8_lossy(&rest(&stream)).into_owned();
-        let told = answer.lines().next().unwrap_or_default();
-        assert!(told.contains(status) || (lost && told.is_empty()), "{:?}: {told}", &bytes[..20.min(bytes.len())]);
+        let answer = String::from_utf8_lossy(&read_to_close(&stream)).into_owned();
+        let status_line = answer.lines().next().unwrap_or_default();
+        assert!(
+            status_line.contains(status) || (lost && status_line.is_empty()),
+            "{:?}: {status_line}",
+            &bytes[..20.min(bytes.len())]
+        );
     }
     let mut polite = connect(server.address);
     polite.write_all(long(8000).replace("Cookie", "Connection: close\r\nCookie").as_bytes()).unwrap();
-    assert!(rest(&polite).starts_with(b"HTTP/1.1 200"));
+    assert!(read_to_close(&polite).starts_with(b"HTTP/1.1 200"));
     assert_eq!(server.get("/healthz").status, 200);
 }
 
 #[test]
-fn requests_in_a_row_and_half_closed_connections_are_answered() {
+fn pipelined_requests_and_half_closed_connections_are_answered() {
     let server = served(LIMITS);
     let mut stream = connect(server.address);
-    stream.write_all(&ASKED.repeat(5)).unwrap();
+    stream.write_all(&REQUEST.repeat(5)).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let answers = String::from_utf8(rest(&stream)).unwrap();
+    let answers = String::from_utf8(read_to_close(&stream)).unwrap();
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 5);
     let mut old = connect(server.address);
     old.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    assert!(rest(&old).starts_with(b"HTTP/1.0 200"));
+    assert!(read_to_close(&old).starts_with(b"HTTP/1.0 200"));
 }
 
 #[test]
-fn the_end_lets_an_answer_finish_and_waits_for_nobody_else() {
+fn a_shutdown_waits_only_for_responses_under_way() {
     let server = served(LIMITS);
-    show_much(&server);
-    let resting = connect(server.address);
-    assert!(converse(&resting).starts_with("http/1.1 200"));
+    show_many_processes(&server);
+    let idle = connect(server.address);
+    assert!(request(&idle).starts_with("http/1.1 200"));
     let silent = connect(server.address);
     let mut slow = connect(server.address);
     slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
     assert_eq!(slow.peek(&mut [0]).unwrap(), 1);
     server.stop.send(()).unwrap();
-    let whole = rest(&slow);
-    assert!(whole.ends_with(b"0\r\n\r\n"), "the answer was cut");
-    assert_eq!((rest(&resting), rest(&silent)), (vec![], vec![]));
+    let whole = read_to_close(&slow);
+    assert!(whole.ends_with(b"0\r\n\r\n"), "the response was cut off");
+    assert_eq!((read_to_close(&idle), read_to_close(&silent)), (vec![], vec![]));
     server.runtime.block_on(async { tokio::time::timeout(PATIENCE, server.ended).await }).unwrap().unwrap();
 }
 
@@ -319,33 +323,33 @@ fn bind(server: &Served, path: &std::path::Path) -> std::io::Result<Listener> {
 }
 
 #[test]
-fn a_socket_file_serves_and_goes_with_its_listener() {
+fn a_socket_file_serves_and_is_removed_with_its_listener() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("exporter.sock");
     let server =
         Served::on(LIMITS, |runtime| runtime.block_on(Listener::bind(&ListenAddress::Unix(path.clone()))).unwrap());
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o666, "the folder decides who may use it");
+    assert_eq!(mode & 0o777, 0o666, "the folder decides which users may connect");
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let answer = Answer::parse(&bytes, "GET");
     assert_eq!(answer.value("vram_exporter_nvml_up"), "0");
-    assert!(bind(&server, &path).is_err(), "somebody listens there");
+    assert!(bind(&server, &path).is_err(), "another listener has the path");
     server.stop.send(()).unwrap();
     server.runtime.block_on(server.ended).unwrap();
     assert!(!path.exists());
 }
 
 #[test]
-fn a_socket_that_another_one_put_in_its_place_is_left_alone() {
+fn a_socket_file_of_another_listener_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("exporter.sock");
     let server = served(LIMITS);
     let first = bind(&server, &path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // The folder gives the new file an inode of its own while the old one is still bound.
+    // While the old socket is bound, the new file gets an inode of its own.
     let _second = bind(&server, &path).unwrap();
     drop(first);
     assert!(UnixStream::connect(&path).is_ok());
@@ -359,12 +363,12 @@ fn an_abandoned_socket_is_replaced_and_any_other_file_is_not() {
     drop(UnixListener::bind(&abandoned).unwrap());
     assert!(abandoned.exists());
     assert!(bind(&server, &abandoned).is_ok());
-    let precious = folder.path().join("precious");
-    std::fs::write(&precious, "kept").unwrap();
+    let regular = folder.path().join("regular");
+    std::fs::write(&regular, "kept").unwrap();
     let link = folder.path().join("link");
-    std::os::unix::fs::symlink(&precious, &link).unwrap();
-    for taken in [&precious, &link] {
+    std::os::unix::fs::symlink(&regular, &link).unwrap();
+    for taken in [&regular, &link] {
         assert_eq!(bind(&server, taken).unwrap_err().kind(), ErrorKind::AddrInUse);
     }
-    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
+    assert_eq!(std::fs::read_to_string(&regular).unwrap(), "kept");
 }

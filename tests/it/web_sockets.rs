@@ -1,4 +1,4 @@
-//! Where the exporter listens: socket files, sockets of the service manager, and a listener for probes alone.
+//! Where the exporter listens: socket files, sockets of the service manager, and a listener for probes only.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -9,10 +9,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::harness::{Exporter, bare, eventually, missing};
 
-/// Where nothing is, so that no driver is waited for.
+/// No library is there, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 
-/// The exporter with a socket as a service manager hands it over: as descriptor 3, named by two variables.
+/// The exporter with a socket as a service manager passes it: as descriptor 3, announced by two variables.
 fn activated(socket: impl Into<OwnedFd>) -> Command {
     let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1; LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$@\"";
     let mut command = Command::new("/bin/sh");
@@ -44,7 +44,7 @@ fn get(address: SocketAddr, path: &str) -> u16 {
 }
 
 #[test]
-fn a_socket_file_serves_beside_an_address_and_is_taken_away_at_the_end() {
+fn a_socket_file_serves_beside_an_address_and_is_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("exporter.sock");
     let flag = format!("--web.listen-address=unix:{}", socket.display());
@@ -57,7 +57,7 @@ fn a_socket_file_serves_beside_an_address_and_is_taken_away_at_the_end() {
 }
 
 #[test]
-fn sockets_of_the_service_manager_are_taken_instead_of_addresses() {
+fn sockets_of_the_service_manager_replace_the_addresses() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let exporter = Exporter::start(activated(socket));
@@ -75,12 +75,12 @@ fn a_socket_file_of_the_service_manager_is_left_to_it() {
     assert!(answer.contains("\nvram_exporter_nvml_up 0\n"));
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert!(eventually("it ends", || child.try_wait().unwrap()).success());
+    assert!(eventually("the exporter ends", || child.try_wait().unwrap()).success());
     assert!(path.exists());
 }
 
-/// Runs its arguments on a kernel that gives no socket of IPv6, as one that was started with `ipv6.disable=1`: a filter of system
-/// calls, read as (code, jump if so, jump if not, operand), answers EAFNOSUPPORT.
+/// Runs its arguments as on a kernel without IPv6 sockets (`ipv6.disable=1`): a filter of system calls, whose steps are
+/// (code, jump if true, jump if false, operand), returns EAFNOSUPPORT.
 const WITHOUT_IPV6: &str = r#"
 import ctypes, os, platform, socket, struct, sys
 call = {"x86_64": 41, "aarch64": 198}[platform.machine()]
@@ -102,7 +102,7 @@ fn without_ipv6(flags: &[&str]) -> Command {
 }
 
 #[test]
-fn every_address_is_every_one_of_ipv4_on_a_kernel_without_ipv6() {
+fn the_unspecified_address_is_that_of_ipv4_on_a_kernel_without_ipv6() {
     let there =
         Command::new("python3").args(["-c", "import ctypes"]).output().is_ok_and(|tried| tried.status.success());
     if missing("python3 with ctypes", there) {
@@ -111,29 +111,35 @@ fn every_address_is_every_one_of_ipv4_on_a_kernel_without_ipv6() {
     let exporter = Exporter::start(without_ipv6(&["--web.listen-address=:0"]));
     assert_eq!(exporter.address.ip(), std::net::Ipv4Addr::UNSPECIFIED, "{}", exporter.log());
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    // An address that was named is that one or none.
+    // An explicit address is never replaced by another one.
     let named = ended(&mut without_ipv6(&["--web.listen-address=[::1]:0"]));
-    let told = String::from_utf8(named.stderr).unwrap();
-    assert!(!named.status.success() && told.contains("cannot listen on [::1]:0"), "{told}");
+    let error_text = String::from_utf8(named.stderr).unwrap();
+    assert!(!named.status.success() && error_text.contains("cannot listen on [::1]:0"), "{error_text}");
 }
 
 #[test]
-fn what_cannot_be_listened_on_is_told_with_the_way_out() {
+fn an_address_that_cannot_be_bound_is_reported_with_the_way_out() {
     let alone = ended(&mut bare(&[NO_LIBRARY, "--web.systemd-socket"]));
-    let told = String::from_utf8(alone.stderr).unwrap();
-    assert!(!alone.status.success() && told.contains("leave it out") && told.contains("no socket"), "{told}");
+    let error_text = String::from_utf8(alone.stderr).unwrap();
+    assert!(
+        !alone.status.success() && error_text.contains("leave it out") && error_text.contains("no socket"),
+        "{error_text}"
+    );
     for (flag, way_out) in [
         ("--web.listen-address=unix:/nonexistent/x.sock", "--web.listen-address"),
         ("--web.health-address=unix:/nonexistent/x.sock", "--web.health-address"),
     ] {
         let output = ended(&mut bare(&[NO_LIBRARY, "--web.listen-address=127.0.0.1:0", flag]));
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains("/nonexistent/x.sock") && told.contains(way_out), "{told}");
+        let error_text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && error_text.contains("/nonexistent/x.sock") && error_text.contains(way_out),
+            "{error_text}"
+        );
     }
 }
 
 #[test]
-fn the_listener_for_probes_tells_health_and_nothing_else() {
+fn the_listener_for_probes_serves_health_and_nothing_else() {
     let exporter = Exporter::start(bare(&[NO_LIBRARY, "--web.health-address=127.0.0.1:0"]));
     let address: SocketAddr = eventually("the log names it", || {
         let log = exporter.log();
