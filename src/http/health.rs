@@ -23,7 +23,7 @@ pub(super) fn is_probe(path: &str) -> bool {
 pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> Option<String> {
     let beats = Lane::ALL.map(|lane| (lane, vitals.since_beat(lane)));
     if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {
-        return Some(format!("nothing has been sampled within {limit:?} of the start"));
+        return Some(format!("sampling has not started within {limit:?} of the exporter's start"));
     }
     let stuck = vitals.stuck();
     if stuck >= MAX_STUCK_THREADS {
@@ -66,7 +66,7 @@ mod tests {
         let vitals = Vitals::default();
         assert_eq!(unhealthy(&vitals, LIMIT, LIMIT), None);
         let reason = unhealthy(&vitals, LIMIT + Duration::from_millis(1), LIMIT);
-        assert!(reason.is_some_and(|r| r.contains("nothing has been sampled")));
+        assert!(reason.is_some_and(|r| r.contains("sampling has not started")));
     }
 
     #[test]
