@@ -12,7 +12,7 @@ pub type EndedPods = HashMap<String, HashSet<String>>;
 /// The containers of this node's pods, as the API server names them. Written by the follower of the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
-    /// Whether the API server answers; `None` where it is not asked at all.
+    /// Whether the API server answers; `None` where it is not followed.
     pub up: Option<bool>,
     /// By the runtime's full container id. Stays while the API server does not answer: an id is never used twice.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
@@ -32,7 +32,7 @@ impl Pods {
 /// The devices that the kubelet has allocated, and those that it can. Written by the follower of the pod-resources socket.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
-    /// Whether the kubelet answers; `None` where it is not asked at all.
+    /// Whether the kubelet answers; `None` where it is not followed.
     pub up: Option<bool>,
     /// When the kubelet last answered.
     pub at: Option<Instant>,

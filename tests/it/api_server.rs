@@ -1,6 +1,5 @@
-//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and
-//! every way of going wrong that a test asks for. It notes each question, so that a test can say what must never be
-//! asked.
+//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and every
+//! failure that a test asks for. It records each request, so that a test can check what is never requested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -26,22 +25,19 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+/// How long a test waits for anything. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Waits until `holds` returns true.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
+    while !holds() {
         assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// What the server does instead of answering rightly.
+/// What the server does instead of answering correctly.
 #[derive(Clone)]
 pub(crate) enum Trouble {
     /// This status and text, with `Retry-After` where it is given.
@@ -50,13 +46,13 @@ pub(crate) enum Trouble {
     Text(String),
     /// 200, and this again and again without an end.
     Flood(Bytes),
-    /// Takes the question and never answers.
+    /// Accepts the request and never answers.
     Silence,
 }
 
-/// A question, as it came.
+/// A request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
@@ -64,7 +60,7 @@ pub(crate) struct Asked {
     pub(crate) at: Instant,
 }
 
-impl Asked {
+impl RecordedRequest {
     pub(crate) fn is_watch(&self) -> bool {
         self.query.get("watch").is_some_and(|watch| watch == "true")
     }
@@ -89,7 +85,7 @@ struct State {
     list: Option<Trouble>,
     watch: Option<Trouble>,
     watches: Vec<(String, UnboundedSender<Piece>)>,
-    asked: Vec<Asked>,
+    requests: Vec<RecordedRequest>,
 }
 
 enum Piece {
@@ -152,7 +148,7 @@ impl ApiServer {
         self.running = Some(running);
     }
 
-    /// Goes away: nobody listens, and every connection breaks.
+    /// Stops listening, and breaks every connection.
     pub(crate) async fn stop(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.shutdown().await;
@@ -176,7 +172,7 @@ impl ApiServer {
         state.version += 1;
         let pod = stamped(pod, state.version);
         state.pods.insert(key(&pod), pod.clone());
-        state.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
+        state.send_event(if known { "MODIFIED" } else { "ADDED" }, &pod);
     }
 
     /// Deletes a pod.
@@ -185,17 +181,17 @@ impl ApiServer {
         let pod = state.pods.remove(&(namespace.to_owned(), name.to_owned())).unwrap();
         state.version += 1;
         let pod = stamped(pod, state.version);
-        state.tell("DELETED", &pod);
+        state.send_event("DELETED", &pod);
     }
 
-    /// Deletes a pod so that nobody is told.
+    /// Deletes a pod without an event.
     pub(crate) fn delete_unseen(&self, namespace: &str, name: &str) {
         let mut state = self.state();
         state.pods.remove(&(namespace.to_owned(), name.to_owned())).unwrap();
         state.version += 1;
     }
 
-    /// Tells every watch how far it is. Returns the version.
+    /// Sends every watch a bookmark. Returns its version.
     pub(crate) fn bookmark(&self) -> u64 {
         let mut state = self.state();
         state.version += 1;
@@ -237,7 +233,7 @@ impl ApiServer {
         state.history.clear();
     }
 
-    /// Restores the store from a backup of when there was nothing: versions are counted from the beginning again.
+    /// Restores the store from an empty backup: versions are counted from the beginning again.
     pub(crate) fn restore(&self) {
         let mut state = self.state();
         (state.version, state.oldest) = (0, 0);
@@ -255,33 +251,33 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
-    /// The next `lists` lists are answered by another server, which knows nothing of what comes after this call.
+    /// The next `lists` lists are answered by another server, which knows nothing that happens after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
         state.behind = Some((lists, state.version, state.pods.clone()));
     }
 
-    /// Lists in pages of so many pods.
+    /// Lists in pages of `size` pods.
     pub(crate) fn page(&self, size: usize) {
         self.state().page = size;
     }
 
-    /// Answers with 401 unless this token is shown.
+    /// Answers with 401 unless the request has this token.
     pub(crate) fn accept_token(&self, token: &str) {
         self.state().token = Some(token.to_owned());
     }
 
-    /// Every question so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.state().asked.clone()
+    /// Every request so far.
+    pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
+        self.state().requests.clone()
     }
 
-    pub(crate) fn lists(&self) -> Vec<Asked> {
-        self.asked().into_iter().filter(|asked| !asked.is_watch()).collect()
+    pub(crate) fn lists(&self) -> Vec<RecordedRequest> {
+        self.requests().into_iter().filter(|request| !request.is_watch()).collect()
     }
 
-    pub(crate) fn watches(&self) -> Vec<Asked> {
-        self.asked().into_iter().filter(Asked::is_watch).collect()
+    pub(crate) fn watches(&self) -> Vec<RecordedRequest> {
+        self.requests().into_iter().filter(RecordedRequest::is_watch).collect()
     }
 
     /// How many watches are open.
@@ -293,7 +289,7 @@ impl ApiServer {
 }
 
 impl State {
-    fn tell(&mut self, kind: &str, pod: &Value) {
+    fn send_event(&mut self, kind: &str, pod: &Value) {
         let line = format!("{}\n", json!({"type": kind, "object": pod}));
         self.watches.retain(|(selector, watch)| {
             !selects(selector, pod) || watch.send(Piece::Text(line.clone().into())).is_ok()
@@ -358,12 +354,12 @@ pub(crate) fn pod(namespace: &str, name: &str, containers: &[(&str, &str)]) -> V
     })
 }
 
-/// What the API server says of a failure.
+/// The API server's description of a failure.
 pub(crate) fn status(code: u16, message: &str) -> String {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}).to_string()
 }
 
-/// Whether a selector takes a pod: terms of its node and of its phase.
+/// Whether a selector selects a pod. It has terms for the node and the phase.
 fn selects(selector: &str, pod: &Value) -> bool {
     selector.split(',').filter(|term| !term.is_empty()).all(|term| {
         let other = term.strip_prefix("status.phase!=").map(|phase| pod["status"]["phase"] != phase);
@@ -390,12 +386,12 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, sta
 }
 
 async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {
-    let asked = note(&request);
+    let recorded = record(&request);
     let (trouble, known) = {
         let mut state = state.lock().unwrap();
-        state.asked.push(asked.clone());
-        let known = state.token.is_none() || state.token == asked.token;
-        (if asked.is_watch() { state.watch.clone() } else { state.list.clone() }, known)
+        state.requests.push(recorded.clone());
+        let known = state.token.is_none() || state.token == recorded.token;
+        (if recorded.is_watch() { state.watch.clone() } else { state.list.clone() }, known)
     };
     if !known {
         return answer(401, status(401, "Unauthorized"));
@@ -413,17 +409,17 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
             }
             answer
         }
-        None if asked.path != "/api/v1/pods" => answer(404, status(404, "not found")),
-        None if asked.is_watch() => state.lock().unwrap().watch(&asked.query),
-        None => state.lock().unwrap().list(&asked.query),
+        None if recorded.path != "/api/v1/pods" => answer(404, status(404, "not found")),
+        None if recorded.is_watch() => state.lock().unwrap().watch(&recorded.query),
+        None => state.lock().unwrap().list(&recorded.query),
     }
 }
 
-fn note(request: &Request<Incoming>) -> Asked {
+fn record(request: &Request<Incoming>) -> RecordedRequest {
     let query = request.uri().query().unwrap_or_default();
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let bearer = request.headers().get("authorization").map(|value| value.to_str().unwrap());
-    Asked {
+    RecordedRequest {
         method: request.method().to_string(),
         path: request.uri().path().to_owned(),
         query: pairs.map(|(name, value)| (name.to_owned(), plain(value))).collect(),
@@ -443,13 +439,13 @@ fn answer(code: u16, text: String) -> Response<Body> {
     builder.body(body.boxed_unsync()).unwrap()
 }
 
-/// A body of what comes in, which breaks where it is told to.
+/// A body of the pieces that arrive, which breaks at [`Piece::Cut`].
 fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
     let pieces = futures_util::stream::unfold(receiver, |mut receiver| async move {
         let piece = match receiver.recv().await? {
             Piece::Text(text) => Ok(Frame::data(text)),
             Piece::Cut => {
-                // hyper writes out what came before when there is nothing more for a moment.
+                // Gives hyper the time to write what came before.
                 tokio::task::yield_now().await;
                 Err(io::Error::from(io::ErrorKind::BrokenPipe))
             }
@@ -459,7 +455,7 @@ fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
     StreamBody::new(pieces.boxed()).boxed_unsync()
 }
 
-/// A certificate authority of the test's own.
+/// A certificate authority for one test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

@@ -1,7 +1,7 @@
-//! A kubelet's pod-resources service for tests: a real gRPC server on a real unix socket, on threads of its own.
+//! A double of the kubelet's pod-resources service: a real gRPC server on a real unix socket, on its own threads.
 //!
-//! It answers with bytes, so that an answer can be anything; [`List`] and [`Allocatable`] make right ones, with the fields
-//! that the exporter does not read.
+//! It answers with bytes, so that an answer can be anything; [`List`] and [`Allocatable`] build correct ones, including
+//! fields that the exporter does not read.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -24,22 +24,22 @@ use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Code, Request, Response, Status};
 
-/// What is answered to a question.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// A message, right or wrong.
     Bytes(Vec<u8>),
     /// The same, after a while.
     Late(Duration, Vec<u8>),
-    /// No.
+    /// An error.
     Status(Code, String),
-    /// No, with details that are not base64 as they have to be.
+    /// An error with details that are not base64, as they should be.
     BadDetails,
     /// Nothing, for ever.
     Never,
 }
 
-/// A kubelet that listens until it is dropped, and leaves its socket behind as a killed one does.
+/// A kubelet that listens until it is dropped, and leaves its socket behind like a killed one.
 pub(crate) struct Kubelet {
     runtime: Option<Runtime>,
     socket: PathBuf,
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Kubelet {
-    /// Listens at the path in place of whoever did, with an answer to `List`; it tells no allocatable devices.
+    /// Listens at the path, in place of any other listener, with an answer to `List` and no allocatable devices.
     pub(crate) fn start(socket: &Path, list: &List) -> Self {
         let listener = bind(socket);
         listener.set_nonblocking(true).unwrap();
@@ -78,7 +78,7 @@ impl Kubelet {
         self.reply_to_list(Reply::Bytes(list.encode_to_vec()));
     }
 
-    /// From now on this is done with `List`.
+    /// From now on this is the reply to `List`.
     pub(crate) fn reply_to_list(&self, reply: Reply) {
         *self.state.list.lock().unwrap() = reply;
     }
@@ -88,22 +88,22 @@ impl Kubelet {
         self.reply_to_allocatable(Reply::Bytes(allocatable.encode_to_vec()));
     }
 
-    /// From now on this is done with `GetAllocatableResources`.
+    /// From now on this is the reply to `GetAllocatableResources`.
     pub(crate) fn reply_to_allocatable(&self, reply: Reply) {
         *self.state.allocatable.lock().unwrap() = reply;
     }
 
-    /// How often `List` was asked.
+    /// How often `List` was requested.
     pub(crate) fn lists(&self) -> u64 {
         self.state.lists.load(Ordering::Relaxed)
     }
 
-    /// How often `GetAllocatableResources` was asked.
+    /// How often `GetAllocatableResources` was requested.
     pub(crate) fn allocatables(&self) -> u64 {
         self.state.allocatables.load(Ordering::Relaxed)
     }
 
-    /// Ends as a kubelet that is stopped: its socket is gone.
+    /// Ends like a kubelet that is stopped: it removes its socket.
     pub(crate) fn stop(self) {
         std::fs::remove_file(&self.socket).unwrap();
     }
@@ -115,7 +115,7 @@ impl Drop for Kubelet {
     }
 }
 
-/// Listens at the path in place of whoever did, without a moment at which nobody is there.
+/// Listens at the path in place of any other listener, without a gap between them.
 pub(crate) fn bind(socket: &Path) -> UnixListener {
     let beside = socket.with_extension("new");
     let listener = UnixListener::bind(&beside).unwrap();
@@ -192,7 +192,7 @@ impl UnaryService<()> for Answering {
     }
 }
 
-/// Writes bytes as they are and reads any question.
+/// Writes bytes as they are and reads any request.
 struct Raw;
 
 impl Codec for Raw {
@@ -230,7 +230,7 @@ impl Decoder for Raw {
     }
 }
 
-// ---- what a kubelet says, by the names and numbers of its API ---------------------------------------------------------
+// ---- a kubelet's messages, by the names and numbers of its API ---------------------------------------------------------
 
 /// The answer to `List`.
 #[derive(Clone, PartialEq, Message)]
@@ -258,7 +258,7 @@ pub(crate) struct Pod {
     pub(crate) namespace: String,
     #[prost(message, repeated, tag = "3")]
     pub(crate) containers: Vec<Container>,
-    /// No field of the API: what a later version can bring.
+    /// A field that the API does not have, as a later version may.
     #[prost(bytes = "vec", tag = "1000")]
     pub(crate) future: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! A node of a cluster, whole: the real binary on a simulated machine, beside a kubelet and an API server that speak their
+//! A whole node of a cluster: the real binary on a simulated machine, beside a kubelet and an API server that speak their
 //! protocols.
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::harness::{Machine, Scrape};
 use tokio::runtime::Runtime;
 
 const GIB: f64 = (1u64 << 30) as f64;
-/// What a context takes of the GPU.
+/// The GPU memory of a CUDA context.
 const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
 const GPU: &str = "GPU-11111111-2222-3333-4444-555555555555";
 const NODE: &str = "--kubernetes.node-name=node-1";
@@ -52,7 +52,7 @@ impl Node {
         self.api.put(crate::api_server::pod(namespace, name, &[("main", &format!("containerd://{}", id(container)))]));
     }
 
-    /// What the kubelet has handed out: pod and device ids.
+    /// Starts a kubelet with these allocations: pods and device ids.
     fn hand_out(&mut self, given: &[(&str, &[&str])]) {
         let pod = |(name, ids): &(&str, &[&str])| {
             crate::kubelet::pod("team-b", name, vec![crate::kubelet::devices("nvidia.com/gpu", ids)])
@@ -82,7 +82,7 @@ fn pods<'s>(scrape: &'s Scrape, family: &'s str) -> Vec<&'s str> {
 }
 
 #[test]
-fn under_time_slicing_each_pod_shows_its_own_memory_and_who_uses_nothing_is_seen() {
+fn under_time_slicing_each_pod_has_its_memory_and_an_idle_one_is_listed() {
     let mut node = Node::new(&[process(11, 10, 'a', ""), process(12, 20, 'b', ""), process(13, 5, 'b', "")]);
     node.run("team-b", "notebook-7", 'a');
     node.run("team-b", "train-0", 'b');
@@ -115,7 +115,7 @@ fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
     node.hand_out(&[("first", &[GPU])]);
     let flags = [NODE, &node.api_flag(), &node.kubelet_flag()];
     let scrape = node.machine.once(&flags);
-    // Its container is unknown to the cluster, and the pod that was given the GPU is no answer.
+    // The server's container is unknown to the cluster, and the pod to which the GPU is allocated is not its own.
     let of_server = scrape.all("gpu_process_info").find(|s| s.label("pid") == Some("20")).unwrap();
     assert_eq!((of_server.label("pod"), of_server.label("workload")), (None, Some("container:dddddddddddd")));
     assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/first/main"), Some(10.0 * GIB + CONTEXT));
@@ -142,7 +142,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     let mut node = Node::new(&[]);
     node.run("team-b", "train-0", 'a');
     node.run("team-b", "notebook-7", 'b');
-    // A kubelet before 1.34 goes on listing it.
+    // A kubelet before 1.34 continues to list it.
     node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
     let exporter =
         node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
@@ -152,7 +152,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     ended["status"]["phase"] = "Failed".into();
     node.api.put(ended);
     exporter.scrape_until("the end", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
-    // One of the same name may run by now: without the API server the kubelet's word is the only one.
+    // A pod of the same name may run by now: without the API server the kubelet is the only source.
     node.runtime.block_on(node.api.stop());
     exporter.scrape_until("both", both);
     node.run("team-b", "train-0", 'c');
@@ -161,8 +161,8 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 }
 
 #[test]
-fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
-    // It holds 40 GiB until that was seen, and 5 GiB when its name comes. Its start is the same, so it is one process.
+fn a_late_name_is_used_and_the_peak_stays_with_its_workload() {
+    // It holds 40 GiB until that was seen, and 5 GiB when its name arrives. Its start time is the same, so it is one process.
     let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);
     node.machine.control(&holding(40));
@@ -182,7 +182,7 @@ fn a_name_that_comes_late_is_taken_up_and_the_peak_stays_with_its_workload() {
 }
 
 #[test]
-fn while_the_api_server_is_away_known_names_stay_and_no_new_one_is_made_up() {
+fn while_the_api_server_is_down_known_names_stay_and_none_is_invented() {
     let mut node = Node::new(&[process(11, 10, 'a', "")]);
     node.run("team-b", "notebook-7", 'a');
     let exporter = node.machine.export(&[NODE, &node.api_flag(), "--kubernetes.timeout=1s"]);

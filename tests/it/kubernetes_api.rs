@@ -1,5 +1,6 @@
-//! The watch of the API server against a double that speaks HTTP: every case ends in right names or in no names, never
-//! in wrong ones, and gets well again without a restart.
+//! The follower of the API server against a double that speaks HTTP: every case ends in right names or no names, never in
+//! wrong ones, and recovers without a restart.
+
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ impl Watch {
         Self::at(server.url(), None, None, Duration::from_secs(20))
     }
 
-    /// For cases in which the time has to be over.
+    /// With a timeout short enough to wait for.
     fn start_impatient(server: &ApiServer) -> Self {
         Self::at(server.url(), None, None, Duration::from_millis(500))
     }
@@ -54,7 +55,7 @@ impl Watch {
         self.snapshot.pods.load().up
     }
 
-    /// What is shown: id → `namespace/pod/container`.
+    /// The published names: id → `namespace/pod/container`.
     fn names(&self) -> BTreeMap<String, String> {
         let pods = self.snapshot.pods.load();
         let name = |(id, of): (&String, &Arc<vram_exporter::snapshot::PodContainer>)| {
@@ -74,19 +75,17 @@ impl Watch {
     /// Waits until exactly these ids have these names and the server counts as answering.
     async fn shows(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(id, of)| ((*id).to_owned(), (*of).to_owned())).collect();
-        eventually(&format!("{expected:?}"), || (self.up() == Some(true) && self.names() == expected).then_some(()))
-            .await;
+        eventually(&format!("{expected:?}"), || self.up() == Some(true) && self.names() == expected).await;
     }
 
     async fn fails(&self, reason: Reason) {
-        eventually(&format!("{reason:?}"), || (self.faults(reason) > 0 && self.up() == Some(false)).then_some(()))
-            .await;
+        eventually(&format!("{reason:?}"), || self.faults(reason) > 0 && self.up() == Some(false)).await;
     }
 }
 
-/// Waits until a watch is open, so that what comes now is an event.
+/// Waits until a watch is open, so that the next change is an event.
 async fn watched(server: &ApiServer) {
-    eventually("a watch", || (server.open_watches() > 0).then_some(())).await;
+    eventually("a watch", || server.open_watches() > 0).await;
 }
 
 const ONE: (&str, &str) = ("c1", "team/trainer/main");
@@ -95,10 +94,31 @@ fn one() -> serde_json::Value {
     pod("team", "trainer", &[("main", "containerd://c1")])
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
+const WEB: (&str, &str) = ("c2", "team/web/app");
+
+fn web() -> serde_json::Value {
+    pod("team", "web", &[("app", "docker://c2")])
+}
+
+/// A server with one pod.
+async fn serving() -> ApiServer {
     let server = ApiServer::start().await;
     server.put(one());
+    server
+}
+
+/// A server with one pod, which is shown and watched.
+async fn following() -> (ApiServer, Watch) {
+    let server = serving().await;
+    let watch = Watch::start(&server);
+    watch.shows(&[ONE]).await;
+    watched(&server).await;
+    (server, watch)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
+    let server = serving().await;
     let mut elsewhere = pod("team", "elsewhere", &[("main", "containerd://other")]);
     elsewhere["spec"]["nodeName"] = json!("node-2");
     server.put(elsewhere.clone());
@@ -107,24 +127,23 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     watched(&server).await;
 
     server.put(pod("team", "web", &[("app", "docker://c2"), ("proxy", "cri-o://c3")]));
-    let (two, three) = (("c2", "team/web/app"), ("c3", "team/web/proxy"));
-    watch.shows(&[ONE, two, three]).await;
+    let three = ("c3", "team/web/proxy");
+    watch.shows(&[ONE, WEB, three]).await;
     server.put(elsewhere);
-    // The container restarts: its new id has the same name, and the old one stays for the process that may still be
-    // there.
+    // The container restarts: its new id has the same name, and the old id stays for a process that may still run.
     server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
     let four = ("c4", "team/trainer/main");
-    watch.shows(&[ONE, two, three, four]).await;
-    // So does that of a pod that is deleted. The pod that comes after it shows that the event was taken.
+    watch.shows(&[ONE, WEB, three, four]).await;
+    // So does the id of a deleted pod. The pod after it shows that the event was taken.
     server.delete("team", "web");
     server.put(pod("team", "last", &[("main", "containerd://c5")]));
     let five = ("c5", "team/last/main");
-    watch.shows(&[ONE, two, three, four, five]).await;
+    watch.shows(&[ONE, WEB, three, four, five]).await;
 
-    for asked in server.asked() {
-        assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", "/api/v1/pods"));
-        assert_eq!(asked.query["fieldSelector"], "spec.nodeName=node-1");
-        assert_eq!(asked.token, None);
+    for request in server.requests() {
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/api/v1/pods"));
+        assert_eq!(request.query["fieldSelector"], "spec.nodeName=node-1");
+        assert_eq!(request.token, None);
     }
     assert_eq!(server.lists().len(), 1);
     assert_eq!(server.lists()[0].query["resourceVersion"], "0");
@@ -157,7 +176,7 @@ async fn a_list_in_pages_is_published_whole_and_once() {
     };
     let sizes = tokio::time::timeout(crate::api_server::PATIENCE, sizes).await.unwrap();
     assert!(sizes == [0, 500] || sizes == [500], "{sizes:?}");
-    let tokens: Vec<_> = server.lists().iter().map(|asked| asked.query.get("continue").cloned()).collect();
+    let tokens: Vec<_> = server.lists().iter().map(|request| request.query.get("continue").cloned()).collect();
     let token = |from: &str| Some(from.to_owned());
     assert_eq!(tokens, [None, token("from-120"), token("from-240"), token("from-360"), token("from-480")]);
     assert_eq!(watch.names()["id499"], "team/p499/main");
@@ -165,17 +184,12 @@ async fn a_list_in_pages_is_published_whole_and_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_watch_goes_on_from_the_last_version() {
-    let server = ApiServer::start().await;
-    server.put(one());
-    let watch = Watch::start(&server);
-    watch.shows(&[ONE]).await;
-    watched(&server).await;
+    let (server, watch) = following().await;
     let version = server.bookmark();
     // The usual end, after the watch's time.
     server.end_watches();
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
-    let two = ("c2", "team/web/app");
-    watch.shows(&[ONE, two]).await;
+    server.put(web());
+    watch.shows(&[ONE, WEB]).await;
     assert_eq!(server.watches().last().unwrap().query["resourceVersion"], version.to_string());
 
     // In the middle of a line: the event comes whole with the next watch.
@@ -184,7 +198,7 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
     server.cut();
     server.put(pod("team", "late", &[("main", "docker://c3")]));
     let three = ("c3", "team/late/main");
-    watch.shows(&[ONE, two, three]).await;
+    watch.shows(&[ONE, WEB, three]).await;
     assert_eq!(server.watches().last().unwrap().query["resourceVersion"], (version + 1).to_string());
 
     // Between two lines, and again right after.
@@ -193,62 +207,52 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
     watched(&server).await;
     server.cut();
     server.put(pod("team", "later", &[("main", "docker://c4")]));
-    watch.shows(&[ONE, two, three, ("c4", "team/later/main")]).await;
-    assert_eq!(server.lists().len(), 1, "nothing was lost, so nothing is listed anew");
+    watch.shows(&[ONE, WEB, three, ("c4", "team/later/main")]).await;
+    assert_eq!(server.lists().len(), 1, "nothing was lost, so nothing is listed again");
     assert_eq!(watch.all_faults(), watch.faults(Reason::Connection));
     assert!(watch.all_faults() <= 1, "the fourth short one in a row is a fault, the three before it are none");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_old_to_go_on_from_is_listed_anew_and_is_no_fault() {
+async fn an_expired_version_leads_to_a_new_list_and_is_no_fault() {
     for as_status in [false, true] {
-        let server = ApiServer::start().await;
-        server.put(one());
-        let watch = Watch::start(&server);
-        watch.shows(&[ONE]).await;
-        watched(&server).await;
+        let (server, watch) = following().await;
         server.expire(as_status);
-        server.put(pod("team", "web", &[("app", "docker://c2")]));
+        server.put(web());
         server.expire(as_status);
-        // The event that was sent meanwhile is old too.
+        // The event that was just sent is too old as well.
         server.cut();
         server.put(pod("team", "late", &[("main", "docker://c3")]));
-        watch.shows(&[ONE, ("c2", "team/web/app"), ("c3", "team/late/main")]).await;
+        watch.shows(&[ONE, WEB, ("c3", "team/late/main")]).await;
         assert_eq!((server.lists().len(), watch.all_faults()), (2, 0), "as a status: {as_status}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_two_servers_lists_that_the_watch_does_not_know_are_repeated_and_are_no_fault() {
+async fn behind_two_servers_an_unknown_list_is_repeated_and_is_no_fault() {
     for as_status in [false, true] {
-        let server = ApiServer::start().await;
-        server.put(one());
-        let watch = Watch::start(&server);
-        watch.shows(&[ONE]).await;
-        watched(&server).await;
+        let (server, watch) = following().await;
         server.fall_behind(2);
-        server.put(pod("team", "web", &[("app", "docker://c2")]));
-        let two = ("c2", "team/web/app");
-        watch.shows(&[ONE, two]).await;
+        server.put(web());
+        watch.shows(&[ONE, WEB]).await;
         server.expire(as_status);
         server.cut();
         // A 410 for the watch that was cut, and one for each list of the server that is behind.
         eventually("three more lists", || {
-            assert_eq!(watch.names().len(), 2, "what a list of before does not hold is not taken away");
-            (server.lists().len() == 1 + 3).then_some(())
+            assert_eq!(watch.names().len(), 2, "an older list removes no name");
+            server.lists().len() == 1 + 3
         })
         .await;
         watched(&server).await;
         server.put(pod("team", "late", &[("main", "docker://c3")]));
-        watch.shows(&[ONE, two, ("c3", "team/late/main")]).await;
+        watch.shows(&[ONE, WEB, ("c3", "team/late/main")]).await;
         assert_eq!((server.lists().len(), watch.all_faults()), (1 + 3, 0), "as a status: {as_status}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_whose_watches_never_know_its_lists_is_a_fault_and_the_names_of_the_lists_are_shown() {
-    let server = ApiServer::start().await;
-    server.put(one());
+async fn watches_that_never_know_the_lists_are_a_fault_and_names_are_shown() {
+    let server = serving().await;
     server.watch_with(Some(Trouble::Status(410, status(410, "too old resource version"), None)));
     let watch = Watch::start(&server);
     watch.fails(Reason::Unknown).await;
@@ -261,15 +265,14 @@ async fn a_server_whose_watches_never_know_its_lists_is_a_fault_and_the_names_of
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn until_all_is_listed_again_the_pods_do_not_count_as_followed() {
-    let server = ApiServer::start().await;
-    server.put(one());
+    let server = serving().await;
     let watch = Watch::at(server.url(), None, None, Duration::from_secs(8));
     watch.shows(&[ONE]).await;
     watched(&server).await;
     server.list_with(Some(Trouble::Silence));
     server.expire(false);
     server.cut();
-    eventually("down without a fault", || (watch.up() == Some(false) && watch.all_faults() == 0).then_some(())).await;
+    eventually("down without a fault", || watch.up() == Some(false) && watch.all_faults() == 0).await;
     assert_eq!(watch.names().len(), 1, "the names stay");
     server.list_with(None);
     watch.shows(&[ONE]).await;
@@ -277,8 +280,7 @@ async fn until_all_is_listed_again_the_pods_do_not_count_as_followed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_403_is_a_lack_of_permission_where_it_lasts() {
-    let server = ApiServer::start().await;
-    server.put(one());
+    let server = serving().await;
     server.list_with(Some(Trouble::Status(403, status(403, "no"), None)));
     let watch = Watch::start(&server);
     watch.fails(Reason::Unknown).await;
@@ -289,14 +291,13 @@ async fn a_403_is_a_lack_of_permission_where_it_lasts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_new_list_no_longer_holds_can_have_its_id_given_to_nobody_else() {
-    let server = ApiServer::start().await;
-    server.put(one());
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
+async fn an_id_that_a_list_no_longer_holds_is_not_given_to_another_pod() {
+    let server = serving().await;
+    server.put(web());
     let watch = Watch::start(&server);
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    watch.shows(&[ONE, WEB]).await;
     watched(&server).await;
-    // An id under two names cannot be; whoever is meant, neither is shown, nor while the first is only just gone.
+    // An id cannot have two names: neither is shown, not even after the first is gone, until it is forgotten.
     server.delete_unseen("team", "web");
     server.expire(false);
     server.cut();
@@ -316,8 +317,7 @@ async fn a_refused_list_is_counted_and_tried_again() {
         (504, Reason::Timeout),
     ];
     for (code, reason) in cases {
-        let server = ApiServer::start().await;
-        server.put(one());
+        let server = serving().await;
         server.list_with(Some(Trouble::Status(code, status(code, "no"), None)));
         let watch = Watch::start(&server);
         watch.fails(reason).await;
@@ -331,11 +331,7 @@ async fn a_refused_list_is_counted_and_tried_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_watch_keeps_the_names_and_goes_on() {
     for (code, reason) in [(401, Reason::NoPermission), (403, Reason::Unknown), (500, Reason::Unknown)] {
-        let server = ApiServer::start().await;
-        server.put(one());
-        let watch = Watch::start(&server);
-        watch.shows(&[ONE]).await;
-        watched(&server).await;
+        let (server, watch) = following().await;
         server.watch_with(Some(Trouble::Status(code, "a proxy's words".to_owned(), None)));
         server.cut();
         watch.fails(reason).await;
@@ -343,8 +339,8 @@ async fn a_refused_watch_keeps_the_names_and_goes_on() {
         server.watch_with(None);
         // No event comes: that the watch begins is enough.
         watch.shows(&[ONE]).await;
-        server.put(pod("team", "web", &[("app", "docker://c2")]));
-        watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+        server.put(web());
+        watch.shows(&[ONE, WEB]).await;
         assert_eq!(server.lists().len(), 1, "{code}");
     }
 }
@@ -352,28 +348,23 @@ async fn a_refused_watch_keeps_the_names_and_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redirected_watch_is_a_refused_one_and_not_repeated_at_once() {
     for code in [301, 302, 304, 307] {
-        let server = ApiServer::start().await;
-        server.put(one());
-        let watch = Watch::start(&server);
-        watch.shows(&[ONE]).await;
-        watched(&server).await;
+        let (server, watch) = following().await;
         server.watch_with(Some(Trouble::Status(code, String::new(), None)));
         server.cut();
         watch.fails(Reason::Unknown).await;
         assert_eq!(watch.names().len(), 1, "the names stay");
-        eventually("three refusals", || (watch.faults(Reason::Unknown) >= 3).then_some(())).await;
+        eventually("three refusals", || watch.faults(Reason::Unknown) >= 3).await;
         server.watch_with(None);
         watch.shows(&[ONE]).await;
         assert_eq!(watch.faults(Reason::Unknown), watch.all_faults(), "{code}");
         let refused = server.watches().len() as u64 - 2;
-        assert_eq!(refused, watch.all_faults(), "each question was counted, and waited after");
+        assert_eq!(refused, watch.all_faults(), "each request was counted, and followed by a pause");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_too_busy_is_left_alone_for_as_long_as_it_says() {
-    let server = ApiServer::start().await;
-    server.put(one());
+async fn a_retry_after_of_a_busy_server_is_kept() {
+    let server = serving().await;
     server.list_with(Some(Trouble::Status(429, "Too many requests".to_owned(), Some(3))));
     let watch = Watch::start(&server);
     watch.fails(Reason::Unknown).await;
@@ -396,8 +387,7 @@ async fn an_answer_that_is_none_gives_no_names() {
         "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":7}}]}",
     ];
     for text in texts {
-        let server = ApiServer::start().await;
-        server.put(one());
+        let server = serving().await;
         server.list_with(Some(Trouble::Text(text.to_owned())));
         let watch = Watch::start(&server);
         watch.fails(Reason::Malformed).await;
@@ -409,7 +399,7 @@ async fn an_answer_that_is_none_gives_no_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_garbage_in_a_watch_all_is_listed_anew() {
+async fn after_garbage_in_a_watch_all_pods_are_listed_again() {
     let lines: [&[u8]; 4] = [
         b"this is no event\n",
         b"{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"trainer\",\"namespace\":\"team\"}}}\n",
@@ -417,24 +407,19 @@ async fn after_garbage_in_a_watch_all_is_listed_anew() {
         b"\xff\xfe\n",
     ];
     for line in lines {
-        let server = ApiServer::start().await;
-        server.put(one());
-        let watch = Watch::start(&server);
-        watch.shows(&[ONE]).await;
-        watched(&server).await;
+        let (server, watch) = following().await;
         server.delete_unseen("team", "trainer");
         server.send_bytes(line);
         watch.fails(Reason::Malformed).await;
-        server.put(pod("team", "web", &[("app", "docker://c2")]));
-        watch.shows(&[ONE, ("c2", "team/web/app")]).await;
-        eventually("a new list", || (server.lists().len() > 1).then_some(())).await;
+        server.put(web());
+        watch.shows(&[ONE, WEB]).await;
+        eventually("a new list", || server.lists().len() > 1).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_the_question_and_is_silent_is_given_up() {
-    let server = ApiServer::start().await;
-    server.put(one());
+async fn a_server_that_accepts_a_request_and_is_silent_times_out() {
+    let server = serving().await;
     server.list_with(Some(Trouble::Silence));
     let watch = Watch::start_impatient(&server);
     watch.fails(Reason::Timeout).await;
@@ -444,10 +429,7 @@ async fn a_server_that_takes_the_question_and_is_silent_is_given_up() {
     let before = watch.faults(Reason::Timeout);
     server.watch_with(Some(Trouble::Silence));
     server.cut();
-    eventually("a silent watch", || {
-        (watch.faults(Reason::Timeout) > before && watch.up() == Some(false)).then_some(())
-    })
-    .await;
+    eventually("a silent watch", || watch.faults(Reason::Timeout) > before && watch.up() == Some(false)).await;
     assert_eq!(watch.names().len(), 1);
     server.watch_with(None);
     watch.shows(&[ONE]).await;
@@ -455,7 +437,7 @@ async fn a_server_that_takes_the_question_and_is_silent_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_the_connection_and_is_silent_is_given_up() {
+async fn a_server_that_accepts_a_connection_and_is_silent_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.crt");
@@ -469,7 +451,7 @@ async fn a_server_that_takes_the_connection_and_is_silent_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_dies_of_its_answer_is_asked_ever_more_seldom() {
+async fn a_server_that_crashes_on_each_request_is_asked_less_and_less() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let watch = Watch::at(url, None, None, Duration::from_secs(20));
@@ -481,7 +463,7 @@ async fn a_server_that_dies_of_its_answer_is_asked_ever_more_seldom() {
         assert!(stream.read(&mut question).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
     }
-    // Pauses of 1, 2, 4 and 8 s, of which up to a half is left out; where no server listens it is 7 s at most.
+    // Pauses of 1, 2, 4 and 8 s, less up to a half; where no server listens they are 7 s together at most.
     assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
     assert!(watch.faults(Reason::Connection) >= 4);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
@@ -513,7 +495,7 @@ async fn a_burst_of_events_is_published_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outside_a_pod_the_cluster_is_not_there_and_nothing_else_is_tried() {
+async fn outside_a_pod_in_cluster_fails_and_nothing_else_is_tried() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return;
     }
@@ -526,15 +508,14 @@ async fn outside_a_pod_the_cluster_is_not_there_and_nothing_else_is_tried() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_without_an_end_is_cut_off() {
     let spaces = Bytes::from(vec![b' '; 1 << 20]);
-    let server = ApiServer::start().await;
-    server.put(one());
+    let server = serving().await;
     server.list_with(Some(Trouble::Flood(spaces.clone())));
     let watch = Watch::start(&server);
     watch.fails(Reason::Malformed).await;
     server.watch_with(Some(Trouble::Flood(spaces)));
     server.list_with(None);
     let before = watch.faults(Reason::Malformed);
-    eventually("an endless line", || (watch.faults(Reason::Malformed) > before).then_some(())).await;
+    eventually("an endless line", || watch.faults(Reason::Malformed) > before).await;
     server.watch_with(None);
     watch.shows(&[ONE]).await;
     assert_eq!(watch.faults(Reason::Malformed), watch.all_faults());
@@ -542,8 +523,7 @@ async fn an_answer_without_an_end_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
-    let server = ApiServer::start().await;
-    server.put(one());
+    let server = serving().await;
     // Eighteen jobs of 1 MiB weigh as much as some two thousand of the usual size.
     for n in 0..18 {
         let mut job = pod("team", &format!("job-{n}"), &[("main", &format!("containerd://j{n}"))]);
@@ -554,19 +534,18 @@ async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
     let watch = Watch::start(&server);
     watch.shows(&[ONE]).await;
     watched(&server).await;
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    server.put(web());
+    watch.shows(&[ONE, WEB]).await;
     assert_eq!((watch.faults(Reason::Malformed), watch.all_faults()), (1, 1));
     assert_eq!(server.lists().len(), 2);
-    let selectors: Vec<_> = server.asked().iter().map(|asked| asked.query["fieldSelector"].clone()).collect();
+    let selectors: Vec<_> = server.requests().iter().map(|request| request.query["fieldSelector"].clone()).collect();
     assert_eq!(selectors[0], "spec.nodeName=node-1");
     assert!(selectors[1..].iter().all(|of| of == "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_without_an_end_is_given_up() {
-    let server = ApiServer::start().await;
-    server.put(one());
+async fn a_list_without_an_end_times_out() {
+    let server = serving().await;
     let page = json!({"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "from-0"}, "items": [one()]});
     server.list_with(Some(Trouble::Text(page.to_string())));
     let watch = Watch::start_impatient(&server);
@@ -578,8 +557,7 @@ async fn a_list_without_an_end_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_later_or_goes_and_comes_back_is_followed() {
-    let mut server = ApiServer::start().await;
-    server.put(one());
+    let mut server = serving().await;
     server.stop().await;
     let watch = Watch::start(&server);
     assert!(watch.names().is_empty());
@@ -589,20 +567,18 @@ async fn a_server_that_comes_later_or_goes_and_comes_back_is_followed() {
     watched(&server).await;
     let before = watch.faults(Reason::Connection);
     server.stop().await;
-    eventually("it is gone", || (watch.up() == Some(false) && watch.faults(Reason::Connection) > before).then_some(()))
-        .await;
+    eventually("it is gone", || watch.up() == Some(false) && watch.faults(Reason::Connection) > before).await;
     assert_eq!(watch.names().len(), 1, "the names stay");
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    server.put(web());
     server.resume().await;
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    watch.shows(&[ONE, WEB]).await;
     assert_eq!(server.lists().len(), 1);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
-    let mut server = ApiServer::start().await;
-    server.put(one());
+    let mut server = serving().await;
     for _ in 0..9 {
         server.bookmark();
     }
@@ -612,26 +588,25 @@ async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
     watch.shows(&[ONE]).await;
     server.stop().await;
     server.restore();
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
+    server.put(web());
     server.resume().await;
-    // What is new has a version that the watch takes for old.
+    // The new pod has a version that is old to the watch.
     eventually("the new pod", || {
         server.end_watches();
-        watch.names().contains_key("c2").then_some(())
+        watch.names().contains_key("c2")
     })
     .await;
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    watch.shows(&[ONE, WEB]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_end_at_once_are_not_started_in_a_rapid_row() {
-    let server = ApiServer::start().await;
-    server.put(one());
+async fn watches_that_end_at_once_are_started_with_growing_pauses() {
+    let server = serving().await;
     server.watch_with(Some(Trouble::Text(String::new())));
     let watch = Watch::start(&server);
-    eventually("four watches", || (server.watches().len() >= 4).then_some(())).await;
+    eventually("four watches", || server.watches().len() >= 4).await;
     let watches = server.watches();
-    // Pauses of 1, 2 and 4 s, of which up to a half is left out.
+    // Pauses of 1, 2 and 4 s, less up to a half.
     assert!(watches[3].at - watches[0].at >= Duration::from_millis(3_400));
     watch.fails(Reason::Connection).await;
     assert_eq!(watch.names().len(), 1, "the names stay");
@@ -672,33 +647,33 @@ async fn only_the_named_authority_is_trusted() {
     server.put(one());
     let folder = tempfile::tempdir().unwrap();
     let (ca, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
-    // Nothing there yet, then the wrong one, then the right one: no restart is needed in between.
+    // First no file, then the wrong authority, then the right one, without a restart.
     let watch = Watch::at(server.url(), Some(token.clone()), Some(ca.clone()), Duration::from_secs(20));
     watch.fails(Reason::NotFound).await;
     std::fs::write(&token, "first\n").unwrap();
     theirs.write(&ca);
     watch.fails(Reason::Connection).await;
-    assert!(server.asked().is_empty(), "nobody else is told the token");
+    assert!(server.requests().is_empty(), "no other server gets the token");
     assert!(watch.names().is_empty());
     ours.write(&ca);
     watch.shows(&[ONE]).await;
-    assert!(server.asked().iter().all(|asked| asked.token.as_deref() == Some("first")));
+    assert!(server.requests().iter().all(|request| request.token.as_deref() == Some("first")));
 
-    // Whoever is no longer named is no longer trusted, and the other way round, while the watch goes on.
+    // An authority that is removed from the file is no longer trusted, and trusted again once it is back; the watch goes on.
     watched(&server).await;
     let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
     theirs.write(&ca);
     server.cut();
-    eventually("a refusal", || (watch.faults(Reason::Connection) > before).then_some(())).await;
+    eventually("a refusal", || watch.faults(Reason::Connection) > before).await;
     assert_eq!(watch.names().len(), 1, "what was known stays");
     ours.write(&ca);
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    server.put(web());
+    watch.shows(&[ONE, WEB]).await;
     assert_eq!(server.lists().len(), lists, "the watch went on");
 
     let unnamed = Watch::at(server.url(), None, None, Duration::from_secs(20));
     unnamed.fails(Reason::Connection).await;
-    assert!(unnamed.names().is_empty(), "without a file the system's authorities are trusted, not everybody");
+    assert!(unnamed.names().is_empty(), "without a file the system's authorities are trusted, and no others");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -717,35 +692,31 @@ async fn a_new_token_is_used_at_once() {
     watch.shows(&[ONE]).await;
     watched(&server).await;
 
-    // It is rotated: the old one is no longer taken, the file holds the new one.
+    // Rotation: the server no longer accepts the old token, and the file holds the new one.
     let before = watch.all_faults();
     std::fs::write(&token, "newer").unwrap();
     server.accept_token("newer");
     server.cut();
-    server.put(pod("team", "web", &[("app", "docker://c2")]));
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    server.put(web());
+    watch.shows(&[ONE, WEB]).await;
     assert_eq!(watch.all_faults(), before);
 
-    // A file that goes away is no token either.
+    // The file is removed.
     std::fs::remove_file(&token).unwrap();
     server.cut();
     watch.fails(Reason::NotFound).await;
     assert_eq!(watch.names().len(), 2);
     std::fs::write(&token, "newer").unwrap();
-    watch.shows(&[ONE, ("c2", "team/web/app")]).await;
+    watch.shows(&[ONE, WEB]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than a minute: run it by hand with --ignored"]
 async fn a_watch_that_is_silently_dead_is_noticed() {
-    let server = ApiServer::start().await;
-    server.put(one());
-    let watch = Watch::start(&server);
-    watch.shows(&[ONE]).await;
-    watched(&server).await;
-    // The double never ends a watch by itself, as a server behind a dead line.
+    let (server, _watch) = following().await;
+    // The double never ends a watch by itself, like a server behind a dead connection.
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(server.watches().len(), 1);
-    eventually("another watch", || (server.watches().len() == 2).then_some(())).await;
+    eventually("another watch", || server.watches().len() == 2).await;
     assert!(server.watches()[1].at - server.watches()[0].at < Duration::from_secs(75));
 }

@@ -1,4 +1,5 @@
-//! Following the kubelet over a real unix socket: right names or no names whatever answers, and no restart to recover.
+//! The follower of the kubelet over a real unix socket: right names or no names, whatever answers, and recovery without a
+//! restart.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,8 +24,8 @@ use crate::kubelet::{
     Topology, devices, pod,
 };
 
-/// How long anything may take before it is called missing. Generous, but less than the minute after which the kubelet is
-/// asked again what it can hand out: that must not pass for having been asked at once.
+/// How long a test waits for anything. Generous, but less than the minute after which the allocatable devices are requested
+/// again: that request must not be mistaken for an immediate one.
 const PATIENCE: Duration = Duration::from_secs(45);
 const A: &str = "GPU-aaaaaaaa-0000-0000-0000-000000000001";
 const B: &str = "GPU-bbbbbbbb-0000-0000-0000-000000000002";
@@ -33,7 +34,7 @@ const LIMIT: usize = 4 << 20;
 
 /// The exporter's side: a follower with its snapshot and its faults.
 struct Follower {
-    // Before the folder: what runs ends first.
+    // Before the folder, so that the runtime ends first.
     _runtime: Runtime,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
@@ -49,7 +50,7 @@ impl Follower {
         Self::after(timeout, |_| ()).0
     }
 
-    /// Starts when somebody listens at the socket.
+    /// Starts the follower after `listen` has bound the socket.
     fn after<T>(timeout: Duration, listen: impl FnOnce(&Path) -> T) -> (Self, T) {
         let folder = TempDir::new().unwrap();
         let listening = listen(&socket_in(&folder));
@@ -76,7 +77,7 @@ impl Follower {
         Source::PodResources.reasons().map(|reason| self.count(reason)).sum()
     }
 
-    /// Waits until the kubelet is said to answer with these.
+    /// Waits until the kubelet shows as up with these allocations.
     fn shows(&self, expected: &[&str]) -> Arc<Allocations> {
         eventually(&format!("up with {expected:?}"), || {
             let now = self.now();
@@ -84,7 +85,7 @@ impl Follower {
         })
     }
 
-    /// Waits for the fault, and that nothing is said to answer then.
+    /// Waits for the fault, and until the kubelet shows as down.
     fn fails(&self, reason: Reason) {
         let before = self.count(reason);
         let begin = Instant::now();
@@ -95,7 +96,7 @@ impl Follower {
         eventually("down", || (self.now().up == Some(false)).then_some(()));
     }
 
-    /// The faults that there are, by reason.
+    /// The counted faults, by reason.
     fn counts(&self) -> Vec<(Reason, u64)> {
         let counts = Source::PodResources.reasons().map(|reason| (reason, self.count(reason)));
         counts.filter(|(_, count)| *count > 0).collect()
@@ -117,7 +118,7 @@ fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Who holds what, one line each.
+/// The allocations, one line each.
 fn lines(allocations: &Allocations) -> Vec<String> {
     let line = |one: &vram_exporter::snapshot::Allocation| {
         let (holder, device) = (&one.holder, &one.device);
@@ -145,11 +146,11 @@ fn holds(name: &str, gpu: &str) -> String {
     format!("team/{name}/main {gpu}")
 }
 
-/// Takes the kubelet's place and does this with every connection.
+/// Listens in the kubelet's place and calls `serve` with every connection.
 fn impostor(socket: &Path, serve: impl Fn(UnixStream) + Send + Sync + 'static) {
     let listener = crate::kubelet::bind(socket);
     let serve = Arc::new(serve);
-    // Ends with the test's process: nobody connects any longer once the path is another's.
+    // Ends with the test's process: no client connects once another listener has the path.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -160,7 +161,7 @@ fn impostor(socket: &Path, serve: impl Fn(UnixStream) + Send + Sync + 'static) {
     });
 }
 
-/// After whatever happened, a kubelet in its place is read again.
+/// Checks that a kubelet which takes the socket's place is read again.
 fn recovers(follower: &Follower) {
     let _kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("after", &[B])]));
     follower.shows(&[&holds("after", B)]);
@@ -202,25 +203,25 @@ fn an_unchanged_answer_is_not_published_as_another() {
         Kubelet::start(socket, &list(vec![holder("one", &[A]), holder("two", &[B])]))
     });
     let first = follower.shows(&[&holds("one", A), &holds("two", B)]);
-    // The kubelet keeps its devices in maps: the next answer has the same in another order.
+    // The kubelet keeps its devices in maps: the next answer has the same devices in another order.
     kubelet.list(&list(vec![holder("two", &[B]), holder("one", &[A])]));
     let asked = kubelet.lists();
-    eventually("asked again", || (kubelet.lists() > asked + 3).then_some(()));
+    eventually("another request", || (kubelet.lists() > asked + 3).then_some(()));
     let later = follower.now();
     assert!(later.at > first.at);
     assert!(Arc::ptr_eq(&first.allocated, &later.allocated));
-    // An allocation goes.
+    // An allocation is removed.
     kubelet.list(&list(vec![holder("two", &[B])]));
     follower.shows(&[&holds("two", B)]);
     kubelet.list(&list(vec![]));
     let empty = follower.shows(&[]);
     assert_eq!(empty.allocatable, None);
     assert_eq!(follower.faults(), 0);
-    assert!(kubelet.allocatables() < kubelet.lists() / 2, "what can be handed out is asked seldom");
+    assert!(kubelet.allocatables() < kubelet.lists() / 2, "allocatable devices are requested seldom");
 }
 
 #[test]
-fn what_can_be_handed_out_is_told_where_the_kubelet_tells() {
+fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
     let follower = Follower::start();
     let gpus = |ids: &[&str]| Allocatable { devices: vec![devices("nvidia.com/gpu", ids)], ..Allocatable::default() };
     let shows = |expected: &[&str]| {
@@ -231,11 +232,11 @@ fn what_can_be_handed_out_is_told_where_the_kubelet_tells() {
             (now.up == Some(true) && devices.collect::<Vec<_>>() == expected).then_some(())
         });
     };
-    // At first a kubelet that tells nothing.
+    // At first a kubelet that lists none.
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
-    eventually("asked", || (kubelet.allocatables() == 1).then_some(()));
+    eventually("a request", || (kubelet.allocatables() == 1).then_some(()));
     assert_eq!(follower.now().allocatable, None);
-    // Once the connection was lost, it is asked again.
+    // After a lost connection they are requested again.
     kubelet.allocatable(&gpus(&[B, A]));
     kubelet.reply_to_list(Reply::Status(Code::Unavailable, "not yet".into()));
     follower.fails(Reason::Unknown);
@@ -246,11 +247,11 @@ fn what_can_be_handed_out_is_told_where_the_kubelet_tells() {
     assert!(follower.now().allocatable.is_some(), "what was known stays, as old as it is");
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
     kubelet.allocatable(&gpus(&[A]));
-    eventually("asked again", || (kubelet.allocatables() > 0).then_some(()));
+    eventually("another request", || (kubelet.allocatables() > 0).then_some(()));
 }
 
 #[test]
-fn a_kubelet_that_does_not_tell_what_it_can_hand_out_is_no_fault() {
+fn a_kubelet_that_lists_no_allocatable_devices_is_no_fault() {
     for (code, words) in [(Code::Unimplemented, "unknown method"), (Code::Unknown, "API disabled")] {
         let (follower, kubelet) = Follower::after(PATIENCE, |socket| {
             let kubelet = Kubelet::start(socket, &list(vec![holder("one", &[A])]));
@@ -258,7 +259,7 @@ fn a_kubelet_that_does_not_tell_what_it_can_hand_out_is_no_fault() {
             kubelet
         });
         follower.shows(&[&holds("one", A)]);
-        eventually("asked", || (kubelet.allocatables() > 0 && kubelet.lists() > 3).then_some(()));
+        eventually("a request", || (kubelet.allocatables() > 0 && kubelet.lists() > 3).then_some(()));
         let now = follower.now();
         assert_eq!((now.up, &now.allocatable), (Some(true), &None));
         assert_eq!(follower.faults(), 0);
@@ -266,7 +267,7 @@ fn a_kubelet_that_does_not_tell_what_it_can_hand_out_is_no_fault() {
 }
 
 #[test]
-fn names_are_shown_although_what_can_be_handed_out_cannot_be_read() {
+fn holders_are_shown_although_allocatable_devices_cannot_be_read() {
     let (follower, kubelet) = Follower::after(Duration::from_secs(1), |socket| {
         let kubelet = Kubelet::start(socket, &list(vec![holder("one", &[A])]));
         kubelet.reply_to_allocatable(Reply::Bytes(b"\x0a\x7f".to_vec()));
@@ -278,7 +279,7 @@ fn names_are_shown_although_what_can_be_handed_out_cannot_be_read() {
     let now = follower.shows(&[&holds("one", A)]);
     assert_eq!(now.allocatable, None);
     kubelet.allocatable(&Allocatable { devices: vec![devices("nvidia.com/gpu", &[A])], ..Allocatable::default() });
-    eventually("told", || follower.now().allocatable.clone());
+    eventually("allocatable devices", || follower.now().allocatable.clone());
 }
 
 #[test]
@@ -312,14 +313,14 @@ fn fields_that_are_not_read_do_not_matter() {
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![pod]));
     follower.shows(&[&format!("team/full/train {A}")]);
     kubelet.allocatable(&Allocatable { devices: vec![gpus], cpu_ids: vec![0, 1], memory: vec![memory()] });
-    // Made to ask again.
+    // Causes another request.
     kubelet.reply_to_list(Reply::Status(Code::ResourceExhausted, "rejected by rate limit".into()));
     follower.fails(Reason::Unknown);
     kubelet.list(&list(vec![]));
-    eventually("told", || follower.now().allocatable.clone().filter(|devices| devices.len() == 1));
+    eventually("allocatable devices", || follower.now().allocatable.clone().filter(|devices| devices.len() == 1));
 }
 
-// ---- a kubelet that comes, goes and dawdles ---------------------------------------------------------------------------
+// ---- a kubelet that starts, ends or is slow ---------------------------------------------------------------------------
 
 #[test]
 fn a_socket_that_appears_later_is_found() {
@@ -343,7 +344,7 @@ fn a_restart_that_replaces_the_socket_is_followed() {
     assert_eq!(follower.now().at, gone.at, "and grows older");
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("after", &[A])]));
     assert!(follower.shows(&[&holds("after", A)]).at > gone.at);
-    // Killed: the socket stays, and nobody listens.
+    // Killed: the socket stays, and no process listens.
     drop(kubelet);
     follower.fails(Reason::Connection);
     recovers(&follower);
@@ -358,7 +359,7 @@ fn a_new_kubelet_under_the_path_is_asked_while_the_old_one_still_listens() {
     follower.shows(&[&holds("new", A)]);
     let asked = old.lists();
     let newer = follower.now().at;
-    eventually("asked on", || (follower.now().at > newer).then_some(()));
+    eventually("further requests", || (follower.now().at > newer).then_some(()));
     assert_eq!(old.lists(), asked);
 }
 
@@ -375,16 +376,16 @@ fn a_late_answer_is_a_fault_until_it_is_in_time_again() {
 }
 
 #[test]
-fn a_peer_that_never_speaks_is_given_up() {
+fn a_silent_peer_times_out() {
     let follower = Follower::with_timeout(Duration::from_millis(300));
-    // Reads what comes and says nothing, until the other side hangs up.
+    // Reads everything and answers nothing until the peer closes the connection.
     impostor(&follower.socket(), |mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
     follower.fails(Reason::Timeout);
     assert_eq!(follower.now().at, None);
     recovers(&follower);
 }
 
-// ---- what is no kubelet -----------------------------------------------------------------------------------------------
+// ---- peers that are no kubelet ----------------------------------------------------------------------------------------
 
 #[test]
 fn a_peer_that_breaks_the_connection_is_a_connection_fault() {
@@ -451,12 +452,12 @@ fn an_answer_that_cannot_be_understood_is_not_taken_in_part() {
 
 // ---- large answers ----------------------------------------------------------------------------------------------------
 
-/// An answer of so many bytes, in which one pod holds a GPU and the rest is the devices of another vendor.
+/// An answer of `bytes` bytes, in which one pod holds a GPU and the rest is devices of another vendor.
 fn padded(bytes: usize) -> Vec<u8> {
     let mut padding = pod("team", "padding", vec![devices("example.org/nic", &["0123456789abcdef"; 200_000])]);
     let answer = |padding: &Pod| list(vec![holder("one", &[A]), padding.clone()]).encode_to_vec();
     let room = bytes - answer(&padding).len();
-    // The field's own number and length take a few bytes.
+    // The field's number and length take a few bytes.
     let fitting = (1..9).map(|own| {
         padding.future = vec![0; room - own];
         answer(&padding)
@@ -500,7 +501,7 @@ fn a_socket_that_may_not_be_opened_is_told_apart() {
     const NAME: &str = "pod_resources::a_socket_that_may_not_be_opened_is_told_apart";
     const NOBODY: u32 = 65534;
     if nix::unistd::geteuid().is_root() {
-        // Root may connect to anything, so this test runs once more as nobody.
+        // Root may connect to anything, so that the test runs again as the user `nobody`.
         let mut again = Command::new(std::env::current_exe().unwrap());
         let again = again.args(["--exact", NAME]).uid(NOBODY).gid(NOBODY).current_dir("/").output();
         let Ok(again) = again.inspect_err(|error| eprintln!("SKIPPED: this test cannot run as nobody ({error})"))
@@ -533,5 +534,5 @@ fn the_generated_client_is_that_of_the_protocol() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&committed, &made).unwrap();
     }
-    assert!(fs::read_to_string(&committed).unwrap() == made, "UPDATE_GOLDEN=1 writes {} anew", committed.display());
+    assert!(fs::read_to_string(&committed).unwrap() == made, "UPDATE_GOLDEN=1 writes {} again", committed.display());
 }

@@ -22,8 +22,7 @@ where
     match Limited::new(body, ANSWER_LIMIT).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong(ANSWER_LIMIT)),
-        // Never `Unreachable`: the server has done work for this response, and is not to be asked again as soon as one that
-        // cannot be reached.
+        // Never `Unreachable`, which has shorter pauses: the server has done work for this response.
         Err(error) => Err(Error::Connection(innermost(&*error))),
     }
 }

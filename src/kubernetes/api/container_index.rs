@@ -17,7 +17,7 @@ use super::pod::{ContainerName, Pod};
 pub const RETENTION: Duration = Duration::from_secs(600);
 /// Most ids of existing pods. A node runs a few hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
-/// Most ended pods, of which a cluster keeps thousands. For those beyond the limit the kubelet's word counts.
+/// Most ended pods. A cluster keeps thousands. Beyond the limit, the kubelet alone decides what a pod still holds.
 const ENDED_LIMIT: usize = 16_384;
 /// Most ids that are kept after they are gone; the oldest are dropped first.
 const GONE_LIMIT: usize = 4_096;
@@ -31,7 +31,7 @@ pub struct ContainerIndex {
     present_ids: usize,
     /// The containers that claim an id: one, unless something is wrong.
     claims: HashMap<Arc<str>, Vec<Claim>>,
-    /// What is gone, the oldest first. An entry whose claim was renewed has no effect.
+    /// What is gone, the oldest first. An entry has no effect if its claim was renewed.
     gone: VecDeque<(Instant, ContainerName)>,
     /// The pods that have ended and are not yet deleted.
     ended: HashSet<(String, String)>,
@@ -86,7 +86,7 @@ impl ContainerIndex {
         Ok(())
     }
 
-    /// Takes the deletion of a pod, of which `last` is the final state.
+    /// Takes the deletion of a pod. `last` is its final state.
     pub fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
         let taken = self.put(last, now);
         if let Some((namespace, name)) = last.key() {

@@ -87,7 +87,7 @@ fn certificates(path: &Path, purpose: &'static str) -> Result<Vec<CertificateDer
     certificates.map_err(|error| Error::NoTrust(format!("{}: {error}", path.display())))
 }
 
-/// Trusts these certificates, of which each must be valid.
+/// Trusts these certificates, which must all be valid.
 fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {

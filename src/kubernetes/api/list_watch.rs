@@ -12,7 +12,7 @@ use super::client::Client;
 use super::error::{Error, Status};
 use super::pod::Pod;
 
-/// The server is asked to end a watch after this time.
+/// The time after which the server should end a watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much later a watch that the server has not ended is taken for dead.
 const WATCH_GRACE: Duration = Duration::from_secs(5);

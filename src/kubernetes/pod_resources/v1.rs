@@ -119,7 +119,7 @@ pub mod pod_resources_lister_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The devices that the containers of this node hold.
+        /// The devices that are allocated to the containers of this node.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListPodResourcesRequest>,
@@ -144,7 +144,7 @@ pub mod pod_resources_lister_client {
                 .insert(GrpcMethod::new("v1.PodResourcesLister", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// The devices that this node can hand out. Not every kubelet tells.
+        /// The allocatable devices of this node. Not every kubelet lists them.
         pub async fn get_allocatable_resources(
             &mut self,
             request: impl tonic::IntoRequest<super::AllocatableResourcesRequest>,
