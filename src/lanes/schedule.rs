@@ -1,11 +1,10 @@
 //! When the lanes work: how often, how slowly when idle, how long they rest, and when they ask again.
 //!
-//! | lane | works | at most | idle |
-//! |---|---|---|---|
-//! | memory | at `memory.rate` | | at `memory.idle-rate`, by [`IdlePolicy`] |
-//! | process | when memory moved, and every `process.interval` | a third of the time: [`rest_after`] | |
-//! | telemetry | every `telemetry.interval` and every `telemetry.slow-interval` | one call between two passes: [`time_for_readings`] | by [`IDLE_STRIDE`] and [`RECONSIDER`] |
-//! | Xid events | every `telemetry.interval`, at least once per [`HEARTBEAT`] | | by [`RECONSIDER`] |
+//! - The memory lane ticks at `memory.rate`, and at `memory.idle-rate` while it is idle by [`IdlePolicy`].
+//! - The process lane makes a pass when memory moved, and every `process.interval`. After a pass it rests: [`rest_after`].
+//! - Telemetry readings are due every `telemetry.interval` and every `telemetry.slow-interval`. The process lane's thread
+//!   takes them between two passes: [`time_for_readings`], [`IDLE_STRIDE`], [`RECONSIDER`].
+//! - The watch for Xid events asks every `telemetry.interval`, but at least once per [`HEARTBEAT`].
 
 mod idle;
 mod ticker;
