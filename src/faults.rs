@@ -1,22 +1,23 @@
-//! What went wrong, counted and logged in one place.
+//! Faults: everything that goes wrong is counted and logged here.
 //!
-//! Invariant: whatever is logged as a fault is counted, and whatever is counted was offered to the log. The set of
-//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source
-//! from the start at 0, so that an alert on a rise sees the first fault, and a pair from its first fault on.
+//! Invariant: every fault that is logged is counted, and every fault that is counted is offered to the log. The set of
+//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source from the
+//! start at 0, so that an alert on a rise sees the first fault, and a pair from its first fault on.
 //!
-//! A fault that repeats (a library that is not there, a GPU that is lost) is counted each time and written to the log
-//! when it begins, then once an hour while it lasts.
+//! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins, then
+//! once an hour while it lasts.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A fault that did not come for so long has ended: the next one is another.
+use parking_lot::Mutex;
+
+/// A fault that has not occurred for this long has ended: the next one is a new fault.
 const ENDED_AFTER: Duration = Duration::from_secs(90);
-/// How often a fault that lasts is written to the log.
+/// How often a lasting fault is written to the log.
 const REMINDER: Duration = Duration::from_secs(3600);
 
 macro_rules! closed_enum {
@@ -26,7 +27,7 @@ macro_rules! closed_enum {
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
-            /// Every member, in the order of its discriminants.
+            /// Every variant, in the order of its discriminant.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The value of the label.
@@ -64,25 +65,25 @@ closed_enum! {
 }
 
 closed_enum! {
-    /// Why. The first group are NVML's own return codes, by NVML's words.
+    /// Why. The first group are NVML's own return codes, under NVML's names.
     Reason {
         /// `NVML_ERROR_UNINITIALIZED`.
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.
         InvalidArgument => "invalid_argument",
-        /// `NVML_ERROR_NOT_SUPPORTED`, counted when it begins, for a thing that this GPU will never give.
+        /// `NVML_ERROR_NOT_SUPPORTED`, counted when it begins, for a value that this GPU never provides.
         NotSupported => "not_supported",
-        /// `NVML_ERROR_NO_PERMISSION`, a server that does not know the exporter or does not let it, or a client whose
-        /// password is wrong.
+        /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a client
+        /// whose password is wrong.
         NoPermission => "no_permission",
-        /// `NVML_ERROR_NOT_FOUND`, or a socket that is not there.
+        /// `NVML_ERROR_NOT_FOUND`, or a socket that does not exist.
         NotFound => "not_found",
         /// `NVML_ERROR_INSUFFICIENT_SIZE`, after the buffer was already enlarged.
         InsufficientSize => "insufficient_size",
         /// `NVML_ERROR_DRIVER_NOT_LOADED`.
         DriverNotLoaded => "driver_not_loaded",
-        /// `NVML_ERROR_TIMEOUT`, a server that did not answer in time, or a client
-        /// that did not ask or take its answer in time.
+        /// `NVML_ERROR_TIMEOUT`, a server that did not respond in time, or a client that did not send its request or take its
+        /// response in time.
         Timeout => "timeout",
         /// `NVML_ERROR_IRQ_ISSUE`.
         IrqIssue => "irq_issue",
@@ -98,23 +99,23 @@ closed_enum! {
         ArgumentVersionMismatch => "argument_version_mismatch",
         /// `NVML_ERROR_UNKNOWN`, or a code that this version does not know.
         Unknown => "unknown",
-        /// No library at any of the places where it was looked for.
+        /// No library in any of the places that were searched.
         LibraryNotFound => "library_not_found",
-        /// The driver answered with numbers that cannot be true (used above total).
+        /// The driver returned numbers that cannot be true (used above total).
         Implausible => "implausible",
-        /// A driver call, or a read of a process' files, did not return within its limit.
+        /// A driver call, or a read of a process's files, did not return within its limit.
         Stalled => "stalled",
-        /// A thread, or what follows the cluster, ended by a panic and was started again.
+        /// A thread, or a task that follows the cluster, panicked and was restarted.
         Panicked => "panicked",
-        /// `/proc` of a living process, or a file that must be there, could not be read.
+        /// `/proc` of a living process, or a required file, could not be read.
         Unreadable => "unreadable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
         Invisible => "invisible",
-        /// What is mounted as `/proc` is of another pid namespace, where the driver's pids are other processes'.
+        /// The mounted `/proc` is of another pid namespace, in which the driver's pids belong to other processes.
         ForeignProcfs => "foreign_procfs",
-        /// An answer that cannot be understood or is too large, or a file that is refused.
+        /// A response that cannot be parsed or is too large, or a file that is rejected.
         Malformed => "malformed",
         /// The exposition could not be built.
         Encoding => "encoding",
@@ -122,12 +123,12 @@ closed_enum! {
         Connection => "connection",
         /// A TLS handshake failed: no certificate, a wrong one, or no TLS at all.
         Handshake => "handshake",
-        /// A client was turned away, since others take all that may be taken at once.
+        /// A client was rejected because others use all of a limited resource.
         Overloaded => "overloaded",
     }
 }
 
-/// The reasons that an NVML call can give.
+/// The reasons of NVML calls.
 const NVML: &[Reason] = &[
     Reason::Uninitialized,
     Reason::InvalidArgument,
@@ -148,11 +149,11 @@ const NVML: &[Reason] = &[
     Reason::Panicked,
 ];
 
-/// The reasons that another program's server can give.
+/// The reasons of other programs' servers.
 const PEER: &[Reason] =
     &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
 
-/// The reasons that telling whose a process is can give.
+/// The reasons of attributing processes to their owners.
 const ATTRIBUTION: &[Reason] = &[
     Reason::Unreadable,
     Reason::UserUnknown,
@@ -162,7 +163,7 @@ const ATTRIBUTION: &[Reason] = &[
     Reason::Panicked,
 ];
 
-/// The reasons that a client, or answering it, can give.
+/// The reasons of clients and of responses to them.
 const HTTP: &[Reason] = &[
     Reason::Encoding,
     Reason::Connection,
@@ -190,17 +191,17 @@ impl Source {
     }
 }
 
-/// The counters of all faults since the exporter started. Shared by every part, read by `metrics`.
+/// The counters of all faults since the exporter started. Every part shares them; `metrics` reads them.
 #[derive(Debug)]
 pub struct Faults {
     counts: Vec<AtomicU64>,
     throttles: Mutex<HashMap<Kind, LogThrottle>>,
 }
 
-/// What makes a fault the same fault: source, reason, GPU.
+/// Faults of the same source, reason and GPU are the same fault.
 type Kind = (Source, Reason, Option<u32>);
 
-/// When a fault was last written to the log, when it last came, and how often it came in between.
+/// When a fault was last logged, when it last occurred, and how often it occurred in between.
 #[derive(Debug)]
 struct LogThrottle {
     at: Instant,
@@ -213,7 +214,7 @@ impl LogThrottle {
         Self { at: now, seen: now, held_back: 0 }
     }
 
-    /// Sees the fault again. Says how many were held back, where it is to be written now.
+    /// The fault occurs again. Returns the number of occurrences held back if it is to be logged now.
     fn again(&mut self, now: Instant) -> Option<u64> {
         let lasts = now.saturating_duration_since(self.seen) < ENDED_AFTER;
         if lasts && now.saturating_duration_since(self.at) < REMINDER {
@@ -233,12 +234,13 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Counts a fault and writes it to the log, with its whole chain of causes, unless it only lasts. `gpu` is the NVML index where the fault belongs to one GPU.
+    /// Counts a fault and logs it with its whole chain of causes, unless the same fault was logged recently. `gpu` is the NVML
+    /// index of the GPU to which the fault belongs, if any.
     pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
         debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let mut throttles = self.throttles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut throttles = self.throttles.lock();
         let known = throttles.get_mut(&(source, reason, gpu));
         let Some(held_back) = known.map_or(Some(0), |known| known.again(now)) else { return };
         throttles.entry((source, reason, gpu)).or_insert_with(|| LogThrottle::now(now));
@@ -248,7 +250,7 @@ impl Faults {
         tracing::warn!(source, reason, gpu, held_back, error, "fault");
     }
 
-    /// How often the pair was reported.
+    /// How often the pair has been reported.
     pub fn count(&self, source: Source, reason: Reason) -> u64 {
         self.cell(source, reason).load(Ordering::Relaxed)
     }
@@ -308,7 +310,7 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let written: Vec<_> = (1..=240).filter_map(|n| throttle.again(at(n * 30))).collect();
         assert_eq!(written, [119, 119]);
-        assert_eq!(throttle.again(at(240 * 30 + 600)), Some(0), "after a pause it is another one");
+        assert_eq!(throttle.again(at(240 * 30 + 600)), Some(0), "after a pause it is a new fault");
     }
 
     #[test]

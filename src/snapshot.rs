@@ -1,8 +1,7 @@
-//! The latest truth about the machine, as plain values: what the lanes publish and what `metrics` and `http` read.
+//! The latest readings of the machine, as plain values: the lanes publish them, `metrics` and `http` read them.
 //!
-//! Invariant: a part is immutable once published and is replaced whole. Each lane writes its own part and nobody
-//! else's. Every value that can be unknown is an `Option`, every reading bears the time at which it was good, and no
-//! type here knows NVML or Prometheus.
+//! Invariant: a part is immutable once published and is replaced as a whole. Each part has one writer. Every value that can
+//! be unknown is an `Option`, every reading has the time at which it was good, and no type here knows NVML or Prometheus.
 
 mod kubernetes;
 mod machine;
@@ -30,7 +29,7 @@ pub use vitals::{DURATION_BUCKETS, Durations, Lane, MAX_STUCK_THREADS, Vitals};
 /// The shared snapshot. Reading a part never waits for a lane, and a lane never waits for a reader.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// The driver and the GPUs it knows; written when the driver is opened or lost.
+    /// The driver and its GPUs; written when the driver is opened or lost.
     pub driver: ArcSwap<Driver>,
     /// Written by the memory lane at its rate.
     pub memory: ArcSwap<MemoryPart>,
@@ -42,9 +41,9 @@ pub struct Snapshot {
     pub xids: ArcSwap<XidPart>,
     /// Written by the watch of the API server.
     pub pods: ArcSwap<Pods>,
-    /// Written by the reading of the kubelet's pod-resources socket.
+    /// Written by the follower of the kubelet's pod-resources socket.
     pub allocations: ArcSwap<Allocations>,
-    /// What each lane says of itself.
+    /// What each lane reports about itself.
     pub vitals: Vitals,
 }
 
@@ -54,7 +53,7 @@ impl Snapshot {
         Arc::default()
     }
 
-    /// Forgets every reading of the driver: it is gone, so nothing that was read is true any longer.
+    /// Removes every reading of the driver: once it is closed, none of them is true any longer.
     pub fn clear(&self, driver: Driver) {
         self.driver.store(Arc::new(driver));
         self.memory.store(Arc::default());

@@ -8,7 +8,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::driver::{Driver, Entry, UUID_CALL};
 use super::error::{Error, Severity};
-use super::identity::{Answers, inherit};
+use super::identity::{ReportedIdentity, inherit};
 use super::mig::MigLayout;
 use super::raw::Handle;
 use crate::snapshot::Gpu;
@@ -53,14 +53,14 @@ impl Driver {
         let mut failures = Vec::new();
         let look_up = |index| {
             if discovery.skipped.contains(&index) {
-                return Candidate { index, handle: None, may_query: false, answers: Answers::default() };
+                return Candidate { index, handle: None, may_query: false, reported: ReportedIdentity::default() };
             }
             discovery.set_current(Some(index));
             Candidate::look_up(index, self.nvml(), &discovery.stalled, &mut failures)
         };
         let candidates: Vec<_> = (0..self.count()?).map(look_up).collect();
         discovery.set_current(None);
-        let answers: Vec<_> = candidates.iter().map(|candidate| candidate.answers.clone()).collect();
+        let reported: Vec<_> = candidates.iter().map(|candidate| candidate.reported.clone()).collect();
         // A GPU that is skipped is in the machine, and looking up its PCI bus id might hang too.
         let present = |pci_bus_id: &str| {
             !discovery.skipped.is_empty()
@@ -69,7 +69,7 @@ impl Driver {
                     Err(NvmlError::NotFound | NvmlError::InvalidArg)
                 )
         };
-        let earlier = inherit(&answers, &discovery.known, present);
+        let earlier = inherit(&reported, &discovery.known, present);
         let identify = |(candidate, earlier): (Candidate, _)| {
             discovery.set_current(Some(candidate.index));
             candidate.identify(earlier, self.nvml(), &mut failures)
@@ -87,7 +87,7 @@ struct Candidate {
     handle: Option<Handle>,
     /// `false` while a call to the GPU hangs.
     may_query: bool,
-    answers: Answers,
+    reported: ReportedIdentity,
 }
 
 impl Candidate {
@@ -103,13 +103,13 @@ impl Candidate {
             (None, None) => None,
         };
         let handle = device.as_ref().map(Handle::of);
-        Self { index, handle, may_query: hangs.is_none(), answers: Answers { uuid, pci_bus_id } }
+        Self { index, handle, may_query: hangs.is_none(), reported: ReportedIdentity { uuid, pci_bus_id } }
     }
 
     /// `earlier` is the same GPU at an earlier opening. A value that cannot be read now is taken from there.
     fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Entry {
-        let Self { index, handle, may_query, answers } = self;
-        let has_own_uuid = AtomicBool::new(answers.uuid.is_some());
+        let Self { index, handle, may_query, reported } = self;
+        let has_own_uuid = AtomicBool::new(reported.uuid.is_some());
         let before = Gpu { index, ..earlier.as_deref().cloned().unwrap_or_default() };
         let entry =
             |gpu, mig| Entry { gpu: Arc::new(gpu), handle, may_query, mig, has_own_uuid, events: OnceLock::new() };
@@ -135,10 +135,10 @@ impl Candidate {
         let capability = capability.map_err(|error| fail("nvmlDeviceGetCudaComputeCapability", error)).ok();
         let gpu = Gpu {
             index,
-            uuid: answers.uuid.unwrap_or(before.uuid),
+            uuid: reported.uuid.unwrap_or(before.uuid),
             minor: minor.or(before.minor),
             name: name.or(before.name),
-            pci_bus_id: answers.pci_bus_id.or(before.pci_bus_id),
+            pci_bus_id: reported.pci_bus_id.or(before.pci_bus_id),
             architecture: architecture.map(|a| a.to_string()).or(before.architecture),
             vbios: vbios.or(before.vbios),
             compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)).or(before.compute_capability),

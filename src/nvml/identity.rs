@@ -8,7 +8,7 @@ use crate::snapshot::Gpu;
 
 /// What the driver returns for an index. Both are `None` for a GPU that cannot be opened.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Answers {
+pub(super) struct ReportedIdentity {
     pub(super) uuid: Option<String>,
     pub(super) pci_bus_id: Option<String>,
 }
@@ -20,34 +20,34 @@ pub(super) struct Answers {
 /// of their PCI bus ids. If the number of such GPUs differs from the number of indices between the neighbours, nothing is
 /// inherited there.
 pub(super) fn inherit(
-    answers: &[Answers],
+    reported: &[ReportedIdentity],
     known: &[Arc<Gpu>],
     present: impl Fn(&str) -> bool,
 ) -> Vec<Option<Arc<Gpu>>> {
-    let mut found: Vec<_> = answers.iter().map(|answer| by_answer(answer, answers, known)).collect();
-    let place = |(answer, found): (&Answers, &Option<Arc<Gpu>>)| {
-        answer.pci_bus_id.clone().or_else(|| found.as_ref()?.pci_bus_id.clone())
+    let mut found: Vec<_> = reported.iter().map(|identity| by_report(identity, reported, known)).collect();
+    let bus_id = |(identity, found): (&ReportedIdentity, &Option<Arc<Gpu>>)| {
+        identity.pci_bus_id.clone().or_else(|| found.as_ref()?.pci_bus_id.clone())
     };
-    let places: Vec<Option<String>> = answers.iter().zip(&found).map(place).collect();
+    let bus_ids: Vec<Option<String>> = reported.iter().zip(&found).map(bus_id).collect();
     let is_free = |gpu: &Gpu| {
-        let is_claimed = |(answer, place): (&Answers, &Option<String>)| {
-            answer.uuid.as_ref() == Some(&gpu.uuid) || (place.is_some() && *place == gpu.pci_bus_id)
+        let is_claimed = |(identity, bus_id): (&ReportedIdentity, &Option<String>)| {
+            identity.uuid.as_ref() == Some(&gpu.uuid) || (bus_id.is_some() && *bus_id == gpu.pci_bus_id)
         };
-        !answers.iter().zip(&places).any(is_claimed)
+        !reported.iter().zip(&bus_ids).any(is_claimed)
     };
-    let is_silent = |at: usize| answers[at].uuid.is_none() && places[at].is_none();
+    let is_unknown = |at: usize| reported[at].uuid.is_none() && bus_ids[at].is_none();
     let mut begin = 0;
-    while begin < answers.len() {
-        let end = (begin..answers.len()).find(|&at| !is_silent(at)).unwrap_or(answers.len());
-        let (before, after) = (begin.checked_sub(1).and_then(|at| places[at].as_ref()), places.get(end));
-        let fits = |place: &String| {
-            before.is_none_or(|before| place > before)
-                && after.is_none_or(|after| after.as_ref().is_none_or(|after| place < after))
+    while begin < reported.len() {
+        let end = (begin..reported.len()).find(|&at| !is_unknown(at)).unwrap_or(reported.len());
+        let (before, after) = (begin.checked_sub(1).and_then(|at| bus_ids[at].as_ref()), bus_ids.get(end));
+        let fits = |bus_id: &String| {
+            before.is_none_or(|before| bus_id > before)
+                && after.is_none_or(|after| after.as_ref().is_none_or(|after| bus_id < after))
         };
         let mut candidates: Vec<&Arc<Gpu>> = known
             .iter()
             .filter(|_| end > begin)
-            .filter(|gpu| gpu.pci_bus_id.as_ref().is_some_and(|place| fits(place) && is_free(gpu) && present(place)))
+            .filter(|gpu| gpu.pci_bus_id.as_ref().is_some_and(|bus_id| fits(bus_id) && is_free(gpu) && present(bus_id)))
             .collect();
         if candidates.len() == end - begin {
             candidates.sort_by(|a, b| a.pci_bus_id.cmp(&b.pci_bus_id));
@@ -58,12 +58,12 @@ pub(super) fn inherit(
     found
 }
 
-/// The earlier GPU that an answer identifies.
-fn by_answer(answer: &Answers, all: &[Answers], known: &[Arc<Gpu>]) -> Option<Arc<Gpu>> {
-    let is_answered = |uuid: &String| all.iter().any(|other| other.uuid.as_ref() == Some(uuid));
-    let found = known.iter().find(|gpu| match (&answer.uuid, &answer.pci_bus_id) {
+/// The earlier GPU with this identity.
+fn by_report(identity: &ReportedIdentity, all: &[ReportedIdentity], known: &[Arc<Gpu>]) -> Option<Arc<Gpu>> {
+    let is_reported = |uuid: &String| all.iter().any(|other| other.uuid.as_ref() == Some(uuid));
+    let found = known.iter().find(|gpu| match (&identity.uuid, &identity.pci_bus_id) {
         (Some(uuid), _) => gpu.uuid == *uuid,
-        (None, Some(place)) => gpu.pci_bus_id.as_ref() == Some(place) && !is_answered(&gpu.uuid),
+        (None, Some(bus_id)) => gpu.pci_bus_id.as_ref() == Some(bus_id) && !is_reported(&gpu.uuid),
         (None, None) => false,
     });
     found.cloned()
@@ -89,22 +89,22 @@ mod tests {
         Arc::new(Gpu { index, uuid: format!("GPU-{name}"), pci_bus_id, ..Gpu::default() })
     }
 
-    fn opened(name: &str) -> Answers {
+    fn opened(name: &str) -> ReportedIdentity {
         let gpu = gpu(name, 0);
-        Answers { uuid: Some(gpu.uuid.clone()), pci_bus_id: gpu.pci_bus_id.clone() }
+        ReportedIdentity { uuid: Some(gpu.uuid.clone()), pci_bus_id: gpu.pci_bus_id.clone() }
     }
 
     /// The names of the GPUs whose identity is inherited.
-    fn inherited(answers: &[Answers], known: &[&str], missing: &str) -> Vec<String> {
+    fn inherited(reported: &[ReportedIdentity], known: &[&str], missing: &str) -> Vec<String> {
         let known: Vec<_> = known.iter().map(|name| gpu(name, 7)).collect();
-        let found = inherit(answers, &known, |place| !place.contains(&format!(":{missing}:")));
+        let found = inherit(reported, &known, |bus_id| !bus_id.contains(&format!(":{missing}:")));
         let name = |gpu: &Option<Arc<Gpu>>| gpu.as_ref().map_or("-", |gpu| &gpu.uuid[4..]).to_owned();
         found.iter().map(name).collect()
     }
 
     #[test]
     fn an_unopened_gpu_takes_no_identity_that_another_claims() {
-        let none = Answers::default();
+        let none = ReportedIdentity::default();
         let (b, c) = (opened("0B"), opened("0C"));
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C"], "-"), ["-", "0B", "0C"]);
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
@@ -119,14 +119,14 @@ mod tests {
 
     #[test]
     fn a_gpu_without_a_uuid_is_identified_by_its_pci_bus_id() {
-        let place_only = |name: &str| Answers { uuid: None, ..opened(name) };
-        let uuid_only = |name: &str| Answers { pci_bus_id: None, ..opened(name) };
-        assert_eq!(inherited(&[place_only("0A"), opened("0B")], &["0A", "0B"], "-"), ["0A", "0B"]);
-        assert_eq!(inherited(&[place_only("0D"), opened("0B")], &["0A", "0B"], "-"), ["-", "0B"], "a new slot");
+        let bus_id_only = |name: &str| ReportedIdentity { uuid: None, ..opened(name) };
+        let uuid_only = |name: &str| ReportedIdentity { pci_bus_id: None, ..opened(name) };
+        assert_eq!(inherited(&[bus_id_only("0A"), opened("0B")], &["0A", "0B"], "-"), ["0A", "0B"]);
+        assert_eq!(inherited(&[bus_id_only("0D"), opened("0B")], &["0A", "0B"], "-"), ["-", "0B"], "a new slot");
         // A card was moved: its UUID identifies it in the new slot.
-        let moved = Answers { pci_bus_id: opened("0C").pci_bus_id, ..opened("0B") };
-        assert_eq!(inherited(&[place_only("0B"), moved], &["0A", "0B"], "-"), ["-", "0B"]);
-        assert_eq!(inherited(&[uuid_only("0A"), Answers::default()], &["0A", "0B"], "-"), ["0A", "0B"]);
+        let moved = ReportedIdentity { pci_bus_id: opened("0C").pci_bus_id, ..opened("0B") };
+        assert_eq!(inherited(&[bus_id_only("0B"), moved], &["0A", "0B"], "-"), ["-", "0B"]);
+        assert_eq!(inherited(&[uuid_only("0A"), ReportedIdentity::default()], &["0A", "0B"], "-"), ["0A", "0B"]);
     }
 
     #[test]

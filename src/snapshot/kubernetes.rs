@@ -1,4 +1,4 @@
-//! What Kubernetes says about this node: which container belongs to which pod, and which GPU is allocated to which container.
+//! What Kubernetes reports about this node: the pod of each container, and the GPUs allocated to each container.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ pub type EndedPods = HashMap<String, HashSet<String>>;
 /// The containers of this node's pods, as the API server names them. Written by the follower of the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
-    /// Whether the API server answers; `None` where it is not followed.
+    /// Whether the API server responds; `None` if the exporter does not follow it.
     pub up: Option<bool>,
-    /// By the runtime's full container id. Stays while the API server does not answer: an id is never used twice.
+    /// By the runtime's full container id. They remain while the API server does not respond: an id is never reused.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
     /// The pods in a terminal phase.
     pub ended: Arc<EndedPods>,
 }
 
 impl Pods {
-    /// Whether the API server now says that a container's pod has ended. False while it does not answer: a name can be
-    /// reused, so that its last answer no longer counts.
+    /// Whether the API server currently reports that a container's pod has ended. A name can be reused, so an earlier report
+    /// does not count.
     pub fn has_ended(&self, holder: &PodContainer) -> bool {
         let ended = || self.ended.get(&holder.namespace).is_some_and(|pods| pods.contains(&holder.pod));
         self.up == Some(true) && ended()
@@ -32,13 +32,13 @@ impl Pods {
 /// The devices that the kubelet has allocated, and those that it can. Written by the follower of the pod-resources socket.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
-    /// Whether the kubelet answers; `None` where it is not followed.
+    /// Whether the kubelet responds; `None` if the exporter does not query it.
     pub up: Option<bool>,
-    /// When the kubelet last answered.
+    /// When the kubelet last responded.
     pub at: Option<Instant>,
     /// The allocated devices.
     pub allocated: Arc<Vec<Allocation>>,
-    /// The allocatable devices, allocated ones included; `None` where the kubelet does not list them.
+    /// The devices that can be allocated, including those that are; `None` if the kubelet does not report them.
     pub allocatable: Option<Arc<Vec<AllocatedDevice>>>,
 }
 
@@ -58,7 +58,7 @@ pub struct AllocatedDevice {
     pub resource: String,
     /// Which GPU or MIG device it is.
     pub device: DeviceName,
-    /// Which share of it, under time-slicing or MPS; `None` for a whole one.
+    /// Which share of it, under time-slicing or MPS; `None` for a whole device.
     pub replica: Option<String>,
 }
 

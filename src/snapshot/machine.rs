@@ -1,13 +1,13 @@
-//! The driver, its GPUs and their MIG devices: what stays the same while the driver is open.
+//! The driver, its GPUs and their MIG devices: all that stays the same while the driver is open.
 
 use std::sync::Arc;
 
-/// The NVIDIA driver as it was last opened, or why it is not open.
+/// The NVIDIA driver as it was last opened, or why it is closed.
 #[derive(Debug, Clone, Default)]
 pub struct Driver {
     /// Whether NVML is open.
     pub up: bool,
-    /// Why NVML is not open, for people. `None` while it is open or before the first attempt ended.
+    /// Why NVML is not open, as a text for users. `None` while it is open, or before the first attempt has ended.
     pub problem: Option<String>,
     /// The driver's version (`nvmlSystemGetDriverVersion`).
     pub driver_version: Option<String>,
@@ -15,7 +15,7 @@ pub struct Driver {
     pub nvml_version: Option<String>,
     /// The highest CUDA version that the driver supports, as `13.0` (`nvmlSystemGetCudaDriverVersion_v2`).
     pub cuda_version: Option<String>,
-    /// Whether the library is the simulator: then no number is a measurement.
+    /// Whether the library is the simulator. Then no number is a measurement.
     pub simulated: bool,
     /// The GPUs in NVML's order.
     pub gpus: Vec<Arc<Gpu>>,
@@ -40,15 +40,15 @@ pub struct Gpu {
     pub vbios: Option<String>,
     /// CUDA compute capability, such as `9.0`.
     pub compute_capability: Option<String>,
-    /// Whether MIG is on; as it was last read, where it cannot be read now. `None` where the GPU does not know MIG.
+    /// Whether MIG is on; the last known mode if it cannot be read now. `None` if the GPU does not support MIG.
     pub mig_mode: Option<bool>,
-    /// The MIG devices, in the order of their indices, as they were last read; empty where MIG is off.
+    /// The MIG devices in the order of their indices, as last read; empty if MIG is off.
     pub mig: Vec<Arc<MigDevice>>,
 }
 
 impl Gpu {
-    /// Under what anything about the GPU is kept over openings of the driver: its UUID, since an index can change when
-    /// GPUs come and go. A GPU that could never be opened has none: its index stands for it.
+    /// The key under which values of the GPU are kept across openings of the driver: its UUID, since an index can change when
+    /// GPUs come and go. A GPU that could never be opened has no UUID; its index is used instead.
     pub fn key(&self) -> String {
         if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
     }
@@ -65,6 +65,6 @@ pub struct MigDevice {
     pub gpu_instance: u32,
     /// The compute instance's id.
     pub compute_instance: u32,
-    /// The profile, such as `1g.10gb`; unknown where the driver's name for the device does not tell it.
+    /// The profile, such as `1g.10gb`; `None` if the driver's name for the device does not contain it.
     pub profile: Option<String>,
 }

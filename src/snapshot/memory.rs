@@ -21,22 +21,22 @@ pub enum GpuState {
     /// Not sampled yet.
     #[default]
     Unsampled,
-    /// The last call was answered.
+    /// The last call succeeded.
     Up,
-    /// A call has not come back within its limit.
+    /// A call has not returned within its limit.
     Stalled,
     /// The last call failed: the GPU is lost or cannot be read.
     Unreadable,
 }
 
-/// One GPU's memory at its last good sample, and what was folded over all samples.
+/// One GPU's memory at its last good sample, and the values accumulated over all samples.
 #[derive(Debug, Clone)]
 pub struct GpuMemory {
-    /// Whose memory.
+    /// The GPU.
     pub gpu: Arc<Gpu>,
     /// Whether the GPU answers.
     pub state: GpuState,
-    /// When the GPU last answered with good numbers (or, on a part without its own memory, at all).
+    /// When the GPU last returned good numbers (or, on a part without its own memory, responded at all).
     pub at: Option<Instant>,
     /// The figures; `None` before the first good sample and on parts that share the system's memory.
     pub figures: Option<MemoryFigures>,
@@ -51,7 +51,7 @@ pub struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// A GPU that was not sampled yet.
+    /// A GPU that has not been sampled yet.
     pub fn unsampled(gpu: Arc<Gpu>) -> Self {
         let mig = gpu.mig.iter().map(|device| MigMemory { device: device.clone(), at: None, figures: None }).collect();
         Self {
@@ -70,9 +70,9 @@ impl GpuMemory {
 /// One MIG device's memory.
 #[derive(Debug, Clone)]
 pub struct MigMemory {
-    /// Whose memory.
+    /// The MIG device.
     pub device: Arc<MigDevice>,
-    /// When the device last answered with good numbers.
+    /// When the device last returned good numbers.
     pub at: Option<Instant>,
     /// `None` before the first good sample.
     pub figures: Option<MemoryFigures>,
@@ -83,7 +83,7 @@ pub struct MigMemory {
 pub struct MemoryFigures {
     /// All device memory.
     pub total: u64,
-    /// Kept by driver and firmware. `None` on drivers that do not tell it; then `used` contains it.
+    /// Reserved by driver and firmware. `None` on drivers that do not report it; then `used` includes it.
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,

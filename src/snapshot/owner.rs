@@ -1,18 +1,18 @@
-//! Whose a process is.
+//! The owner of a process.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use cgroup_owner::CgroupLocation;
 
-/// Who a process is. Resolved once for each (pid, start time); only names that come late are filled in.
+/// The owner of a process. Resolved once for each (pid, start time); only names that arrive late are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The executable's name, or the script's for an interpreter; `None` where `/proc` does not show the process.
     pub name: Option<String>,
     /// The effective user id.
     pub uid: Option<u32>,
-    /// The user's name; `None` where it is not known (yet).
+    /// The user's name; `None` if it is not known (yet).
     pub user: Option<String>,
     /// When the process started.
     pub start: Option<SystemTime>,
@@ -32,7 +32,7 @@ pub struct Workload {
     pub name: String,
     /// Which of these.
     pub kind: WorkloadKind,
-    /// Its pod, where it is one's container.
+    /// Its pod, if it is a pod's container.
     pub pod: Option<Arc<PodContainer>>,
 }
 
@@ -49,7 +49,7 @@ pub enum WorkloadKind {
     Job,
     /// A unit of the system's systemd.
     Systemd,
-    /// Everything else: by its user.
+    /// Everything else: the user of its processes.
     User,
 }
 

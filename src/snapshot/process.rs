@@ -1,4 +1,4 @@
-//! What the process lane publishes: processes, and the workloads that they belong to.
+//! What the process lane publishes: processes and the workloads to which they belong.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::{Gpu, MigDevice, Owner, Workload};
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
 pub struct ProcessPart {
-    /// One entry for each GPU. What is published again because another GPU's processes changed is the same one.
+    /// One entry for each GPU. If only another GPU's processes change, an entry is published again as it is.
     pub gpus: Vec<Arc<GpuProcesses>>,
 }
 
@@ -17,37 +17,37 @@ pub struct ProcessPart {
 pub struct GpuProcesses {
     /// Which GPU.
     pub gpu: Arc<Gpu>,
-    /// When the list was last read whole.
+    /// When the list was last read completely.
     pub at: Option<Instant>,
-    /// Living processes and, for a while, those that ended; at most the configured number, the largest kept.
-    /// No two entries share pid, name, kind and MIG device, except while the MIG devices are not known.
+    /// Living processes and, for a while, those that ended; at most the configured number, of which the largest are kept.
+    /// No two entries share pid, name, kind and MIG device, except while the MIG devices are unknown.
     pub processes: Vec<Process>,
-    /// What the entries left out by the cap hold together; `None` where none was left out.
+    /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
-    /// The workloads of all processes, those beyond the cap too; living ones and, for a while, those whose processes all
-    /// ended; at most the configured number, the largest kept. No two entries share name, kind and MIG device, except
-    /// while the MIG devices are not known.
+    /// The workloads of all processes, including those beyond the limit; living ones and, for a while, those whose processes
+    /// all ended; at most the configured number, of which the largest are kept. No two entries share name, kind and MIG
+    /// device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
-    /// What the workloads left out by the cap hold together; `None` where none was left out.
+    /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
-    /// How many of the processes on the GPU `/proc` does not show, though they are there for longer than an end takes.
+    /// The number of processes on the GPU that `/proc` does not show, for longer than an exiting process would be.
     pub invisible: u64,
-    /// Bytes in use that no visible process holds. `None` while a process's memory is unknown, or while memory moved
+    /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory changed
     /// during every attempt to read both at one moment.
     pub unattributed: Option<u64>,
-    /// The same for each GPU instance under MIG where it is known, at the instance's first device.
+    /// The same for each GPU instance under MIG for which it is known, with the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
 }
 
-/// The processes, or the workloads, beyond the cap, summed.
+/// The sum of the processes, or of the workloads, beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Other {
-    /// How many entries were left out.
+    /// The number of entries left out.
     pub entries: u64,
-    /// How many processes of theirs live.
+    /// The number of their living processes.
     pub processes: u64,
-    /// Bytes they use now. `None` where none of them lives. Of processes also where the memory of one is unknown; workloads
-    /// of unknown memory are left out.
+    /// Bytes they use now. `None` if none of them lives. For processes also `None` if the memory of one is unknown; workloads
+    /// of unknown memory are not included.
     pub used: Option<u64>,
 }
 
@@ -82,46 +82,47 @@ pub struct Process {
     pub kind: ProcessKind,
     /// The MIG device it runs on.
     pub mig: Option<Arc<MigDevice>>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Arc<Owner>,
-    /// Whether it was in the last list.
+    /// Whether the last list contained it.
     pub alive: bool,
     /// When it left the GPU; `None` while it is alive.
     pub ended: Option<Ended>,
-    /// Bytes now. `None` where the driver does not tell, and after the end.
+    /// Bytes now. `None` if the driver does not report them, and after the end.
     pub used: Option<u64>,
     /// Bytes: the highest `used` within the peak window; 0 once the process ended longer ago than that.
     pub window_peak: Option<u64>,
-    /// Bytes: the highest `used` ever seen, or the driver's own maximum where accounting is on.
+    /// Bytes: the highest `used` ever read, or the driver's own maximum if accounting is on.
     pub peak: Option<u64>,
-    /// Share of the SMs' time, 0 to 1; `None` where the driver has no sample.
+    /// Share of the SMs' time, 0 to 1; `None` if the driver has no sample.
     pub sm_utilization: Option<f64>,
-    /// When it last did work on the GPU, its first sight at the earliest. `None` where the driver cannot tell, and after the end.
+    /// When it last worked on the GPU, not before it was first listed. `None` if the driver does not report it, and after the
+    /// end.
     pub last_active: Option<Instant>,
 }
 
-/// When a process left the GPU, as exactly as the lists tell: between two of them.
+/// When a process left the GPU: between two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The last list that held it.
+    /// The last list that contained it.
     pub after: Instant,
     /// The first list that did not.
     pub by: Instant,
 }
 
-/// The processes of one workload on one GPU (or MIG device), summed.
+/// The sum of one workload's processes on one GPU (or MIG device).
 #[derive(Debug, Clone)]
 pub struct WorkloadUse {
     /// Which workload.
     pub workload: Arc<Workload>,
     /// The MIG device that its processes run on.
     pub mig: Option<Arc<MigDevice>>,
-    /// How many of its processes were in the last list; 0 after the last one's end.
+    /// The number of its processes in the last list; 0 after the last one's end.
     pub processes: u64,
     /// Bytes now. `None` while the memory of one of its processes is unknown, and after the last one's end.
     pub used: Option<u64>,
     /// Bytes: the highest sum within the peak window; 0 once the last process ended longer ago than that.
     pub window_peak: Option<u64>,
-    /// Bytes: the highest sum ever seen.
+    /// Bytes: the highest sum ever read.
     pub peak: Option<u64>,
 }

@@ -47,11 +47,11 @@ pub struct XidPart {
 pub struct GpuXids {
     /// Which GPU.
     pub gpu: Arc<Gpu>,
-    /// How many since the exporter started, by Xid. `None` where the GPU does not report them.
+    /// The number of errors since the exporter started, by Xid. `None` if the GPU does not report them.
     pub errors: Option<BTreeMap<u64, u64>>,
 }
 
-/// The clocks that are exported.
+/// The exported clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockDomain {
     /// Graphics.
@@ -99,9 +99,9 @@ pub struct FastTelemetry {
     pub utilization: Option<f64>,
     /// Share of time in which memory was read or written, 0 to 1.
     pub memory_bandwidth_utilization: Option<f64>,
-    /// 0 to 1.
+    /// Share of time in which the encoder was busy, 0 to 1.
     pub encoder_utilization: Option<f64>,
-    /// 0 to 1.
+    /// Share of time in which the decoder was busy, 0 to 1.
     pub decoder_utilization: Option<f64>,
     /// Degrees Celsius.
     pub temperature: Option<f64>,
@@ -109,7 +109,7 @@ pub struct FastTelemetry {
     pub memory_temperature: Option<f64>,
     /// Watts.
     pub power: Option<f64>,
-    /// Watts: the limit in force.
+    /// Watts: the enforced limit.
     pub power_limit: Option<f64>,
     /// Hertz, by domain.
     pub clocks: [Option<f64>; ClockDomain::ALL.len()],
@@ -123,7 +123,7 @@ pub struct FastTelemetry {
     pub remapped_correctable: Option<u64>,
     /// Rows remapped because of uncorrectable errors.
     pub remapped_uncorrectable: Option<u64>,
-    /// Whether a remapping waits for a reset.
+    /// Whether a remapping is pending until the next reset.
     pub remap_pending: Option<bool>,
     /// Whether a remapping failed.
     pub remap_failed: Option<bool>,

@@ -1,6 +1,7 @@
-//! What each lane says of itself: its heartbeat, its missed ticks and how long its passes take.
+//! What each lane reports about itself: its heartbeat, its missed ticks and the duration of its passes.
 //!
-//! Atomics rather than a published part, because they move at every tick and nobody needs them consistent with one another.
+//! These are atomics rather than a published part, because they change at every tick and need not be consistent with one
+//! another.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,8 +36,8 @@ impl Lane {
 pub const DURATION_BUCKETS: [f64; 14] =
     [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
 
-/// How many threads may hang in driver calls at the same time: two for each GPU of a machine with sixteen. At the limit no
-/// thread replaces one that hangs and the driver is not opened; only a closing that was under way may still add one.
+/// The number of threads that may hang in driver calls at the same time: two for each GPU of a machine with sixteen. At the
+/// limit no thread that hangs is replaced and the driver is not opened; only a closing that is in progress may still add one.
 pub const MAX_STUCK_THREADS: usize = 32;
 
 /// The vitals of all lanes.
@@ -57,19 +58,19 @@ struct LaneVitals {
 /// How long a lane's passes took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Durations {
-    /// How many passes fell into each of [`DURATION_BUCKETS`] and, last, above them; not cumulative.
+    /// The number of passes in each of [`DURATION_BUCKETS`] and, last, above them; not cumulative.
     pub buckets: [u64; DURATION_BUCKETS.len() + 1],
-    /// Seconds, all passes together.
+    /// Seconds: the sum over all passes.
     pub sum: f64,
 }
 
 impl Vitals {
-    /// The lane is alive.
+    /// Records a heartbeat of the lane.
     pub fn beat(&self, lane: Lane, now: Instant) {
         self.lanes[lane as usize].beat.store(nanos_at(now), Ordering::Relaxed);
     }
 
-    /// How long ago the lane last said that it is alive; `None` if it never did.
+    /// The time since the lane's last heartbeat; `None` if there was none.
     pub fn since_beat(&self, lane: Lane) -> Option<Duration> {
         match self.lanes[lane as usize].beat.load(Ordering::Relaxed) {
             0 => None,
@@ -77,22 +78,22 @@ impl Vitals {
         }
     }
 
-    /// How many threads hang in driver calls now.
+    /// Sets the number of threads that hang in driver calls.
     pub fn set_stuck(&self, threads: usize) {
         self.stuck.store(threads, Ordering::Relaxed);
     }
 
-    /// How many threads hang in driver calls.
+    /// The number of threads that hang in driver calls.
     pub fn stuck(&self) -> usize {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Ticks that the lane could not keep and skipped.
+    /// Adds ticks that the lane was too late for and skipped.
     pub fn add_missed(&self, lane: Lane, ticks: u64) {
         self.lanes[lane as usize].missed.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// All ticks skipped so far.
+    /// The number of ticks skipped so far.
     pub fn missed(&self, lane: Lane) -> u64 {
         self.lanes[lane as usize].missed.load(Ordering::Relaxed)
     }
@@ -106,7 +107,7 @@ impl Vitals {
         vitals.nanos.fetch_add(took.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long the lane's passes took.
+    /// The durations of the lane's passes.
     pub fn durations(&self, lane: Lane) -> Durations {
         let vitals = &self.lanes[lane as usize];
         Durations {
