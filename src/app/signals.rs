@@ -21,8 +21,8 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
     Ok(async move {
         tokio::select! {
-            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "ending"),
-            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "ending"),
+            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "exporter stops"),
+            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "exporter stops"),
         }
     })
 }
@@ -62,15 +62,15 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     }
 }
 
-/// Lets the driver go at each SIGUSR1, for ever; at the next one within the time it is taken up again.
-pub(super) async fn follow_release_signal(mut signal: Signal, lease: DriverLease, span: Duration) {
+/// Releases the driver at each SIGUSR1, for ever. A signal while it is released reacquires it.
+pub(super) async fn follow_release_signal(mut signal: Signal, lease: DriverLease, duration: Duration) {
     while signal.recv().await.is_some() {
         if lease.is_released() {
-            tracing::info!(signal = "SIGUSR1", "the driver may be taken up again");
+            tracing::info!(signal = "SIGUSR1", "driver: reacquired on request");
             lease.reacquire();
         } else {
-            tracing::info!(signal = "SIGUSR1", ?span, "letting the driver go");
-            lease.release(span);
+            tracing::info!(signal = "SIGUSR1", ?duration, "driver: released on request");
+            lease.release(duration);
         }
     }
 }

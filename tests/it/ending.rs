@@ -1,5 +1,5 @@
-//! The exporter ends when it is told to, and `--once` by itself, whatever it waits for: files that hang as on a dead mount,
-//! a cluster that does not answer, users without a name.
+//! The exporter ends on a signal, and `--once` by itself, whatever it waits for: files that hang as on a dead mount, a cluster
+//! that does not respond, users without a name.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::harness::{Exporter, Machine, Scrape, eventually};
 const GPU: &str = "seed = 7\n[[gpu]]\nmodel = \"H200\"\n";
 const CONTAINER: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
 const NODE: &str = "--kubernetes.node-name=node-1";
-/// Nobody is asked before the token was read.
+/// No server is queried before the token has been read.
 const SERVER: &str = "--kubernetes.api-server=http://127.0.0.1:9";
 const IMPATIENT: &str = "--kubernetes.timeout=1s";
 
@@ -33,12 +33,12 @@ fn threads(exporter: &Exporter) -> usize {
 }
 
 #[test]
-fn a_file_that_hangs_is_a_fault_holds_one_thread_and_does_not_keep_the_exporter_from_ending() {
+fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
     for key in ["kubernetes.token-file", "kubernetes.ca-file"] {
         let machine = Machine::new(GPU);
         let file = format!("--{key}={}", hanging_file(&machine));
         let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
-        // The one that hangs, and one for what does not.
+        // One thread hangs, another one reads the files that do not hang.
         exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
         assert!(exporter.log().contains(key), "{}", exporter.log());
         let before = threads(&exporter);
@@ -69,7 +69,7 @@ fn once_does_not_wait_for_a_long_interval() {
 }
 
 #[test]
-fn once_has_the_names_that_come_after_the_first_list() {
+fn once_waits_for_names_that_come_after_the_first_list() {
     let cgroup = format!("0::/kubepods.slice/cri-containerd-{CONTAINER}.scope");
     let machine = Machine::new(&format!("{GPU}[[process]]\npid = 11\nmemory = \"1GiB\"\ncgroup = \"{cgroup}\"\n"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -99,7 +99,7 @@ fn the_exporter_ends_while_a_call_hangs() {
 }
 
 #[test]
-fn a_lane_that_waits_long_for_its_next_sample_ends_at_once_and_is_not_said_to_hang() {
+fn a_lane_that_waits_for_its_next_sample_ends_at_once() {
     let machine = Machine::new(GPU);
     let path = machine.folder.path().join("log");
     let mut command = machine.command(&["--memory.rate=1", "--web.listen-address=127.0.0.1:0"]);
@@ -113,7 +113,7 @@ fn a_lane_that_waits_long_for_its_next_sample_ends_at_once_and_is_not_said_to_ha
 }
 
 #[test]
-fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
+fn scrapes_in_progress_at_the_end_are_answered_completely() {
     let machine = Machine::built_in("eight-h200");
     let exporter = machine.export(&[]);
     let full = exporter.scrape_until("all processes", |s| s.all("gpu_process_info").count() == 512).text.len();
@@ -140,7 +140,7 @@ fn scrapes_that_are_under_way_at_the_end_are_answered_whole() {
 }
 
 #[test]
-fn the_exporter_ends_while_the_driver_is_opened_or_let_go_or_reopened() {
+fn the_exporter_ends_while_the_driver_is_opened_released_or_closed() {
     let machine = Machine::new(GPU);
     // Opening it hangs.
     machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
@@ -148,10 +148,10 @@ fn the_exporter_ends_while_the_driver_is_opened_or_let_go_or_reopened() {
     eventually("it serves", || exporter.get("/healthz").ok().filter(|answer| answer.status == 200));
     assert!(exporter.terminate().success());
     machine.control("");
-    // It is let go of.
+    // It is released.
     let exporter = machine.export(&[]);
     exporter.signal(Signal::SIGUSR1);
-    exporter.scrape_until("it is let go", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
+    exporter.scrape_until("the release", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
     assert!(exporter.terminate().success());
     // Closing it hangs.
     let exporter = machine.export(&[]);

@@ -1,4 +1,4 @@
-//! The driver is absent, appears, goes, is replaced, or is let go of.
+//! The driver is absent, appears, disappears, is replaced, or is released on request.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::harness::{Exporter, Machine, Scrape, bare, eventually, simulator};
 use nvml_sim::hide;
 
 #[test]
-fn without_a_library_it_serves_says_why_and_takes_the_library_up_when_it_appears() {
+fn without_a_library_it_serves_says_why_and_opens_it_once_it_appears() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libnvidia-ml.so.1");
     let mut command = bare(&[&format!("--nvml.library={}", library.display())]);
@@ -24,10 +24,9 @@ fn without_a_library_it_serves_says_why_and_takes_the_library_up_when_it_appears
     assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), Some(0.0));
     assert_eq!(scrape.all("gpu_up").count(), 0);
     let missing = [("source", "library"), ("reason", "library_not_found")];
-    exporter
-        .scrape_until("several attempts", |s| s.value("vram_exporter_faults_by_reason_total", &missing) >= Some(2.0));
-    let told = exporter.log().lines().filter(|line| line.contains("library_not_found")).count();
-    assert_eq!(told, 1, "{}", exporter.log());
+    exporter.scrape_until("several attempts", |s| s.value("vram_exporter_faults_by_reason_total", &missing) >= Some(2.0));
+    let logged = exporter.log().lines().filter(|line| line.contains("library_not_found")).count();
+    assert_eq!(logged, 1, "{}", exporter.log());
 
     fs::copy(simulator(), &library).unwrap();
     exporter.scrape_until("the driver", |s| s.value("vram_exporter_nvml_up", &[]) == Some(1.0));
@@ -36,7 +35,7 @@ fn without_a_library_it_serves_says_why_and_takes_the_library_up_when_it_appears
 }
 
 #[test]
-fn a_replaced_driver_is_opened_again() {
+fn a_replaced_driver_is_reopened() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     machine.control("[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LIB_RM_VERSION_MISMATCH\"\n");
@@ -76,35 +75,35 @@ fn nvml_up(scrape: &Scrape) -> Option<f64> {
 }
 
 #[test]
-fn a_driver_that_went_away_is_not_held() {
+fn a_driver_that_is_gone_is_not_held() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     assert!(is_mapped(&exporter));
     machine.control("[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
     exporter.scrape_until("the driver is gone", |s| nvml_up(s) == Some(0.0));
-    // It is looked for again and again; in between the library is closed.
-    eventually("the library is let go", || (!is_mapped(&exporter)).then_some(()));
+    // The exporter tries to open it repeatedly; in between the library is closed.
+    eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
     exporter.scrape_until("attempts", |s| faults(s, "library", "driver_not_loaded") >= 2.0);
-    eventually("the library is let go again", || (!is_mapped(&exporter)).then_some(()));
+    eventually("the library is unloaded again", || (!is_mapped(&exporter)).then_some(()));
     machine.control("");
     exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
 }
 
 #[test]
-fn a_signal_lets_the_driver_go_and_another_takes_it_up_at_once() {
+fn a_signal_releases_the_driver_and_another_reacquires_it_at_once() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.release-duration=1h"]);
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
     exporter.signal(Signal::SIGUSR1);
-    let away = exporter.scrape_until("the driver is let go", |s| nvml_up(s) == Some(0.0));
-    assert_eq!(away.all("gpu_up").count(), 0);
+    let released = exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
+    assert_eq!(released.all("gpu_up").count(), 0);
     eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
     let ready = eventually("the reason", || {
-        exporter.get("/readyz").ok().filter(|answer| answer.body.contains("let go of, as asked"))
+        exporter.get("/readyz").ok().filter(|answer| answer.body.contains("released on request"))
     });
     assert_eq!(ready.status, 503);
-    // It is no fault, the exporter is well, and nothing is opened meanwhile.
+    // It is no fault, the exporter stays healthy, and nothing is opened in the meantime.
     for _ in 0..20 {
         let scrape = exporter.scrape();
         assert_eq!(nvml_up(&scrape), Some(0.0));
@@ -121,24 +120,24 @@ fn a_signal_lets_the_driver_go_and_another_takes_it_up_at_once() {
 }
 
 #[test]
-fn a_driver_that_was_let_go_is_taken_up_by_itself() {
+fn a_released_driver_is_reacquired_automatically() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.release-duration=1s"]);
     exporter.signal(Signal::SIGUSR1);
-    exporter.scrape_until("the driver is let go", |s| nvml_up(s) == Some(0.0));
+    exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
     exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
     assert!(exporter.terminate().success());
 }
 
 #[test]
-fn a_driver_that_is_replaced_while_it_is_let_go_is_the_one_that_is_taken_up() {
+fn a_driver_replaced_while_released_is_the_one_that_is_opened() {
     let machine = Machine::new(&format!("driver = {{ version = \"570.1.1\" }}\n{TWO}"));
     let exporter = machine.export(&["--nvml.release-duration=1h"]);
     let version =
         |s: &Scrape| s.all("nvidia_driver_info").next().and_then(|i| i.label("driver_version").map(str::to_owned));
     assert_eq!(version(&exporter.scrape()).as_deref(), Some("570.1.1"));
     exporter.signal(Signal::SIGUSR1);
-    exporter.scrape_until("the driver is let go", |s| nvml_up(s) == Some(0.0));
+    exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
     eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
     fs::write(machine.folder.path().join("scenario.toml"), TWO).unwrap();
     exporter.signal(Signal::SIGUSR1);

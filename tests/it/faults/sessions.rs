@@ -1,38 +1,38 @@
-//! The open session of the driver goes on beside what fails: openings that are refused or hang, and calls that never return.
+//! The open session of the driver continues whatever else fails: openings that are refused or hang, calls that never return.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape};
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
 
-/// Asserts that the second GPU is shown whole and the driver as open.
-fn is_second_well(scrape: &Scrape) {
+/// Asserts that all values of the second GPU are shown and the driver is open.
+fn assert_second_gpu(scrape: &Scrape) {
     assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), Some(1.0), "{}", scrape.text);
     assert!(up(scrape, "1") == Some(1.0) && values(scrape, "1") > 0, "{}", scrape.text);
 }
 
 #[test]
-fn a_driver_that_cannot_be_opened_again_for_a_lost_gpu_costs_no_other_gpu() {
+fn a_failed_reopening_for_a_lost_gpu_costs_no_other_gpu() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
     machine.control(&format!("{LOST}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
     exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
     exporter.scrape_until("two openings that fail", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         assert_eq!((up(s, "0"), values(s, "0")), (Some(0.0), 0), "{}", s.text);
         faults(s, "library", "unknown") >= 2.0
     });
     assert_eq!(exporter.get("/readyz").unwrap().status, 200);
     machine.control("");
     exporter.scrape_until("both again", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         values(s, "0") > 0
     });
 }
 
 #[test]
-fn an_opening_beside_a_session_that_hangs_costs_no_gpu_and_is_the_only_one() {
+fn a_reopening_that_hangs_costs_no_gpu_and_is_the_only_one() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     machine.control(&format!("{LOST}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n"));
@@ -40,32 +40,32 @@ fn an_opening_beside_a_session_that_hangs_costs_no_gpu_and_is_the_only_one() {
         .scrape_until("the opening", |s| up(s, "0") == Some(0.0) && exporter.log().contains("beside the open session"));
     let goal = rounds(&exporter.scrape(), "memory") + 1500.0;
     exporter.scrape_until("the lanes go on for long", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         rounds(s, "memory") >= goal
     });
     assert_eq!(exporter.log().matches("beside the open session").count(), 1, "{}", exporter.log());
     machine.control("");
     exporter.scrape_until("both again", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         values(s, "0") > 0
     });
     assert!(exporter.terminate().success());
 }
 
 #[test]
-fn a_session_is_not_given_up_for_a_changed_machine_while_no_other_can_be_opened() {
+fn a_session_outlives_a_machine_change_until_another_can_be_opened() {
     let machine = Machine::new(&TWO.replace("count = 2", "count = 3"));
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     exporter.scrape_until("three", |s| s.all("gpu_up").count() == 3 && values(s, "1") > 0);
     let absent = "[[fault]]\ngpu = 2\nkind = \"absent\"\n";
     machine.control(&format!("{absent}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
     exporter.scrape_until("an opening that fails", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         faults(s, "library", "unknown") >= 1.0
     });
     machine.control(absent);
     exporter.scrape_until("two", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         s.all("gpu_up").count() == 2
     });
 }
@@ -75,7 +75,7 @@ fn threads(exporter: &Exporter) -> usize {
 }
 
 #[test]
-fn a_call_that_hangs_for_ever_keeps_its_threads_through_many_openings_and_no_more() {
+fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.call-timeout=200ms"]);
     let stuck = |s: &Scrape| s.value("vram_exporter_stuck_threads", &[]);
@@ -83,18 +83,18 @@ fn a_call_that_hangs_for_ever_keeps_its_threads_through_many_openings_and_no_mor
     let calls = "[\"nvmlDeviceGetMemoryInfo_v2\", \"nvmlDeviceGetComputeRunningProcesses_v3\"]";
     let hang = format!("[[fault]]\ncall = {calls}\ngpu = 0\nkind = \"hang\"\n");
     machine.control(&hang);
-    let first = exporter.scrape_until("a thread is left behind", |s| stuck(s) >= Some(1.0));
+    let first = exporter.scrape_until("a thread is abandoned", |s| stuck(s) >= Some(1.0));
     let lists = rounds(&first, "process") + 3.0;
     let samples = rounds(&first, "memory") + 100.0;
     let later =
         exporter.scrape_until("both lanes go on", |s| rounds(s, "process") >= lists && rounds(s, "memory") >= samples);
     assert_eq!((up(&later, "0"), up(&later, "1")), (Some(0.0), Some(1.0)));
-    // One of a lane that met the call, or one of each where both met it at the same time.
+    // One thread of the lane that made the call, or one of each lane if both made it at the same time.
     let kept = stuck(&later);
     assert!(kept <= Some(2.0), "{kept:?}");
     let health = exporter.get("/healthz").unwrap();
-    let told = format!("ok; driver calls that do not return: {} (limit 32)", kept.unwrap());
-    assert_eq!((health.status, health.body.trim()), (200, told.as_str()));
+    let expected = format!("ok; driver calls that do not return: {} (limit 32)", kept.unwrap());
+    assert_eq!((health.status, health.body.trim()), (200, expected.as_str()));
     let before = threads(&exporter);
     let gone = format!("{hang}[[fault]]\ncall = {calls}\ngpu = 1\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
     let opened = || exporter.log().matches("the driver is open").count();
@@ -111,12 +111,12 @@ fn a_call_that_hangs_for_ever_keeps_its_threads_through_many_openings_and_no_mor
     }
     exporter.scrape_until("no other thread is kept", |_| threads(&exporter) <= before);
     machine.control("");
-    exporter.scrape_until("all is as it was", |s| stuck(s) == Some(0.0) && values(s, "0") > 0 && values(s, "1") > 0);
+    exporter.scrape_until("every GPU is back", |s| stuck(s) == Some(0.0) && values(s, "0") > 0 && values(s, "1") > 0);
     assert_eq!(exporter.get("/healthz").unwrap().body.trim(), "ok");
 }
 
 #[test]
-fn another_session_in_which_a_gpu_that_answers_is_missing_takes_no_place() {
+fn a_session_that_lacks_a_gpu_that_answers_replaces_no_other() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
@@ -124,24 +124,24 @@ fn another_session_in_which_a_gpu_that_answers_is_missing_takes_no_place() {
         "[[fault]]\ncall = \"nvmlDeviceGetHandleByIndex_v2\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n";
     machine.control(&format!("{LOST}{refused}"));
     exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
-    let opening = exporter.scrape_until("an opening in which neither can be had", |s| {
-        is_second_well(s);
+    let opening = exporter.scrape_until("an opening in which neither can be queried", |s| {
+        assert_second_gpu(s);
         faults(s, "topology", "unknown") >= 1.0
     });
     let goal = rounds(&opening, "memory") + 200.0;
     exporter.scrape_until("the lanes go on", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         rounds(s, "memory") >= goal
     });
     machine.control("");
     exporter.scrape_until("both again", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         values(s, "0") > 0
     });
 }
 
 #[test]
-fn an_opening_that_hangs_at_one_gpu_is_left_alone_and_the_others_are_opened_without_it() {
+fn an_opening_that_hangs_at_one_gpu_is_repeated_without_it() {
     let machine = Machine::new(TWO);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetUUID\"\ngpu = 0\nkind = \"hang\"\n");
     let exporter = Exporter::start(machine.command(&[]));
@@ -149,17 +149,17 @@ fn an_opening_that_hangs_at_one_gpu_is_left_alone_and_the_others_are_opened_with
     assert_eq!((up(&without, "0"), values(&without, "0")), (Some(0.0), 0), "{}", without.text);
     assert_eq!(faults(&without, "topology", "stalled"), 1.0);
     exporter.scrape_until("the opening is counted", |s| s.value("vram_exporter_stuck_threads", &[]) == Some(1.0));
-    // The next opening beside the session does not ask the GPU either.
+    // The next opening beside the session does not query the GPU either.
     let opened = || exporter.log().matches("the driver is open\"").count();
     let before = opened();
     exporter.scrape_until("another session", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         opened() > before
     });
     assert_eq!(exporter.scrape().value("vram_exporter_stuck_threads", &[]), Some(1.0));
     machine.control("");
     exporter.scrape_until("both", |s| {
-        is_second_well(s);
+        assert_second_gpu(s);
         values(s, "0") > 0 && s.value("vram_exporter_stuck_threads", &[]) == Some(0.0)
     });
     assert!(exporter.terminate().success());
