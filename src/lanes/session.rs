@@ -29,12 +29,9 @@ impl Session {
     /// A session that ends with `alive` at the latest: lanes without a supervisor would hide that it is gone. A slot whose call
     /// has been hanging since an earlier session starts as stalled.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
-        let mut stalled: Vec<_> = driver.gpus().map(|gpu| stalls.of_gpu(gpu)).collect();
-        stalled.push(stalls.of_driver());
-        stalled.extend(driver.gpus().map(|gpu| stalls.of_events(gpu)));
         Self {
+            stalled: stalls.counters(&driver),
             driver,
-            stalled,
             end_reason: OnceLock::new(),
             reopen_request: Mutex::new(None),
             lost: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::nvml::Driver;
 use crate::snapshot::Gpu;
 
 /// The number of threads that hang in a call, by what they call.
@@ -14,19 +15,12 @@ use crate::snapshot::Gpu;
 pub(super) struct Stalls(HashMap<String, Arc<AtomicU32>>);
 
 impl Stalls {
-    /// The counter of calls to a GPU, which all sessions share.
-    pub(super) fn of_gpu(&mut self, gpu: &Gpu) -> Arc<AtomicU32> {
-        self.0.entry(gpu.key()).or_default().clone()
-    }
-
-    /// The counter of calls for a GPU's events.
-    pub(super) fn of_events(&mut self, gpu: &Gpu) -> Arc<AtomicU32> {
-        self.0.entry(format!("events of {}", gpu.key())).or_default().clone()
-    }
-
-    /// The counter of calls to the driver itself.
-    pub(super) fn of_driver(&mut self) -> Arc<AtomicU32> {
-        self.0.entry("driver".to_owned()).or_default().clone()
+    /// The counters that all sessions share: of calls to each GPU, to the driver itself, and for the events of each GPU.
+    pub(super) fn counters(&mut self, driver: &Driver) -> Vec<Arc<AtomicU32>> {
+        let gpus = driver.gpus().map(|gpu| gpu.key());
+        let events = driver.gpus().map(|gpu| format!("events of {}", gpu.key()));
+        let keys = gpus.chain(["driver".to_owned()]).chain(events);
+        keys.map(|key| self.0.entry(key).or_default().clone()).collect()
     }
 
     /// Whether a call to the GPU hangs.

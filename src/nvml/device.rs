@@ -19,30 +19,15 @@ use crate::snapshot::ClockDomain;
 /// A GPU or MIG device of an open driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'d> {
-    nvml: &'d Nvml,
-    handle: Handle,
-    second_version_lists: bool,
+    pub(super) nvml: &'d Nvml,
+    pub(super) handle: Handle,
+    /// Whether process lists are read with the second version of the calls.
+    pub(super) second_version_lists: bool,
 }
 
 type Result<T> = std::result::Result<T, Error>;
 
 impl<'d> Device<'d> {
-    pub(super) fn new(nvml: &'d Nvml, handle: Handle, second_version_lists: bool) -> Self {
-        Self { nvml, handle, second_version_lists }
-    }
-
-    pub(super) fn nvml(&self) -> &'d Nvml {
-        self.nvml
-    }
-
-    pub(super) fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    pub(super) fn second_version_lists(&self) -> bool {
-        self.second_version_lists
-    }
-
     fn call<T>(
         &self,
         call: &'static str,

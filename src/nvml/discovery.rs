@@ -56,7 +56,7 @@ impl Driver {
                 return Candidate { index, handle: None, may_query: false, reported: ReportedIdentity::default() };
             }
             discovery.set_current(Some(index));
-            Candidate::look_up(index, self.nvml(), &discovery.stalled, &mut failures)
+            Candidate::look_up(index, &self.nvml, &discovery.stalled, &mut failures)
         };
         let candidates: Vec<_> = (0..self.count()?).map(look_up).collect();
         discovery.set_current(None);
@@ -65,18 +65,18 @@ impl Driver {
         let present = |pci_bus_id: &str| {
             !discovery.skipped.is_empty()
                 || !matches!(
-                    self.nvml().device_by_pci_bus_id(pci_bus_id),
+                    self.nvml.device_by_pci_bus_id(pci_bus_id),
                     Err(NvmlError::NotFound | NvmlError::InvalidArg)
                 )
         };
         let earlier = inherit(&reported, &discovery.known, present);
         let identify = |(candidate, earlier): (Candidate, _)| {
             discovery.set_current(Some(candidate.index));
-            candidate.identify(earlier, self.nvml(), &mut failures)
+            candidate.identify(earlier, &self.nvml, &mut failures)
         };
         let gpus = candidates.into_iter().zip(earlier).map(identify).collect();
         discovery.set_current(None);
-        self.set_gpus(gpus);
+        self.gpus = gpus;
         Ok(failures)
     }
 }

@@ -16,10 +16,10 @@ pub(super) const UUID_CALL: &str = "nvmlDeviceGetUUID";
 /// An open NVML. Dropping it shuts NVML down and unloads the library.
 #[derive(Debug)]
 pub struct Driver {
-    nvml: Nvml,
+    pub(super) nvml: Nvml,
+    pub(super) gpus: Vec<Entry>,
     simulated: bool,
     second_version_lists: bool,
-    gpus: Vec<Entry>,
 }
 
 /// A GPU and what is needed to query it.
@@ -68,14 +68,13 @@ impl Driver {
 
     /// The GPU at a position of [`Driver::gpus`], to be queried. `None` if it could not be opened, or a call to it hung then.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
-        let handle = self.handle(position)?;
-        Some(Device::new(&self.nvml, handle, self.second_version_lists))
+        Some(self.device_of(self.handle(position)?))
     }
 
     /// The MIG devices of a GPU, in the order of [`Gpu::mig`]; none if the layout could not be read.
     pub fn mig_devices(&self, position: usize) -> impl Iterator<Item = Device<'_>> {
         let handles = self.gpus.get(position).and_then(|entry| entry.mig.as_deref()).unwrap_or_default();
-        handles.iter().map(|&handle| Device::new(&self.nvml, handle, self.second_version_lists))
+        handles.iter().map(|&handle| self.device_of(handle))
     }
 
     /// Whether [`Driver::discover`] could read the MIG layout of a GPU.
@@ -130,17 +129,13 @@ impl Driver {
         }
     }
 
-    pub(super) fn set_gpus(&mut self, gpus: Vec<Entry>) {
-        self.gpus = gpus;
-    }
-
-    pub(super) fn nvml(&self) -> &Nvml {
-        &self.nvml
-    }
-
     /// The GPU, for calls on its events.
     pub(super) fn event_source(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
         Some(self.gpus.get(position)?.handle?.device(&self.nvml))
+    }
+
+    fn device_of(&self, handle: Handle) -> Device<'_> {
+        Device { nvml: &self.nvml, handle, second_version_lists: self.second_version_lists }
     }
 
     fn wrapper_device(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {

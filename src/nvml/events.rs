@@ -38,7 +38,7 @@ impl Driver {
         if !types.contains(EventTypes::CRITICAL_XID_ERROR) {
             return Ok(false);
         }
-        let set = self.nvml().create_event_set().map_err(|error| Error::new("nvmlEventSetCreate", error))?;
+        let set = self.nvml.create_event_set().map_err(|error| Error::new("nvmlEventSetCreate", error))?;
         // nvml-wrapper frees the set when a registration fails.
         match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
             Ok(set) => {
@@ -57,7 +57,7 @@ impl Driver {
     pub fn next_xid(&self, position: usize) -> Result<Option<u64>, Error> {
         let Some(set) = self.event_set(position) else { return Ok(None) };
         // The driver owns the set, so it must not be freed here.
-        let set = ManuallyDrop::new(set.of(self.nvml()));
+        let set = ManuallyDrop::new(set.of(&self.nvml));
         match set.wait(0) {
             Ok(event) => Ok(event.event_data.map(|xid| match xid {
                 XidError::Value(xid) => xid,

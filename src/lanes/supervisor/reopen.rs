@@ -46,7 +46,7 @@ impl Supervisor {
             let why = self.reopen_reason(session, since)?;
             self.reopening.not_before = Instant::now() + MIN_PAUSE;
             tracing::info!(why, "the driver is reopened beside the open session");
-            self.reopening.opening = self.begin_opening();
+            self.reopening.opening = self.begin_opening(None);
             return None;
         };
         match opening.progress() {
@@ -120,7 +120,7 @@ impl Supervisor {
     /// a lost GPU. An opening that hangs elsewhere is waited for.
     pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
-        let Some(other) = self.begin_opening_without(Some(gpu)) else { return opening };
+        let Some(other) = self.begin_opening(Some(gpu)) else { return opening };
         let error = io::Error::other("opening the driver hangs at this GPU: it is opened without it");
         self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
         let (thread, closing) = opening.abandon();
@@ -129,13 +129,10 @@ impl Supervisor {
         other
     }
 
-    pub(super) fn begin_opening(&self) -> Option<Opening> {
-        self.begin_opening_without(None)
-    }
-
-    /// Begins an opening without the GPUs at which one hangs. Reports the error if the system provides no thread.
-    fn begin_opening_without(&self, gpu: Option<u32>) -> Option<Opening> {
-        let skipped = self.detached.hung_openings().chain(gpu).collect();
+    /// Begins an opening without the GPUs at which one hangs, and without this one. Reports the error if the system provides no
+    /// thread.
+    pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
+        let skipped = self.detached.hung_openings().chain(without).collect();
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
         let begun = Opening::begin(self.settings.library.clone(), Discovery::new(self.known.clone(), stalled, skipped));
         begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok()

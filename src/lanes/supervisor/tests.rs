@@ -221,7 +221,7 @@ fn a_call_that_holds_a_released_driver_is_reported_until_it_returns() {
 fn an_opening_that_holds_a_released_driver_is_reported() {
     let (mut supervisor, stage) = supervisor(0);
     DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
-    supervisor.reopening.opening = Some(supervisor.begin_opening().unwrap());
+    supervisor.reopening.opening = Some(supervisor.begin_opening(None).unwrap());
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
