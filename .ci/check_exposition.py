@@ -1,4 +1,4 @@
-"""Reads an exposition with the Prometheus client's parser and refuses what the format allows but nobody wants:
+"""Reads an exposition with the Prometheus client's parser and refuses what the format allows but no consumer wants:
 a series twice, a family twice, a sample without a TYPE, a family without HELP."""
 
 import sys

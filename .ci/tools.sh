@@ -37,7 +37,7 @@ for component in rustfmt clippy; do
     cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
 done
 
-# The folder is made anew when the list changed.
+# The folder is rebuilt when the list changed.
 if ! cmp -s "$here/requirements.txt" "$tools/venv/requirements.txt"; then
     rm -rf "$tools/venv"
     python3 -m venv "$tools/venv"

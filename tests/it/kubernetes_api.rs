@@ -1,7 +1,6 @@
 //! The follower of the API server against a double that speaks HTTP: every case ends in right names or no names, never in
 //! wrong ones, and recovers without a restart.
 
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -24,7 +24,8 @@ fn without_a_library_it_serves_says_why_and_opens_it_once_it_appears() {
     assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), Some(0.0));
     assert_eq!(scrape.all("gpu_up").count(), 0);
     let missing = [("source", "library"), ("reason", "library_not_found")];
-    exporter.scrape_until("several attempts", |s| s.value("vram_exporter_faults_by_reason_total", &missing) >= Some(2.0));
+    exporter
+        .scrape_until("several attempts", |s| s.value("vram_exporter_faults_by_reason_total", &missing) >= Some(2.0));
     let logged = exporter.log().lines().filter(|line| line.contains("library_not_found")).count();
     assert_eq!(logged, 1, "{}", exporter.log());
 

@@ -1,4 +1,4 @@
-"""What is asked for on the command line, and whether this machine has what it needs."""
+"""The command line, and whether this machine has what it needs."""
 
 import argparse
 import os
@@ -59,7 +59,7 @@ def parse(described):
     parser.add_argument("--nvidia-gpu-exporter", metavar="PATH")
     parser.add_argument("--static", type=Path, metavar="PATH", help="the program that serves a static file")
     parser.add_argument("--cc", default="gcc")
-    parser.add_argument("--quick", action="store_true", help="small and short; what is measured is judged by nobody")
+    parser.add_argument("--quick", action="store_true", help="small and short; nothing is judged")
     parser.error = lambda message: refuse(f"{message}; see --help", 64)
     options = parser.parse_args()
     options.out, options.exporter = options.out.resolve(), options.exporter.resolve()
@@ -85,7 +85,7 @@ def check(options):
 
 
 def missing_parts(options):
-    """Why a part that is asked for cannot be done here, by name; it is told, and left out."""
+    """Why a requested part cannot be done here, by name; it is reported and left out."""
     if "calls" in options.only and platform.machine() != "x86_64":
         options.only = [part for part in options.only if part != "calls"]
         reason = f"driver calls are counted on x86_64 only, and this is {platform.machine()}"

@@ -13,7 +13,7 @@ void telemetry_start(void);
 /* One round of what is cheap, of all GPUs. */
 void telemetry_quick(void);
 
-/* One round of what is dear, of all GPUs. */
+/* One round of the expensive readings, for all GPUs. */
 void telemetry_slow(void);
 
 #endif

@@ -6,7 +6,7 @@
 
 Each subject is started fresh for each run, alone, another one first each time. Writes DIR/results.json with every figure of every run
 and DIR/results.md with the medians, their ratios and what became of the goals, after each run what there is by then. A goal that is
-missed is told and fails nothing; a figure that could not be taken ends the program with 1, a wrong argument with 64."""
+missed is reported and fails nothing; a figure that could not be taken ends the program with 1, a wrong argument with 64."""
 
 import contextlib
 import signal
@@ -59,7 +59,7 @@ def one(name, found, there, options, plan):
 
 
 def rotated(names, number):
-    """Another one first in each run, so that nobody is always the first or the last."""
+    """Another subject first in each run, so that none is always the first or the last."""
     first = number % len(names) if names else 0
     return names[first:] + names[:first]
 
@@ -89,7 +89,7 @@ def build(options):
         options.bare = machine.build(options.out / "bare", machine.BARE, options.cc)
         options.scraper = machine.build(options.out / "client", machine.SCRAPER, options.cc)
     except subprocess.CalledProcessError as error:
-        refuse(f"{options.cc} ended with status {error.returncode}; what it said stands above", 1)
+        refuse(f"{options.cc} ended with status {error.returncode}; its output is above", 1)
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def take(options, found, results, save):
 
 
 def main():
-    # What was started is ended by the way out, whoever asks to go.
+    # Leaving this function ends what was started, also after SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse(__doc__)
     check(options)

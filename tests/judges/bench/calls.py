@@ -1,7 +1,7 @@
 """Counts the driver calls of each subject, so that the bare loop can be seen to make the exporter's.
 
 A library is made that has every function of the driver's, counts and jumps on. Counting costs a few nanoseconds a call, so it is done in
-a part of its own, all subjects at once: their number depends on nobody's speed."""
+a part of its own, all subjects at once: their number does not depend on speed."""
 
 import contextlib
 import mmap
@@ -15,12 +15,12 @@ from pathlib import Path
 import limit
 import measure
 
-# One round of the exporter's dear readings, whenever it begins (telemetry.slow-interval).
+# One round of the exporter's expensive readings, whenever it begins (telemetry.slow-interval).
 WINDOW = 15.0
 SETTLE = 3.0
 RATE = 100
 
-# r11 and the flags are nobody's at the entry of a function (System V ABI, x86-64): an argument is never there.
+# r11 and the flags hold no value at the entry of a function (System V ABI, x86-64): an argument is never there.
 STUB = """
 .globl {name}
 .type {name}, @function

@@ -7,7 +7,7 @@
  * scrapes that come together is out of date. Of a new connection the time is from before the connect, of a kept one from before the first byte out; both to
  * the last byte of the body. Says one line of JSON: {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep
  * the connection, or that sends no gzip, though asked to, is timed no further: `microseconds` is empty. Exit status 1 and a line on
- * the error output for an answer that is not 200 or not whole, or of which nothing came for 30 seconds.
+ * the error output for an answer that is not 200 or not whole, or that sent nothing for 30 seconds.
  * Built on the spot: gcc -O2 -o client client.c
  */
 #define _GNU_SOURCE
@@ -26,7 +26,7 @@
 
 enum { HEAD_MOST = 1 << 16, PIECE = 1 << 18, TIMEOUT_S = 30, PAUSE_US = 20000 };
 
-/* What is left of a body: so many bytes, chunks, or all until the connection ends. */
+/* The rest of a body: a number of bytes, chunks, or everything until the connection ends. */
 enum form { LENGTH, CHUNKS, TO_END };
 enum chunk { SIZE, REST_OF_LINE, DATA, AFTER_DATA, TRAILER };
 
@@ -113,8 +113,8 @@ static void read_head(struct answer *answer) {
     int minor;
     if (sscanf(head, "HTTP/1.%d %d", &minor, &answer->status) != 2)
         fail("the answer is no HTTP/1");
-    int told = header("connection", value, sizeof value);
-    answer->keeps = minor ? !(told && !strcmp(value, "close")) : told && !strcmp(value, "keep-alive");
+    int has_header = header("connection", value, sizeof value);
+    answer->keeps = minor ? !(has_header && !strcmp(value, "close")) : has_header && !strcmp(value, "keep-alive");
     answer->packed = header("content-encoding", value, sizeof value) && !strcmp(value, "gzip");
     if (header("transfer-encoding", value, sizeof value) && !strcmp(value, "chunked"))
         answer->form = CHUNKS;

@@ -1,4 +1,4 @@
-"""What the harness reads out of an exposition in Prometheus' text format, anybody's."""
+"""What the benchmark reads out of any program's exposition in Prometheus' text format."""
 
 import re
 

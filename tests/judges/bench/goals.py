@@ -1,4 +1,4 @@
-"""What was to be reached, and whether it was: each goal with both of its figures."""
+"""The goals, and whether they were met: each goal with both of its figures."""
 
 from dataclasses import dataclass, replace
 
@@ -24,18 +24,18 @@ class Goal:
     figure: str
     # None where a figure is missing, or of too few runs.
     met: bool | None
-    # What is told in place of met or missed.
+    # What is reported in place of met or missed.
     unjudged: str = "not judged"
 
 
 def of_enough(judged, runs):
     """The same goals, without a verdict where there are too few runs."""
-    told = f"not judged: {runs} run" + ("" if runs == 1 else "s")
-    return [goal if runs >= RUNS_TO_JUDGE else replace(goal, met=None, unjudged=told) for goal in judged]
+    reported = f"not judged: {runs} run" + ("" if runs == 1 else "s")
+    return [goal if runs >= RUNS_TO_JUDGE else replace(goal, met=None, unjudged=reported) for goal in judged]
 
 
 def against(what, goal, ours, beside, most, unit):
-    """Ours is to be at most `most` times what stands beside it."""
+    """Our figure is to be at most `most` times the other one."""
     if ours is None or beside is None:
         return Goal(what, goal, "not measured", None)
     times = ratio(ours, beside)
@@ -90,7 +90,7 @@ def judge(table, simulated, binary_bytes):
     else:
         goal = f"under {START_OVER_BARE} times nvmlInit and one sample"
         yield against("start to first data", goal, get("start"), bare.get("start"), START_OVER_BARE, "ms")
-        yield Goal("workload disturbed", "not to be told from none", "measured by tests/judges/gpu/verify.py --only pace", None)
+        yield Goal("workload disturbed", "indistinguishable from none", "measured by tests/judges/gpu/verify.py --only pace", None)
     size = binary_bytes / 2**20
     yield Goal("the program's file", f"at most {BINARY_MIB} MiB", f"{size:.2f} MiB", size <= BINARY_MIB)
 

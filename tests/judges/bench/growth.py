@@ -106,9 +106,9 @@ def study(options, plan, failures):
                     traceback.print_exc()
                     failures.append(f"growth, {point}: {type(error).__name__}: {error}")
     medians = {point: medians_of(runs) for point, runs in taken.items() if runs}
-    told = [{**vars(point), "runs": runs} for point, runs in taken.items()]
+    points = [{**vars(point), "runs": runs} for point, runs in taken.items()]
     judged = [] if options.quick else [vars(goal) for goal in judge(medians)]
-    return {"points": told, "lines": lines(medians), "goals": judged}
+    return {"points": points, "lines": lines(medians), "goals": judged}
 
 
 def medians_of(runs):
@@ -168,13 +168,13 @@ def judge(medians):
 
 
 def lines(medians):
-    told = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    table = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     for point, of in sorted(medians.items(), key=lambda pair: tuple(vars(pair[0]).values())):
         limited = "default" if point.limit == DEFAULT_LIMIT else "none"
         cells = [point.gpus, point.processes, point.hz, limited, round(of["series"])]
         cells += [f"{of[name]:.0f}" if name == "bytes" else f"{of[name]:.3g}" for name in FIGURES]
-        told.append("| " + " | ".join(map(str, cells)) + " |")
-    told += ["", "| one more | of | costs | at none | farthest from the line | between neighbours |", "|---|---|---|---|---|---|"]
+        table.append("| " + " | ".join(map(str, cells)) + " |")
+    table += ["", "| one more | of | costs | at none | farthest from the line | between neighbours |", "|---|---|---|---|---|---|"]
     for way, title, (base, each, off), between in costs(medians):
-        told.append(f"| {way} | {title} | {each:.3g} | {base:.3g} | {off:.0%} | {', '.join(f'{step:.3g}' for step in between)} |")
-    return told
+        table.append(f"| {way} | {title} | {each:.3g} | {base:.3g} | {off:.0%} | {', '.join(f'{step:.3g}' for step in between)} |")
+    return table

@@ -23,8 +23,8 @@ KNOWN = HERE / "guard.json"
 ALLOWED = 0.10
 # What is counted, by the name that the program knows it by: what it is, and how often it is done at first.
 FIGURES = {
-    "still": ("a tick over 8 GPUs whose memory stands still", 1000),
-    "moving": ("a tick over 8 GPUs whose memory moves", 1000),
+    "still": ("a tick over 8 GPUs whose memory stays the same", 1000),
+    "moving": ("a tick over 8 GPUs whose memory changes", 1000),
     "scrape": ("a scrape of busy-h200", 40),
 }
 # The program calls it before it begins, in the middle and at the end, and nothing else does.

@@ -10,7 +10,7 @@ PART = "part: 1\n\ndesc: Trigger: {trigger}\nevents: Ir\nfn=(1)\n0 {total}\n\nto
 
 
 def verdicts():
-    """What is found → what has to be told, one word of each line; 1000 is known."""
+    """The figure found → what has to be reported, one word of each line; the known figure is 1000."""
     cases = {
         "the same": (1000, None),
         "a little more": (1099, None),
@@ -20,16 +20,16 @@ def verdicts():
         "less": (899, "the baseline is to be lowered"),
     }
     for name, (now, expected) in cases.items():
-        told = list(guard.problems({"tick": 1000}, {"tick": now}))
-        if expected is None and told or expected is not None and (len(told) != 1 or expected not in told[0]):
-            yield f"{name}: {told}"
+        reported = list(guard.problems({"tick": 1000}, {"tick": now}))
+        if expected is None and reported or expected is not None and (len(reported) != 1 or expected not in reported[0]):
+            yield f"{name}: {reported}"
     for known, found in (({"tick": 1, "gone": 1}, {"tick": 1}), ({"tick": 1}, {"tick": 1, "new": 1})):
-        told = list(guard.problems(known, found))
-        if len(told) != 1 or "--update" not in told[0]:
-            yield f"{known} and {found}: {told}"
-    told = list(guard.problems({"one": 100, "other": 100}, {"one": 200, "other": 50}))
-    if len(told) != 2:
-        yield f"two that are wrong: {told}"
+        reported = list(guard.problems(known, found))
+        if len(reported) != 1 or "--update" not in reported[0]:
+            yield f"{known} and {found}: {reported}"
+    reported = list(guard.problems({"one": 100, "other": 100}, {"one": 200, "other": 50}))
+    if len(reported) != 2:
+        yield f"two that are wrong: {reported}"
 
 
 def refused(counted, times):

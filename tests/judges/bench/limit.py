@@ -67,10 +67,10 @@ class StaticFile(Program):
 def first_ms(bare, machine):
     """From the start of the bare program to its line: nvmlInit and one sample of every GPU."""
     with Program([bare, machine.library, "first"], machine.environment()) as program:
-        told = program.line()
+        answer = program.line()
         took = 1000 * (time.perf_counter() - program.begun)
-    if len(json.loads(told)["used"]) != machine.gpus:
-        raise RuntimeError(f"the bare program says {told}")
+    if len(json.loads(answer)["used"]) != machine.gpus:
+        raise RuntimeError(f"the bare program says {answer}")
     return took
 
 

@@ -1,4 +1,4 @@
-"""The machine that everybody watches: simulated GPUs whose processes bear the pids of real, sleeping ones, or a real GPU with
+"""The machine that every subject watches: simulated GPUs whose processes have the pids of real, sleeping ones, or a real GPU with
 CUDA processes on it. All that is started here is ended by its own pid."""
 
 import json
@@ -81,7 +81,7 @@ class SimulatedMachine:
         }
 
     def spike(self, count, every):
-        """Lets the spikes come, one in `every` so many seconds, and waits until the last is over."""
+        """Makes the spikes, one in each `every` seconds, and waits until the last is over."""
         begin = time.time() - self.epoch + 1.5
         moments = [(round(1000 * (begin + number * every)), mib) for number, mib in enumerate(spikes.heights(count))]
         new = self.control.with_suffix(".new")
@@ -136,7 +136,7 @@ class RealMachine:
         begin = time.time() + 0.5
         for number, mib in enumerate(spikes.heights(count)):
             time.sleep(max(0.0, begin + number * every - time.time()))
-            self.spiker.tell(mib=mib, hold_ms=spikes.HOLD_MS)
+            self.spiker.send(mib=mib, hold_ms=spikes.HOLD_MS)
             self.spiker.hear(timeout=30)
 
     def about(self):

@@ -20,9 +20,9 @@ class ShowsNothing(RuntimeError):
 
 
 def first_data(running, gpus):
-    """Milliseconds from the start of the program to the end of the first scrape that tells the memory of every GPU."""
+    """Milliseconds from the start of the program to the end of the first scrape that shows the memory of every GPU."""
     deadline = running.begun + READY_WITHIN
-    told = "nothing"
+    reported = "nothing"
     while time.perf_counter() < deadline:
         running.alive()
         try:
@@ -31,11 +31,11 @@ def first_data(running, gpus):
             shown = exposition.shown(answer.text, running.subject.used)
             if shown >= gpus:
                 return 1000 * (asked - running.begun) + answer.milliseconds
-            told = f"{shown} of {gpus} GPUs"
+            reported = f"{shown} of {gpus} GPUs"
         except (OSError, client.BadAnswer) as error:
-            told = str(error)
+            reported = str(error)
         time.sleep(POLL)
-    raise ShowsNothing(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {told}")
+    raise ShowsNothing(f"{running.subject.name} shows no memory of every GPU after {READY_WITHIN:.0f} s: {reported}")
 
 
 def each_second(seconds, work):
@@ -48,7 +48,7 @@ def each_second(seconds, work):
 
 
 def cpu_share(running, seconds, scrape):
-    """Share of one core over so many seconds with one scrape in each, or with none."""
+    """Share of one core over a number of seconds with one scrape in each, or with none."""
     clock = proc.Clock(running.pid)
     each_second(seconds, lambda: (scrape() if scrape else None, clock.look()))
     return clock.share(running.subject.children)
@@ -83,8 +83,8 @@ def spikes_seen(running, machine, count, every):
 def sizes(running):
     """Series, processes, and bytes of the body as sent, plain and with gzip where the server does that."""
     plain, packed = client.get(running.address), client.get(running.address, compressed=True)
-    told = {"series": exposition.count(plain.text), "processes": exposition.pids(plain.text), "bytes": plain.sent}
-    return told | {"gzip bytes": packed.sent if packed.compressed else None}
+    reported = {"series": exposition.count(plain.text), "processes": exposition.pids(plain.text), "bytes": plain.sent}
+    return reported | {"gzip bytes": packed.sent if packed.compressed else None}
 
 
 def start_only(subject, machine, out):

@@ -35,7 +35,7 @@ def thread_seconds(pid):
         try:
             found[path.split("/")[4]] = int(read(path).split()[0]) / 1e9
         except (OSError, IndexError):
-            continue  # that thread ended meanwhile
+            continue  # that thread has ended
     return found if any(found.values()) else {}
 
 

@@ -12,7 +12,7 @@ from scrapes import KINDS
 
 SUBJECTS = ("ours", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
 MIB = 1 / 1024
-# What a run's entry is called, where it stands in the run, and what it is multiplied with.
+# The name of a run's entry, its place in the run, and its factor.
 PLACES = {
     "cpu": (("cpu",), 100),
     "cpu unscraped": (("cpu_unscraped",), 100),
@@ -130,9 +130,9 @@ def call_lines(counted, tolerance, quick):
     # In a short window one round more or less is many of the calls.
     if "ours" in counted and "bare" in counted and not quick:
         found = calls.differences(counted["ours"], counted["bare"], tolerance)
-        told = "; ".join(f"{name} ({number(one)} and {number(other)})" for name, one, other in found) or "none"
+        differing = "; ".join(f"{name} ({number(one)} and {number(other)})" for name, one, other in found) or "none"
         apart = f"a tenth and {number(tolerance)} a second (a round and a half of every GPU in the window)"
-        lines += ["", f"Calls of which the bare loop makes more or less than the exporter, by more than {apart}: {told}."]
+        lines += ["", f"Calls that the bare loop makes more or less often than the exporter, by more than {apart}: {differing}."]
     return lines
 
 
@@ -159,14 +159,14 @@ def cpu_model():
 
 def about(options, machine, found, plan):
     versions = {subject.name: subject.version for subject in found.values()}
-    told = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")} | machine.about()
-    told |= {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
-    told |= {"plan": ", ".join(f"{name} {value}" for name, value in vars(plan).items())}
-    return told | versions | {"binary_bytes": options.exporter.stat().st_size}
+    run = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")} | machine.about()
+    run |= {"cpu": cpu_model(), "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    run |= {"plan": ", ".join(f"{name} {value}" for name, value in vars(plan).items())}
+    return run | versions | {"binary_bytes": options.exporter.stat().st_size}
 
 
 def judged(results):
-    """What became of the goals whose figures were taken; nothing of a quick run, and of few runs the figures alone."""
+    """The outcome of the goals whose figures were taken; nothing for a quick run, and the figures alone for few runs."""
     if results["quick"]:
         return []
     about, grown, runs = results["about"], results.get("growth", {}), results.get("runs", [])

@@ -19,7 +19,7 @@
 
 #define SECOND 1000000000ull
 /* src/lanes/process.rs and src/lanes/process/listing.rs: the rest after a pass, the attempts while memory moves, and how
- * long a list that was empty stands. */
+ * long a list that was empty is trusted. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)
 #define ATTEMPTS 3
@@ -75,8 +75,8 @@ static ull in_use(unsigned int index) {
 /* Memory before, lists, memory after; again while it moved. Empty lists are read at a whole pass, and there seldom. */
 static void pass_one(unsigned int index, int whole) {
     ull before = in_use(index);
-    int stands = known[index].all_read && known[index].used == before && now_ns() - known[index].all_read < EMPTY_STANDS;
-    int all = whole && !stands;
+    int is_fresh = known[index].all_read && known[index].used == before && now_ns() - known[index].all_read < EMPTY_STANDS;
+    int all = whole && !is_fresh;
     for (int attempt = 1;; attempt++) {
         listed = list(nvmlDeviceGetComputeRunningProcesses_v3, index);
         if (all || known[index].graphics)

@@ -4,7 +4,7 @@ Sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands 
 
 MODEL = "H200"
 MIB_EACH = 60
-# One in so many processes changes its memory, by at most MOVE_MIB, every MOVE_MS.
+# One in this many processes changes its memory, by at most MOVE_MIB, every MOVE_MS.
 ONE_IN = 16
 MOVE_MIB = 16
 MOVE_MS = 700

@@ -5,7 +5,7 @@ import subprocess
 
 from figures import percentile
 
-# Over a new connection or a kept one, plain or with gzip, as the client wants it told. `alone`: a new one after a pause.
+# Over a new connection or a kept one, plain or with gzip, in the client's notation. `alone`: a new one after a pause.
 KINDS = {
     "new": ("new", "plain"),
     "alone": ("alone", "plain"),
@@ -25,7 +25,7 @@ WAIT = 120.0
 
 
 def times(program, address, kind, count, seconds):
-    """Milliseconds of so many scrapes, or of those that fill the seconds, after one that is not recorded. None where the server does
+    """Milliseconds of a number of scrapes, or of those that fill the seconds, after one that is not recorded. None where the server does
     not do that kind."""
     where = f"127.0.0.1:{address}" if isinstance(address, int) else address
     command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
@@ -48,7 +48,7 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            # Less than a scrape takes is as good as none, and what is told to the client must not be rounded to nothing.
+            # Less than a scrape takes is as good as none, and the client's argument must not be rounded to 0.
             if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}

@@ -1,4 +1,4 @@
-"""Who is measured: how each is found and started, and which of its families tells a GPU's memory. One that is missing is told, and is
+"""The subjects: how each is found and started, and which of its families shows a GPU's memory. One that is missing is reported, and is
 a failure only where continuous integration installs it."""
 
 import os
@@ -25,7 +25,7 @@ class Missing(Exception):
 class Subject:
     name: str
     command: list
-    # The family that tells the memory in use of each GPU.
+    # The family that shows the memory in use of each GPU.
     used: str
     version: str
     environment: dict = field(default_factory=dict)
@@ -74,7 +74,7 @@ def free_port():
 
 
 def program(given, name):
-    """The path given, or what stands in PATH."""
+    """The path given, or the program found in PATH."""
     found = given or shutil.which(name)
     if not found:
         raise Missing(f"{name} is not in PATH")
@@ -85,12 +85,12 @@ def program(given, name):
 
 def version_of(command, environment=None):
     try:
-        told = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Missing(f"{command[0]} does not tell its version: {error}") from error
-    if told.returncode:
-        raise Missing(f"{command[0]} does not tell its version: {(told.stderr or told.stdout).strip()[-200:]}")
-    return next(iter((told.stdout or told.stderr).strip().splitlines()), "unknown")
+        raise Missing(f"{command[0]} does not report its version: {error}") from error
+    if answer.returncode:
+        raise Missing(f"{command[0]} does not report its version: {(answer.stderr or answer.stdout).strip()[-200:]}")
+    return next(iter((answer.stdout or answer.stderr).strip().splitlines()), "unknown")
 
 
 def ours(options, flags=()):
@@ -113,14 +113,14 @@ def nvitop(options):
 
 def all_smi(options):
     found = program(options.all_smi, "all-smi")
-    # It listens on all interfaces or at a socket file; the file is nobody else's, and the faster way.
+    # It listens on all interfaces or at a socket file; the file is its own, and the faster way.
     command = [found, "api", "--port", "0", "--socket", "{address}", "--processes", "--interval", "1"]
     return Subject(ALL_SMI, command, "all_smi_gpu_memory_used_bytes", version_of([found, "--version"]), socket_file=True)
 
 
 def nvidia_gpu_exporter(options):
     if options.simulator:
-        raise Missing("it reads nvidia-smi, of which there is none on the simulator")
+        raise Missing("it reads nvidia-smi, which the simulator does not have")
     found = program(options.nvidia_gpu_exporter, "nvidia_gpu_exporter")
     command = [found, "--web.listen-address=127.0.0.1:{address}"]
     # Built with a later Go it needs the older form of routes.

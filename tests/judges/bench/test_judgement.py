@@ -67,7 +67,7 @@ class Goals(unittest.TestCase):
 
     def test_all_met_on_a_gpu(self):
         judged = self.judged(False)
-        self.assertEqual(judged.pop(("workload disturbed", "not to be told from none")), None)
+        self.assertEqual(judged.pop(("workload disturbed", "indistinguishable from none")), None)
         self.assertEqual(set(judged.values()), {True}, judged)
 
     def test_each_can_be_missed(self):
@@ -91,8 +91,8 @@ class Goals(unittest.TestCase):
 class Runs(unittest.TestCase):
     def test_few_runs_have_figures_and_no_verdict(self):
         goal = goals.Goal("a", "b", "c", False)
-        for runs, told in ((1, "not judged: 1 run"), (4, "not judged: 4 runs"), (5, "**missed**")):
-            self.assertIn(f"| a | b | c | {told} |", report.goal_lines(goals.of_enough([goal], runs)))
+        for runs, reported in ((1, "not judged: 1 run"), (4, "not judged: 4 runs"), (5, "**missed**")):
+            self.assertIn(f"| a | b | c | {reported} |", report.goal_lines(goals.of_enough([goal], runs)))
 
     def test_the_results_of_few_runs_hold_no_verdict(self):
         for runs, verdicts in ((4, set()), (5, {True, False})):

@@ -1,4 +1,4 @@
-"""Can what is read be told from what only looks like it? Made-up input, and this process itself."""
+"""Do the readers distinguish what they look for from what only looks like it? Made-up input, and this process itself."""
 
 import types
 import unittest
@@ -22,8 +22,8 @@ class Processes(unittest.TestCase):
         self.assertAlmostEqual(children, 50 * proc.TICK)
 
     def test_memory_that_the_kernel_does_not_tell_is_absent(self):
-        told = proc.memory_fields("Name:\tx\nVmHWM:\t  20 kB\nVmRSS:\t  12 kB\nRssAnon:\t 4 kB\n")
-        self.assertEqual(told, {"highest": 20, "rss": 12, "anon": 4})
+        fields = proc.memory_fields("Name:\tx\nVmHWM:\t  20 kB\nVmRSS:\t  12 kB\nRssAnon:\t 4 kB\n")
+        self.assertEqual(fields, {"highest": 20, "rss": 12, "anon": 4})
 
     def test_what_ended_threads_took_is_not_lost(self):
         first = {"1": 1.0, "2": 5.0}

@@ -1,4 +1,4 @@
-"""Do the scrapers read every answer whole, know who keeps a connection, and ask once? Servers that behave, and some that do not."""
+"""Do the scrapers read every answer whole, know which server keeps a connection, and ask once? Servers that behave, and some that do not."""
 
 import gzip
 import os

@@ -27,7 +27,7 @@ def variables(dashboard):
 
 
 def every(wanted, node):
-    """Every value of the key `wanted`, wherever it stands."""
+    """Every value of the key `wanted`, wherever it is."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key == wanted:

@@ -129,7 +129,7 @@ def series():
 
 
 def write(path, end, longest, shortest):
-    """OpenMetrics text of what lies between `longest` and `shortest` seconds before `end`."""
+    """OpenMetrics text of the samples between `longest` and `shortest` seconds before `end`."""
     every = list(series())
     with open(path, "w") as file:
         for family in dict.fromkeys(family for family, _, _ in every):

@@ -7,11 +7,11 @@ import dashboards
 import history
 from history import DAY, HOUR, MINUTE, SCRAPE
 
-# Grafana's steps in seconds, each up to the mean of it and the next, as its documentation of $__interval tells.
+# Grafana's steps in seconds, each up to the mean of it and the next, as its documentation of $__interval says.
 STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 # Width of a page in pixels and in columns of the grid.
 PIXELS, COLUMNS = 1400, 24
-# Families of which the worst between two points counts.
+# Families whose worst value between two points counts.
 PEAKING = "window_peak|gpu_throttle_active|vram_exporter_sample_age_seconds"
 RANGES = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
 
@@ -93,7 +93,7 @@ def peak_problems(found, prometheus, end):
             for text, span in RANGES.items() if targets else ():
                 results = [undrawn(prometheus, dashboard, panel, target, span, end) for target in targets]
                 if not any(out for out, _ in results):
-                    yield f"{name}: {panel['title']}: no peak can be told from what is around it"
+                    yield f"{name}: {panel['title']}: no peak can be distinguished from what is around it"
                 for missing in (lost for _, lost in results if lost):
                     yield f"{name}: {panel['title']}: over {text} {len(missing)} peaks are not drawn: {missing[0]}"
     if graphs < 9:
@@ -126,7 +126,7 @@ def device_problems(found, prometheus, end):
         columns = {o["matcher"]["options"] for o in panel_of(found[name], title)["fieldConfig"]["overrides"]}
         listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
         if "profile" not in columns or not any(labels.get("profile") for labels in listed):
-            yield f"{name}: {title}: no column tells the MIG device"
+            yield f"{name}: {title}: no column shows the MIG device"
 
 
 def sizing_problems(found, prometheus, end):

@@ -114,5 +114,5 @@ pid=
 say "ends when asked to"
 
 bytes() { engine inspect --type image "$1" >/dev/null && engine images --json "$1" | jq -r '.[0].size'; }
-say "image $image: $(bytes "$image"), of which the base $runtime_base: $(bytes "docker.io/library/$runtime_base")"
+say "image $image: $(bytes "$image"), including the base $runtime_base: $(bytes "docker.io/library/$runtime_base")"
 say "our file: $(cd "$root" && du --apparent-size --block-size=1 usr/bin/vram-exporter | awk '{ printf "%s %.1f MiB", $2, $1 / 1048576 }')"

@@ -152,8 +152,8 @@ def version_problems():
     version = re.search(r'^version = "(.+)"', manifest, re.MULTILINE).group(1)
     chart = yaml.safe_load((scenarios.CHART / "Chart.yaml").read_text())
     images = yaml.safe_load((scenarios.KUSTOMIZE / "base/kustomization.yaml").read_text())["images"]
-    told = {"Chart.yaml's appVersion": chart["appVersion"], "kustomize's newTag": images[0]["newTag"]}
-    return [f"{what} is {said}, Cargo.toml says {version}" for what, said in told.items() if said != version]
+    versions = {"Chart.yaml's appVersion": chart["appVersion"], "kustomize's newTag": images[0]["newTag"]}
+    return [f"{what} is {said}, Cargo.toml says {version}" for what, said in versions.items() if said != version]
 
 
 def main():

@@ -60,7 +60,7 @@ def snake(relabeling):
 
 
 def exporter_labels():
-    """Every label that a family of docs/metrics.md bears, and those of a workload."""
+    """Every label of a family in docs/metrics.md, and those of a workload."""
     text = (scenarios.ROOT / "docs/metrics.md").read_text()
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     found = {label for row in rows for cell in row[2:-1] for label in re.findall(r"`([a-z_]+)`", cell)}

@@ -14,7 +14,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sed 's|^ExecStart=.*|ExecStart=/bin/true|' "$unit" >"$work/vram-exporter.service"
-# It tells an unknown setting in words only, and returns 0.
+# It reports an unknown setting in its output only, and returns 0.
 said=$(systemd-analyze verify --man=no --recursive-errors=no "$work/vram-exporter.service" 2>&1) || said+=" (failed)"
 [ -z "$said" ] || { echo "$said" >&2; exit 1; }
 systemd-analyze security --offline=true --no-pager --threshold="$limit" "$work/vram-exporter.service" | tail -1

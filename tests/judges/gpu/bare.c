@@ -53,7 +53,7 @@ static void open_nvml(const char *path) {
     }
 }
 
-/* VmRSS in KiB; -1 where the kernel does not tell it. */
+/* VmRSS in KiB; -1 where the kernel does not report it. */
 static long resident_kib(void) {
     FILE *status = fopen("/proc/self/status", "r");
     char line[256];

@@ -67,7 +67,7 @@ class Fresh:
             count.value = room
 
     def needed(self):
-        """What INSUFFICIENT_SIZE tells: the count that would do; None for a call without one."""
+        """The count that INSUFFICIENT_SIZE asks for; None for a call without one."""
         return {"count": self.counts[0][0].value} if self.counts else None
 
     def value(self):

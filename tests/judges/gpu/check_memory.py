@@ -77,7 +77,7 @@ def identity_at_rest(gpu, exporter, results, count, pids):
 
 
 def await_fall(exporter, base, pid, process_base, limit=6.0):
-    """Wait until both window peaks are back at the base, so that the next peak stands alone."""
+    """Wait until both window peaks are back at the base, so that the next peak is the only one."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         scrape = exporter.scrape()
@@ -106,7 +106,7 @@ def spikes(setup, results, hold_ms, rate, goals):
                 fell = await_fall(exporter, base, child.pid, process_base)
                 alone += fell
                 time.sleep(chance.uniform(0.05, 0.25))  # any phase against the lane's clock
-                child.tell(mib=SPIKE_MIB, hold_ms=hold_ms)
+                child.send(mib=SPIKE_MIB, hold_ms=hold_ms)
                 times = child.hear()
                 held.append((times["held_to"] - times["held_from"]) * 1000)
                 time.sleep(0.2)
@@ -141,7 +141,7 @@ def training(setup, results):
             ready = child.hear(180)
             time.sleep(0.5)
             context = gpu.process_memory(child.pid) - ready["reserved"]
-            child.tell(go=True)
+            child.send(go=True)
             done = child.hear(180)
             context_after = gpu.process_memory(child.pid) - done["reserved"]
             time.sleep(1.5)
@@ -196,7 +196,7 @@ def scrapers(setup, results):
                 size = 4096 if second == 5 else chance.randrange(512, 3072, 64)
                 if second % 2 == 1 and second < 45:
                     time.sleep(chance.uniform(0.1, 0.4))
-                    child.tell(mib=size, hold_ms=30)
+                    child.send(mib=size, hold_ms=30)
                     child.hear()
                     highest = max(highest, size)
     finally:

@@ -36,7 +36,7 @@ def owners(setup, results):
             identities(exporter.scrape(), results, first.pid, [child.pid for child in pair])
             names = {f"container:{CONTAINER[:12]}": [first], "slurm:4711": pair}
             for child in children:  # one after the other: the peak of a sum holds one spike, a sum of peaks would hold two
-                child.tell(mib=SPIKE_MIB, hold_ms=100)
+                child.send(mib=SPIKE_MIB, hold_ms=100)
                 child.hear()
                 time.sleep(0.3)
             time.sleep(1.5)
@@ -66,7 +66,7 @@ INSIDE = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
 def namespaces(setup, results):
-    """From within a pid namespace of its own the exporter tells what it cannot see, and names nobody else for it."""
+    """From within a pid namespace of its own the exporter reports what it cannot see, and names no other process for it."""
     gpu = setup.gpu()
     with Crowd(1, "context", "--mib", 300) as (child,):
         settle(gpu)
@@ -76,8 +76,8 @@ def namespaces(setup, results):
         print("\n".join(rows), file=sys.stderr)
         named = [row for row in rows if 'process="' in row or "gpu_workload" in row]
         results.check("a process of another pid namespace has no owner", f"{len(named)} series with a name", "0", not named)
-        told = "vram_exporter_host_pid_namespace 0" in text.stdout and "--pid=host" in text.stderr
-        results.check("the exporter says that it has a pid namespace of its own", "in a metric and in the log" if told else "no", "in a metric and in the log", told)
+        reported = "vram_exporter_host_pid_namespace 0" in text.stdout and "--pid=host" in text.stderr
+        results.check("the exporter says that it has a pid namespace of its own", "in a metric and in the log" if reported else "no", "in a metric and in the log", reported)
         results.note("what the driver lists there", "; ".join(row[:120] for row in rows) or "nothing")
         with Exporter(setup, "namespaces") as exporter:
             time.sleep(1.5)

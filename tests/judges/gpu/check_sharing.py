@@ -74,15 +74,15 @@ class Mps:
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="mps-")
         self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder, "CUDA_MPS_LOG_DIRECTORY": self.folder}
-        self.tell("-d")
+        self.send("-d")
         return self
 
-    def tell(self, *flags, text=None):
+    def send(self, *flags, text=None):
         return subprocess.run([self.control, *flags], input=text, text=True, capture_output=True, check=True, timeout=60, env={**os.environ, **self.environment})
 
     def __exit__(self, *_):
         try:
-            self.tell(text="quit\n")
+            self.send(text="quit\n")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -106,7 +106,7 @@ def mps(setup, results):
             servers = nvml_abi.Gpu(0, setup.library).processes("MPSCompute").keys() & set(pids)
             results.check("MPS: the clients are clients", f"{len(servers)} of the three are on NVML's MPS list", "3", servers == set(pids[:3]))
             names = {labels.get("process") for pid in pids for labels, _ in scrape.rows("gpu_process_memory_used_bytes", gpu=0, pid=pid)}
-            results.check("MPS: the clients bear their own names", ", ".join(sorted(map(str, names))), "cuda_child.py", names == {"cuda_child.py"})
+            results.check("MPS: the clients have their own names", ", ".join(sorted(map(str, names))), "cuda_child.py", names == {"cuda_child.py"})
         finally:
             for child in clients:
                 child.end()
@@ -118,7 +118,7 @@ def ipc(setup, results):
     try:
         handle = owner.hear()["handle"]
         user.hear()
-        user.tell(handle=handle)
+        user.send(handle=handle)
         user.hear()
         with Exporter(setup, "ipc") as exporter:
             scrape = equal_to_lists(setup, results, exporter, "CUDA IPC, 2 GiB in two processes", [owner.pid, user.pid])
@@ -139,7 +139,7 @@ def allocators(setup, results):
             gpu = setup.gpu()
             settle(gpu)
             base = gpu.process_memory(child.pid)
-            child.tell(go=True)
+            child.send(go=True)
             after = child.hear()
             with Exporter(setup, f"allocator-{before['backend']}") as exporter:
                 scrape = equal_to_lists(setup, results, exporter, f"PyTorch, {what}", [child.pid])
@@ -156,12 +156,12 @@ def jax(setup, results):
     for what, preallocate in (("as installed", "true"), ("without preallocation", "false")):
         child = Child("arrays", "--mib", 1024, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": preallocate})
         try:
-            told = child.hear(180)
-            results.check(f"JAX, {what}: runs on the GPU", f"platform {told['platform']}, {show(told['in_use'])} in use, {show(told['pool'])} in the pool", "gpu", told["platform"] == "gpu")
+            answer = child.hear(180)
+            results.check(f"JAX, {what}: runs on the GPU", f"platform {answer['platform']}, {show(answer['in_use'])} in use, {show(answer['pool'])} in the pool", "gpu", answer["platform"] == "gpu")
             with Exporter(setup, f"jax-{preallocate}") as exporter:
                 scrape = equal_to_lists(setup, results, exporter, f"JAX, {what}", [child.pid])
             used = scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=child.pid)
-            fits = used is not None and told["pool"] is not None and used >= told["pool"]
+            fits = used is not None and answer["pool"] is not None and used >= answer["pool"]
             results.check(f"JAX, {what}: the process holds its pool", show(used), "the pool and a context", fits)
         finally:
             child.end()

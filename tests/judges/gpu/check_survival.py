@@ -14,12 +14,12 @@ SOON = 1.0
 ROUNDS = 60
 # Student's t, two-sided 95 %, for that many pairs.
 T95 = 2.001
-# What nobody would notice: half a percent of a step.
+# Too little to notice: half a percent of a step.
 UNSEEN = 0.005
 
 
 def agrees(exporter, gpu):
-    """Whether one scrape says what NVML says before and after it; None when the GPU's memory moved meanwhile."""
+    """Whether one scrape says what NVML says before and after it; None when the GPU's memory changed in between."""
     before = (gpu.memory(), gpu.processes())
     try:
         scrape = exporter.scrape()
@@ -118,7 +118,7 @@ def ends_in_a_burst(setup, gpu, results):
 
 def pace(setup, results):
     """Steps and allocations of a training, with no exporter at work, with one at 100 Hz and with one at 1000 Hz, in random order, round
-    by round. Both exporters run all the while, and whichever is not meant is stopped (SIGSTOP): so the blocks stand close together and
+    by round. Both exporters run all the while, and the one that is not meant is stopped (SIGSTOP): so the blocks are close together and
     the machine's drift is the same for all three."""
     conditions = {"none": None, "100 Hz": "100", "1000 Hz": "1000"}
     chance = random.Random(7)
@@ -159,7 +159,7 @@ def one_block(child, exporter):
     if exporter:
         exporter.process.send_signal(signal.SIGCONT)
     time.sleep(0.1)
-    child.tell(steps=20, allocations=1000)
+    child.send(steps=20, allocations=1000)
     if exporter:
         exporter.timed_get()
     taken = child.hear()

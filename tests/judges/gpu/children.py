@@ -43,7 +43,7 @@ class Child:
         line, self.buffer = self.buffer.split(b"\n", 1)
         return json.loads(line)
 
-    def tell(self, **order):
+    def send(self, **order):
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         self.process.stdin.flush()
 
@@ -93,7 +93,7 @@ class Crowd:
         self.end()
 
     def end(self):
-        # All are told first, so that they leave together.
+        # All are asked first, so that they end together.
         for child in self.children:
             try:
                 child.process.stdin.close()

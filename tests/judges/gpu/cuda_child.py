@@ -132,7 +132,7 @@ def busy(options):
 
 
 def leak(options):
-    """Hold --mib and then take 64 MiB more each second, in PyTorch, as a list that somebody forgot does."""
+    """Hold --mib and then take 64 MiB more each second, in PyTorch, as a forgotten list does."""
     import torch
 
     kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]

@@ -137,7 +137,7 @@ def cpu_seconds(pid):
                 total += int(stat.read().split()[0])
                 seen = True
         except (OSError, IndexError):
-            continue  # that thread ended meanwhile
+            continue  # that thread has ended
     if seen and total:
         return total / 1e9
     with open(f"/proc/{pid}/stat") as stat:

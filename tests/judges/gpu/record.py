@@ -5,7 +5,7 @@
 
 Read only: no setting of the GPU is changed. The calls run in a worker process; one that
 crashes or hangs costs only that call, and the JSON is written in any case. Serial numbers,
-UUIDs and bus addresses are replaced by placeholders. The format is told in README.md.
+UUIDs and bus addresses are replaced by placeholders. README.md describes the format.
 """
 
 import argparse

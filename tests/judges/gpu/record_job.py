@@ -39,7 +39,7 @@ def start(job):
         return child
     child = Child("training", "--steps", 10_000_000)
     child.hear(180)
-    child.tell(go=True)
+    child.send(go=True)
     return child
 
 

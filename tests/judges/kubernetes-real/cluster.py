@@ -162,8 +162,8 @@ class Cluster:
             "name": "main", "image": "none", "imageID": "none", "ready": True, "restartCount": 0,
             "containerID": f"containerd://{container_id}", "state": {"running": {}},
         }  # fmt: skip
-        told = {"status": {"phase": "Running", "containerStatuses": [container]}}
-        self.ask("PATCH", f"{path}/{name}/status", told, "application/strategic-merge-patch+json")
+        status = {"status": {"phase": "Running", "containerStatuses": [container]}}
+        self.ask("PATCH", f"{path}/{name}/status", status, "application/strategic-merge-patch+json")
 
 
 def missing(tools):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How soon pods have their names again after a real API server was away. README.md tells more."""
+"""How soon pods have their names again after a real API server was away. README.md says more."""
 
 import argparse
 import re
@@ -129,19 +129,19 @@ def round_of(cluster, exporter, n):
     created = time.monotonic()
     until("its name", lambda: exporter.names(pod), pause=0.02)
     named = time.monotonic()
-    told = exporter.log()[log:]
+    logged = exporter.log()[log:]
     new = {reason: count - before.get(reason, 0) for reason, count in exporter.faults().items() if count > before.get(reason, 0)}
     print(
         f"round {n}: away {AWAY:.0f} s, noticed after {noticed:.1f} s; named {named - ready:.2f} s after readiness, "
-        f"{named - created:.2f} s after the pod's creation; watches answered with 410: {told.count('(410)')}; "
+        f"{named - created:.2f} s after the pod's creation; watches answered with 410: {logged.count('(410)')}; "
         f"faults: {new}",
         flush=True,
     )
-    for line in (line for line in told.splitlines() if "(403)" in line):
+    for line in (line for line in logged.splitlines() if "(403)" in line):
         print(f"  {line.strip()}")
     if new.get("no_permission"):
         raise SystemExit("a starting server counts as a lack of permission")
-    return named - ready, told.count("(410)")
+    return named - ready, logged.count("(410)")
 
 
 def main():

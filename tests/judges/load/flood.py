@@ -81,7 +81,7 @@ def lane(port):
             break
         except (urllib.error.URLError, OSError) as error:
             if time.monotonic() > deadline:
-                raise SystemExit(f"flood: the exporter answers nobody any more: {error}") from None
+                raise SystemExit(f"flood: the exporter no longer answers: {error}") from None
             time.sleep(0.5)
     names = ('vram_exporter_lane_duration_seconds_count{lane="memory"}', 'vram_exporter_missed_ticks_total{lane="memory"}')
     return [next(float(line.split()[-1]) for line in lines if line.startswith(name)) for name in names]
@@ -220,8 +220,8 @@ def main():
     wrong = list(judge(phases, options)) + ([] if alive else ["the exporter ended"])
     print(table(phases))
     print("\n".join(f"NO: {line}" for line in wrong) or "every bound holds")
-    told = [asdict(phase) | {"records": None, "samples": None, "outcomes": {o: phase.count(o) for o in OUTCOMES}} for phase in phases]
-    (out / "flood.json").write_text(json.dumps({"phases": told, "wrong": wrong, "flags": options.flag}, indent=1) + "\n")
+    summary = [asdict(phase) | {"records": None, "samples": None, "outcomes": {o: phase.count(o) for o in OUTCOMES}} for phase in phases]
+    (out / "flood.json").write_text(json.dumps({"phases": summary, "wrong": wrong, "flags": options.flag}, indent=1) + "\n")
     (out / "flood.md").write_text(table(phases))
     sys.exit(1 if wrong and not options.no_judge else 0)
 

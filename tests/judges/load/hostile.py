@@ -1,5 +1,5 @@
 """Clients that mean no good, on loopback. Each is looked after a few times a second; one whose connection the server ended comes
-again after a second. They stop when told."""
+again after a second. They stop on request."""
 
 import errno
 import random
@@ -9,7 +9,7 @@ import time
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: load\r\n\r\n"
 AGAIN_AFTER = 1.0
-# From linux/tcp_states.h, as TCP_INFO's first byte tells it.
+# From linux/tcp_states.h: TCP_INFO's first byte.
 SYN_SENT, CLOSED, CLOSE_WAIT = 2, 7, 8
 NOT_NOW = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINPROGRESS)
 
@@ -18,7 +18,7 @@ class Client:
     """Connects and says nothing."""
 
     name = "silent"
-    # A small window fills soon, so that who reads nothing is felt at once.
+    # A small window fills soon, so a client that reads nothing has an effect at once.
     receive_buffer = None
 
     def __init__(self, port, number):
@@ -189,8 +189,8 @@ def run(port, counts, over):
             client.turn(now)
     for client in clients:
         client.close()
-    told = {name: {"clients": count, "connected": 0, "ended by the server": 0} for name, count in counts.items()}
+    counted = {name: {"clients": count, "connected": 0, "ended by the server": 0} for name, count in counts.items()}
     for client in clients:
-        told[client.name]["connected"] += client.connected
-        told[client.name]["ended by the server"] += client.ended
-    return told
+        counted[client.name]["connected"] += client.connected
+        counted[client.name]["ended by the server"] += client.ended
+    return counted

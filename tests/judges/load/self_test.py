@@ -78,9 +78,9 @@ def crowds():
     """Every kind connects, and sees that the server ended it."""
     server, over = Server("closes"), threading.Event()
     threading.Timer(1.5, over.set).start()
-    told = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)
+    reported = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)
     server.end()
-    for name, what in told.items():
+    for name, what in reported.items():
         if what["connected"] < 2 or what["ended by the server"] < 2:
             yield f"{name} clients at a server that closes: {what}"
 
@@ -92,13 +92,13 @@ def phase(name, crowd, **changes):
 
 
 def judgements():
-    """Each thing that must not be is told, and nothing else."""
+    """Each thing that must not happen is reported, and nothing else."""
     options = types.SimpleNamespace(least_answered=0.5, ticks_allowed=0.005, noise_allowed=0.02)
     late, full = [{"outcome": "late", "took": 1.0}], [{"outcome": "refused", "took": 0.1}] * 50
     cases = {
         "nothing": ({}, {}, None),
         "late": ({"records": late}, {}, "honest scrapes"),
-        "nobody asked": ({"records": []}, {}, "only 0 of 0"),
+        "no scrape": ({"records": []}, {}, "only 0 of 0"),
         "refused in the flood": ({"records": full}, {}, None),
         "refused in quiet": ({}, {"records": full}, "only 0 of 50"),
         "ticks": ({"missed": 30}, {}, "ticks were missed"),
@@ -108,9 +108,9 @@ def judgements():
         "descriptors": ({}, {"samples": [{"rss": 20000, "fds": 200, "threads": 6}]}, "file descriptors more"),
     }
     for name, (in_flood, after, expected) in cases.items():
-        told = list(flood.judge([phase("quiet", {}), phase("flood", {"silent": 1}, **in_flood), phase("after", {}, **after)], options))
-        if expected is None and told or expected is not None and (len(told) != 1 or expected not in told[0]):
-            yield f"{name}: {told}"
+        reported = list(flood.judge([phase("quiet", {}), phase("flood", {"silent": 1}, **in_flood), phase("after", {}, **after)], options))
+        if expected is None and reported or expected is not None and (len(reported) != 1 or expected not in reported[0]):
+            yield f"{name}: {reported}"
 
 
 def main():

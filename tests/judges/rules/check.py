@@ -22,7 +22,7 @@ SEVERITIES = {"critical", "warning", "info"}
 GONE = "gone-1"
 WITHOUT_MACHINE = {"VramExporterAbsent"}
 NUMBER = r"(?:[<>]=?|==)(?: bool)? [\d.]+"
-# What stands in a rule in another way than as a comparison or a duration.
+# What a rule contains in another form than a comparison or a duration.
 EXTRA = {
     "GpuMemoryHigh": ['ratio="0.85"'],
     "GpuMemoryCritical": ['ratio="0.9"'],
@@ -72,18 +72,18 @@ def threshold_problems():
     if set(table) != set(alerts()):
         yield f"the table of thresholds and the alerts differ: {sorted(set(table) ^ set(alerts()))}"
     for name, rule in alerts().items():
-        severity, told = table.get(name, ("", set()))
+        severity, documented = table.get(name, ("", set()))
         expression = " ".join(rule["expr"].split())
         true = {found.group() for found in re.finditer(NUMBER, expression)}
         # A guard that something is there and answers is no threshold, unless it is all that the rule asks.
-        true -= {"== 1", "== 0", "> 0"} - told
+        true -= {"== 1", "== 0", "> 0"} - documented
         true |= {word for word in EXTRA.get(name, []) if word in expression}
         if "for" in rule:
             true.add(f"for: {rule['for']}")
-        told_numbers = {word for word in told if re.fullmatch(rf"{NUMBER}|for: \w+|ratio=.*|[\d.]+ \*", word)}
-        if told_numbers != true:
-            yield f"{name}: docs/rules.md and the rule differ in {sorted(told_numbers ^ true)}"
-        ranges = {word for word in told if word.startswith("[")}
+        documented_numbers = {word for word in documented if re.fullmatch(rf"{NUMBER}|for: \w+|ratio=.*|[\d.]+ \*", word)}
+        if documented_numbers != true:
+            yield f"{name}: docs/rules.md and the rule differ in {sorted(documented_numbers ^ true)}"
+        ranges = {word for word in documented if word.startswith("[")}
         yield from (f"{name}: {word} is not in the rule" for word in ranges if word[:-1] not in expression)
         if severity != rule["labels"]["severity"]:
             yield f"{name}: severity {severity} in docs/rules.md"
@@ -135,9 +135,9 @@ def name_problems():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
                 yield f"{title}: its text names {name}, which is no label"
     text = (ROOT / "docs/rules.md").read_text()
-    told = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
-    if told != recorded:
-        yield f"docs/rules.md and the recording rules differ: {sorted(told ^ recorded)}"
+    documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
+    if documented != recorded:
+        yield f"docs/rules.md and the recording rules differ: {sorted(documented ^ recorded)}"
     for name in names.used_in_markdown(ROOT / "docs/runbook.md") - families - recorded - {"up"}:
         yield f"runbook: {name} is no family"
 

@@ -47,7 +47,7 @@ def used(expression):
     text = re.sub(lists, " ", text)
     text = re.sub(r"\boffset\s+\w+", " ", text)
     text = re.sub(rf"{NAME}\s*\(", "(", text)
-    # The parameter of an aggregation stands behind its list of labels.
+    # The parameter of an aggregation follows its list of labels.
     metrics = set(re.findall(rf"(?<![\w.]){NAME}", text)) - WORDS
     aggregations = {"sum", "max", "min", "avg", "count", "group", "topk", "bottomk", "quantile"}
     return Used(metrics - aggregations, labels)

@@ -1,4 +1,4 @@
-"""Replays jobs that were recorded on a real GPU through the shipped rules: a leak is told, a training is not.
+"""Replays jobs that were recorded on a real GPU through the shipped rules: a leak raises alerts, a training does not.
 
     replay.py [--stretch N]
 

@@ -1,4 +1,4 @@
-"""Reads one scrape strictly: every line is a comment or a sample, every sample's family has a type, no series stands
+"""Reads one scrape strictly: every line is a comment or a sample, every sample's family has a type, no series comes
 there twice.
 
 What was seen in the scrape before is not looked at a second time, so that reading costs a few milliseconds."""
@@ -9,7 +9,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 SERIES = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)?\}})?")
 LABELS = re.compile(LABEL)
-# A sample of a histogram bears its family's name and one of these.
+# A sample of a histogram has its family's name and one of these.
 PARTS = ("_bucket", "_count", "_sum")
 
 

@@ -1,7 +1,7 @@
 """The simulated machine of the soak: eight GPUs with 64 processes each, births and deaths without end, and faults that
 come and go.
 
-The faults stand in the scenario with their times and not in the control file: each change of that file leaves the machine
+The faults are in the scenario with their times and not in the control file: each change of that file leaves the machine
 that was before in memory (a call that hangs may still read it). For the same reason the simulator stays loaded when the
 exporter lets go of it: unloaded, it leaves its machine behind, half a MiB each time. Either would look like a leak of the
 exporter, and what a real driver's library leaves behind is not shown here."""
@@ -13,9 +13,9 @@ from pathlib import Path
 GPUS = 8
 PROCESSES = 64
 BIRTHS = 20
-# Each of these is born again after so many seconds, and is gone for a part of them.
+# Each of these starts again after this many seconds, and is gone for a part of them.
 ROUND = 8.0
-# Every fifth of those who come and go has the pid that it had before.
+# Every fifth of the processes that come and go has the pid that it had before.
 SAME_PID = 5
 
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"

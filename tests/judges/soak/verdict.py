@@ -9,7 +9,7 @@ KIB_PER_MIB = 1024
 PEAK_ALLOWED = 1.10
 # By how much the lowest tenth and the highest of the late half may lie above the early half's. A connection or a thread that
 # is on its way is no leak; of the watched processes many live at one moment and few at another, and the simulator replaces
-# all their files when it is opened anew. None: no bound.
+# all their files when it is opened again. None: no bound.
 MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (None, 60), "ended": (40, None)}
 
 

@@ -21,7 +21,7 @@ def descriptors(pid, procfs):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{number}")
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         inside = procfs is not None and target.startswith(f"{procfs}/")
         count["process_files" if inside else "fds"] += 1
         count["ended"] += inside and target.endswith("(deleted)")

@@ -18,7 +18,7 @@ use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long anything may take that is waited for. Generous: valgrind takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What cannot happen while somebody counts.
+/// What must not happen during a count.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// GPUs of the machines for the memory lane.
 const GPUS: usize = 8;
@@ -35,12 +35,12 @@ pub struct Workplace {
 }
 
 impl Workplace {
-    /// Eight GPUs whose memory stands still.
+    /// Eight GPUs whose memory stays the same.
     pub fn still() -> Self {
         Self::eight(r#""40GiB""#)
     }
 
-    /// Eight GPUs whose memory is another at every tick: it rises by some mebibytes in a microsecond, and falls at times.
+    /// Eight GPUs whose memory changes at every tick: it rises by some mebibytes in a microsecond, and falls at times.
     pub fn moving() -> Self {
         Self::eight(r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#)
     }
@@ -133,7 +133,7 @@ impl Workplace {
         self.metrics.encode().unwrap()
     }
 
-    /// The driver closed and opened anew.
+    /// The driver closed and opened again.
     pub fn reopened(self) -> Self {
         let mut place = Self { lanes: self.lanes.reopen().unwrap(), ..self };
         place.tick();
@@ -145,7 +145,7 @@ impl Workplace {
         passes(&self.snapshot)
     }
 
-    /// Lets the process lane make at least so many passes more. To be called once for each opening of the driver.
+    /// Lets the process lane make at least this many more passes. To be called once for each opening of the driver.
     pub fn pass(&mut self, passes_more: u64) {
         let (begin, wanted) = (Instant::now(), self.passes() + passes_more);
         self.lanes.follow(|snapshot| passes(snapshot) >= wanted || begin.elapsed() > PATIENCE);

@@ -24,11 +24,11 @@ fn allocations(work: impl FnOnce()) -> u64 {
 
 /// What is wrong with more than a tenth above what is known, and with more than a tenth below: a bound stays close.
 fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
-    let told = format!("{known} allocations became {found:.1}");
+    let reported = format!("{known} allocations became {found:.1}");
     let remedy = format!("set {constant} in {} to {found:.0}", file!());
     match found / known {
-        change if change > 1.1 => Some(format!("{told}: if that is worth it, {remedy}")),
-        change if change < 0.9 => Some(format!("{told}: {remedy}, or the next growth hides under it")),
+        change if change > 1.1 => Some(format!("{reported}: if that is worth it, {remedy}")),
+        change if change < 0.9 => Some(format!("{reported}: {remedy}, or the next growth hides under it")),
         _ => None,
     }
 }
@@ -68,7 +68,7 @@ fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     assert_eq!(problem("PASS", PASS, (many - few) / (more_passes - passes)), None);
 }
 
-/// Opens the driver anew, and counts how often so many process passes or some more allocate, and how many it were.
+/// Opens the driver again and counts the allocations of at least `passes` process passes, and the passes.
 fn session(place: Workplace, passes: u64) -> (Workplace, f64, f64) {
     let mut place = place.reopened();
     let before = place.passes();
@@ -104,9 +104,13 @@ fn what_is_counted_is_every_allocation_of_this_thread_and_no_other() {
 
 #[test]
 fn a_tenth_more_or_less_is_a_problem() {
-    for (found, told) in [(100.0, None), (109.0, None), (91.0, None), (111.0, Some("worth")), (89.0, Some("hides"))] {
+    for (found, reported) in [(100.0, None), (109.0, None), (91.0, None), (111.0, Some("worth")), (89.0, Some("hides"))]
+    {
         let problem = problem("IT", 100.0, found);
-        assert!(told.is_none_or(|told| problem.as_ref().is_some_and(|problem| problem.contains(told))), "{problem:?}");
-        assert_eq!(problem.is_some(), told.is_some(), "{found}");
+        assert!(
+            reported.is_none_or(|reported| problem.as_ref().is_some_and(|problem| problem.contains(reported))),
+            "{problem:?}"
+        );
+        assert_eq!(problem.is_some(), reported.is_some(), "{found}");
     }
 }

@@ -55,7 +55,7 @@ fn router(text: Bytes) -> Router {
     Router::new().route("/metrics", get(page)).layer(compression)
 }
 
-/// Whoever started it has gone.
+/// Ends when the program that started this one is gone.
 async fn input_ended() {
     // An input that cannot be read has ended too.
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;

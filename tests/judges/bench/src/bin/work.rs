@@ -1,7 +1,7 @@
-//! A memory tick and a golden scrape, over and over on a simulated machine, for who measures what one costs.
+//! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of one.
 //!
 //! `work` prints times. `work still|moving|scrape TIMES` is what `guard.py` runs under callgrind, which writes its counts down at
-//! each call of `getppid`: before anything is counted, after so many steps, and after twice as many more.
+//! each call of `getppid`: before anything is counted, after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
