@@ -86,7 +86,7 @@ fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
 }
 
 #[test]
-fn every_trouble_arrives_as_its_alert_and_so_does_its_end_and_a_healthy_machine_is_never_told_of() {
+fn every_trouble_arrives_as_its_alert_and_a_healthy_machine_raises_none() {
     if missing(PROMETHEUS, is_there(PROMETHEUS)) || missing(ALERTMANAGER, is_there(ALERTMANAGER)) {
         return;
     }

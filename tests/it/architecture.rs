@@ -75,7 +75,7 @@ const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tes
 /// `forbid` would forbid these files too. So the lint is denied for every target of the package, and nothing but they
 /// may name it; where the lint does not reach, the keyword itself is looked for.
 #[test]
-fn unsafe_code_stands_where_it_may() {
+fn unsafe_code_is_only_where_it_may_be() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let lints = manifest.split("\n[").find(|section| section.starts_with("lints.rust]")).unwrap();

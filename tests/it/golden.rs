@@ -76,7 +76,7 @@ fn every_scenario_gives_its_golden_scrape() {
 }
 
 #[test]
-fn promtool_has_nothing_to_say() {
+fn promtool_finds_nothing_wrong() {
     if missing("promtool", Command::new("promtool").arg("--version").output().is_ok()) {
         return;
     }

@@ -80,7 +80,7 @@ fn the_reference_document_is_fresh() {
 }
 
 #[test]
-fn promtool_has_nothing_to_say() {
+fn promtool_finds_nothing_wrong() {
     let required = std::env::var("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_ok_and(|v| v == "1");
     let mut hostile = everything();
     hostile.processes[0].processes.push(process(5, HOSTILE));

@@ -497,8 +497,8 @@ fn a_node_full_of_pods_is_read() {
 // ---- permission, and the generated code -------------------------------------------------------------------------------
 
 #[test]
-fn a_socket_that_may_not_be_opened_is_told_apart() {
-    const NAME: &str = "pod_resources::a_socket_that_may_not_be_opened_is_told_apart";
+fn a_socket_without_permission_has_a_reason_of_its_own() {
+    const NAME: &str = "pod_resources::a_socket_without_permission_has_a_reason_of_its_own";
     const NOBODY: u32 = 65534;
     if nix::unistd::geteuid().is_root() {
         // Root may connect to anything, so that the test runs again as the user `nobody`.

@@ -143,7 +143,7 @@ fn every_fault_that_matters_has_its_row_and_only_one() {
 }
 
 #[test]
-fn every_test_of_a_fault_stands_in_the_page() {
+fn every_test_of_a_fault_is_on_the_page() {
     let named: BTreeSet<String> = rows().into_iter().flat_map(|(_, tests)| tests).collect();
     let mut seen = 0;
     for (file, source) in sources_under(FAULTS) {

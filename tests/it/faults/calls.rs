@@ -17,7 +17,7 @@ const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-inter
 const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
 
 #[test]
-fn every_code_in_every_call_on_a_gpu_costs_what_that_call_tells_and_comes_back() {
+fn every_code_in_every_gpu_call_costs_its_values_and_they_return() {
     let bench = Bench::new("H200", "", RHYTHM);
     let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_LAYOUT);
     repeated.for_each(|call| bench.meets(call));
@@ -26,14 +26,14 @@ fn every_code_in_every_call_on_a_gpu_costs_what_that_call_tells_and_comes_back()
 }
 
 #[test]
-fn every_code_in_the_call_of_retired_pages_costs_what_it_tells_and_comes_back() {
+fn every_code_for_retired_pages_costs_their_values_and_they_return() {
     let bench = Bench::new("H200", "errors = { retired_pages = [3, 2] }\n", RHYTHM);
     OF_RETIRED_PAGES.iter().for_each(|call| bench.meets(call));
     bench.comes_back();
 }
 
 #[test]
-fn every_code_in_every_call_on_a_gpu_with_mig_costs_what_that_call_tells_and_comes_back() {
+fn every_code_in_every_mig_gpu_call_costs_its_values_and_they_return() {
     let bench = Bench::new("H100", "mig = [\"3g.40gb\", \"\", \"2g.20gb\"]\n", RHYTHM_WITH_MIG);
     let repeated = OF_LISTS.iter().chain(&OF_MEMORY).chain(&OF_LAYOUT).chain(&OF_SLICES);
     repeated.for_each(|call| bench.meets(call));
@@ -42,7 +42,7 @@ fn every_code_in_every_call_on_a_gpu_with_mig_costs_what_that_call_tells_and_com
 }
 
 #[test]
-fn every_code_in_every_call_on_no_gpu_leaves_what_was_told_or_says_why_there_is_nothing() {
+fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
@@ -78,7 +78,7 @@ fn every_code_in_every_call_on_no_gpu_leaves_what_was_told_or_says_why_there_is_
 }
 
 #[test]
-fn every_code_of_the_driver_in_calls_of_every_lane_closes_it_and_opens_it_again() {
+fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
@@ -136,7 +136,7 @@ fn no_call_that_the_exporter_names_is_left_out() {
 }
 
 #[test]
-fn what_was_refused_for_good_is_asked_for_again_while_the_driver_stays_open() {
+fn what_was_refused_is_asked_for_again_while_the_driver_is_open() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&RHYTHM);
     let temperature = |s: &Scrape| s.value("gpu_temperature_celsius", &[("gpu", "1")]);

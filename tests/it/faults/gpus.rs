@@ -60,7 +60,7 @@ fn xid_errors_are_counted() {
 }
 
 #[test]
-fn a_changed_number_of_gpus_is_taken_up() {
+fn a_changed_number_of_gpus_is_noticed() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     machine.control("[[fault]]\ngpu = 1\nkind = \"absent\"\n");
@@ -147,7 +147,7 @@ fn ages(scrape: &Scrape) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn a_call_on_one_of_eight_gpus_that_hangs_for_ever_leaves_the_other_seven_fresh() {
+fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     let machine = Machine::new(EIGHT);
     let exporter = machine.export(&["--nvml.call-timeout=300ms", "--memory.stale-after=3s"]);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 5\nkind = \"hang\"\n");
@@ -173,7 +173,7 @@ fn a_call_on_one_of_eight_gpus_that_hangs_for_ever_leaves_the_other_seven_fresh(
 }
 
 #[test]
-fn a_gpu_that_is_lost_for_good_stays_down_through_every_new_opening_of_the_driver() {
+fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
@@ -261,7 +261,7 @@ fn a_gpu_that_cannot_be_opened_takes_no_other_gpu_s_identity() {
 }
 
 #[test]
-fn a_uuid_that_cannot_be_read_at_an_opening_costs_neither_identity_nor_history() {
+fn a_uuid_unreadable_at_an_opening_costs_neither_identity_nor_history() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
@@ -286,7 +286,7 @@ fn a_uuid_that_cannot_be_read_at_an_opening_costs_neither_identity_nor_history()
 }
 
 #[test]
-fn a_uuid_that_could_never_be_read_is_taken_up_when_it_can() {
+fn a_uuid_that_could_never_be_read_is_used_when_it_can_be() {
     let machine = Machine::new(TWO);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetUUID\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
@@ -297,7 +297,7 @@ fn a_uuid_that_could_never_be_read_is_taken_up_when_it_can() {
 }
 
 #[test]
-fn lists_that_are_slow_on_one_gpu_leave_time_for_the_readings_of_the_others() {
+fn slow_lists_on_one_gpu_leave_time_for_the_readings_of_the_others() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--process.interval=200ms"]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);

@@ -21,7 +21,7 @@ fn descriptors(exporter: &Exporter) -> u64 {
 }
 
 #[test]
-fn without_a_descriptor_the_lanes_go_on_and_everything_comes_back_with_them() {
+fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
@@ -124,7 +124,7 @@ fn a_demo_without_room_for_its_proc_ends_and_says_why() {
 }
 
 #[test]
-fn a_machine_that_stood_still_goes_on_without_a_burst_and_without_a_value_from_before() {
+fn a_machine_that_was_paused_goes_on_without_a_burst_or_an_old_value() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--memory.stale-after=2s"]);
     let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory")]).unwrap();

@@ -14,7 +14,7 @@ fn in_each_list() -> Machine {
 }
 
 #[test]
-fn a_list_of_graphics_or_mps_that_is_refused_leaves_what_the_other_lists_tell() {
+fn a_refused_graphics_or_mps_list_leaves_the_other_lists() {
     let machine = in_each_list();
     let exporter = machine.export(&["--process.interval=100ms"]);
     let pids = ["51", "52", "53"];
@@ -82,7 +82,7 @@ fn every_refusal_of_a_list_is_counted_when_it_begins_on_each_gpu() {
 }
 
 #[test]
-fn the_memory_lane_rests_when_a_gpu_with_processes_has_gone_or_cannot_be_asked() {
+fn the_memory_lane_idles_when_a_busy_gpu_is_gone_or_unreadable() {
     let machine = Machine::new(TWO);
     let exporter =
         machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms", "--nvml.call-timeout=300ms"]);

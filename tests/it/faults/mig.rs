@@ -42,7 +42,7 @@ fn with_a_peak(machine: &Machine) -> (Exporter, Scrape) {
 }
 
 #[test]
-fn a_mig_layout_that_cannot_be_read_at_an_opening_costs_no_peak_and_is_taken_up_soon() {
+fn a_mig_layout_unreadable_at_an_opening_costs_no_peak_and_is_read_soon() {
     let machine = Machine::new(SLICED);
     let (exporter, before) = with_a_peak(&machine);
     for code in ["UNKNOWN", "NOT_SUPPORTED"] {
@@ -65,7 +65,7 @@ fn a_mig_layout_that_cannot_be_read_at_an_opening_costs_no_peak_and_is_taken_up_
 }
 
 #[test]
-fn a_gpu_without_mig_devices_whose_mode_cannot_be_read_at_an_opening_costs_no_other_opening() {
+fn an_unreadable_mig_mode_without_devices_costs_no_other_opening() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
     let mode = "call = \"nvmlDeviceGetMigMode\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"";
@@ -82,7 +82,7 @@ fn a_gpu_without_mig_devices_whose_mode_cannot_be_read_at_an_opening_costs_no_ot
 }
 
 #[test]
-fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
+fn a_gpu_lost_for_one_opening_keeps_the_peaks_of_its_mig_devices() {
     let machine = Machine::new(SLICED);
     let (exporter, before) = with_a_peak(&machine);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
@@ -96,7 +96,7 @@ fn a_parent_that_is_lost_for_an_opening_keeps_the_peaks_of_its_mig_devices() {
 }
 
 #[test]
-fn what_is_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_before() {
+fn processes_on_a_recreated_mig_device_never_have_the_previous_uuid() {
     const SUM: &str = "gpu_workload_memory_used_bytes";
     let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"4s\""));
     let exporter = machine.export(&[]);
@@ -124,7 +124,7 @@ fn what_is_on_a_mig_device_that_was_cut_anew_never_bears_the_uuid_of_the_one_bef
 }
 
 #[test]
-fn a_mig_device_that_fails_for_good_is_asked_and_counted_once_a_second_and_comes_back() {
+fn a_mig_device_that_fails_is_tried_once_a_second_and_recovers() {
     let machine = Machine::new(SLICED);
     let exporter = machine.export(&["--memory.stale-after=2s"]);
     let profiles = |s: &Scrape| s.all("gpu_mig_memory_used_bytes").count();

@@ -47,7 +47,7 @@ fn name(scrape: &Scrape, pid: &str) -> Option<String> {
 }
 
 #[test]
-fn a_process_whose_files_hang_is_shown_by_what_is_known_and_holds_nobody_up() {
+fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
@@ -110,7 +110,7 @@ fn stalled(scrape: &Scrape) -> f64 {
 }
 
 #[test]
-fn while_many_hang_a_new_process_has_user_and_place_and_none_is_taken_for_who_had_its_pid() {
+fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
@@ -193,7 +193,7 @@ fn one_process_that_hangs_is_read_once_however_often_it_leaves_the_list() {
 }
 
 #[test]
-fn a_proc_that_cannot_be_read_leaves_the_memory_and_takes_the_names_and_is_taken_up_when_it_can() {
+fn an_unreadable_proc_costs_names_but_no_memory_until_it_is_readable() {
     let machine = Machine::new(TWO);
     let aside = machine.folder.path().join("later");
     let exporter = machine.export(&[&format!("--path.procfs={}", aside.display())]);
@@ -208,7 +208,7 @@ fn a_proc_that_cannot_be_read_leaves_the_memory_and_takes_the_names_and_is_taken
 }
 
 #[test]
-fn a_proc_of_another_pid_namespace_names_nobody() {
+fn a_proc_of_another_pid_namespace_names_no_process() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/stranger.py");
@@ -229,7 +229,7 @@ fn a_proc_of_another_pid_namespace_names_nobody() {
 }
 
 #[test]
-fn a_file_of_a_process_that_cannot_be_read_costs_what_it_tells_and_no_more() {
+fn an_unreadable_file_of_a_process_costs_its_values_and_no_more() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
@@ -250,7 +250,7 @@ fn a_file_of_a_process_that_cannot_be_read_costs_what_it_tells_and_no_more() {
 }
 
 #[test]
-fn a_process_that_proc_has_forgotten_keeps_its_name_while_the_driver_lists_it() {
+fn a_process_gone_from_proc_keeps_its_name_while_the_driver_lists_it() {
     let machine = Machine::new(TWO);
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");

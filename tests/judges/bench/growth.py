@@ -106,9 +106,9 @@ def study(options, plan, failures):
                     traceback.print_exc()
                     failures.append(f"growth, {point}: {type(error).__name__}: {error}")
     medians = {point: medians_of(runs) for point, runs in taken.items() if runs}
-    points = [{**vars(point), "runs": runs} for point, runs in taken.items()]
+    entries = [{**vars(point), "runs": runs} for point, runs in taken.items()]
     judged = [] if options.quick else [vars(goal) for goal in judge(medians)]
-    return {"points": points, "lines": lines(medians), "goals": judged}
+    return {"points": entries, "lines": lines(medians), "goals": judged}
 
 
 def medians_of(runs):
