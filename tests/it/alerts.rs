@@ -1,6 +1,6 @@
 //! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
 //! configuration and rules, a real Alertmanager, and a receiver. Every trouble arrives as the alert that was made for
-//! it, with the labels that say where, and its end arrives too. A healthy machine beside them is never told of.
+//! it, with the labels that say where, and its end arrives too. A healthy machine beside them raises none.
 //!
 //! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
 //! intervals ([`FAST`]). Memory is still sampled 100 times a second.
@@ -50,11 +50,11 @@ alerting:
 /// How long all alerts and their ends may take. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until it is so, and fails with what was told until then.
+/// Waits until it is so, and fails with the notices received until then.
 fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         let late = begin.elapsed() > PATIENCE;
-        assert!(!late, "not within {PATIENCE:?}: {what}\n{:#?}\n{}", receiver.told(), prometheus.log());
+        assert!(!late, "not within {PATIENCE:?}: {what}\n{:#?}\n{}", receiver.notices(), prometheus.log());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -78,7 +78,7 @@ fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
         if is_seen("gpu_memory_window_peak_bytes") && !is_seen("gpu_memory_used_bytes") {
             return;
         }
-        // The next one begins anew, when no sample of this one is in the last 5 seconds.
+        // The next attempt starts when no sample of this one is in the last 5 seconds.
         case.machine.control("");
         std::thread::sleep(Duration::from_millis(5500));
     }
@@ -105,7 +105,7 @@ fn every_trouble_arrives_as_its_alert_and_a_healthy_machine_raises_none() {
         !prometheus.samples(&format!("gpu:gpu_memory_used:ratio{{instance=\"{target}\",gpu=\"0\"}}[3s]")).is_empty()
     };
     wait("every machine's rules", begin, &receiver, &prometheus, || targets.iter().all(ratio));
-    assert_eq!(receiver.told(), [], "before any trouble");
+    assert_eq!(receiver.notices(), [], "before any trouble");
 
     let [peak, others @ ..] = &cases;
     others.iter().for_each(|case| case.machine.control(case.trouble));
@@ -113,27 +113,28 @@ fn every_trouble_arrives_as_its_alert_and_a_healthy_machine_raises_none() {
     // The peak is long over; each other trouble lasts until it is known.
     let mut lasting: Vec<&Case> = others.iter().collect();
     wait("the alerts of every trouble", begin, &receiver, &prometheus, || {
-        let told = receiver.told();
+        let notices = receiver.notices();
         lasting.retain(|case| {
-            let known = case.has_fired(&told);
+            let known = case.has_fired(&notices);
             if known {
                 case.machine.control("");
             }
             !known
         });
-        lasting.is_empty() && peak.has_fired(&told)
+        lasting.is_empty() && peak.has_fired(&notices)
     });
     wait("the end of every alert", begin, &receiver, &prometheus, || {
-        let told = receiver.told();
-        cases.iter().all(|case| case.is_over(&told))
+        let notices = receiver.notices();
+        cases.iter().all(|case| case.is_over(&notices))
     });
 
     wait("the healthy machine is still watched", begin, &receiver, &prometheus, || ratio(&healthy.address));
-    let told = receiver.told();
-    cases.iter().for_each(|case| case.check(&told));
+    let notices = receiver.notices();
+    cases.iter().for_each(|case| case.check(&notices));
     let known: BTreeSet<String> = cases.iter().map(Case::instance).collect();
-    let others: Vec<_> = told.iter().filter(|n| !known.contains(n.label("instance")) && n.name() != STARVED).collect();
-    assert!(others.is_empty(), "told of a machine without trouble: {others:#?}");
+    let others: Vec<_> =
+        notices.iter().filter(|n| !known.contains(n.label("instance")) && n.name() != STARVED).collect();
+    assert!(others.is_empty(), "alerts of a machine without trouble: {others:#?}");
     for (group, _, rule) in rules_of(&prometheus.groups()) {
         assert_eq!(rule["health"], "ok", "{group}: {rule}");
     }

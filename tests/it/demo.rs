@@ -29,7 +29,7 @@ fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
 #[test]
 fn a_demo_logs_first_where_to_look_and_what_it_shows() {
     let exporter = Exporter::start(bare(&["--demo"]));
-    let log = harness::eventually("the introduction", || {
+    let log = crate::harness::eventually("the introduction", || {
         let log = exporter.log();
         log.contains("notebook-7").then_some(log)
     });

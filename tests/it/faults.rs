@@ -28,10 +28,10 @@ fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
-/// What is told of a GPU that does not answer: its state, who it is, and the errors that its driver reported.
+/// What is shown of a GPU that does not answer: its state, its identity, and the errors that its driver reported.
 const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
 
-/// How many values are told of a GPU.
+/// The number of values shown for a GPU.
 fn values(scrape: &Scrape, gpu: &str) -> usize {
     let shown = |s: &&crate::harness::Series| {
         s.label("gpu") == Some(gpu) && s.name.starts_with("gpu_") && !STAYING.contains(&s.name.as_str())
@@ -46,7 +46,7 @@ fn rounds(scrape: &Scrape, lane: &str) -> f64 {
 
 /// Closes the driver and opens it again at once, with no back-off.
 fn reopen(exporter: &Exporter) {
-    let closed = refusals::let_go(exporter);
+    let closed = refusals::release(exporter);
     assert_eq!(closed.value("vram_exporter_nvml_up", &[]), Some(0.0));
     exporter.signal(Signal::SIGUSR1);
 }

@@ -1,5 +1,5 @@
 //! `docs/reliability.md` and the tests: each row names tests that exist and are not skipped, each fault that matters has its
-//! row, and each test of faults stands in one.
+//! row, and each test of faults is in one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,7 +47,7 @@ const TESTS: &str = "tests/it";
 const FAULTS: &str = "tests/it/faults";
 
 /// Where a moment of the wall clock may be named: what a process' start and its work are dated by, until when
-/// people are told that something lasts, and files.
+/// messages say that something lasts, and files.
 const WALL_CLOCK: [&str; 8] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",

@@ -1,4 +1,4 @@
-//! The machines: one that is well, and those that get into trouble, with the alerts that each trouble is to raise.
+//! The machines: a healthy one, and those that get into trouble, with the alerts that each trouble is to raise.
 
 use super::FAST;
 use super::receiver::Notice;
@@ -20,7 +20,7 @@ memory = "40GiB"
 utilization = 0.6
 "#;
 
-/// What must tell nobody anything: memory that goes up and down, and a job that fills a GPU at its start and stays.
+/// What must raise no alert: memory that goes up and down, and a job that fills a GPU at its start and stays.
 pub(crate) const BUSY: &str = r#"
 [[process]]
 gpu = 0
@@ -94,7 +94,7 @@ pub(crate) fn all() -> [Case; 4] {
 struct Expected {
     name: &'static str,
     severity: &'static str,
-    /// Labels beside those that every alert on a GPU bears.
+    /// Labels beside those that every alert on a GPU has.
     labels: &'static [(&'static str, &'static str)],
 }
 
@@ -124,30 +124,30 @@ impl Case {
         self.exporter.address.to_string()
     }
 
-    /// Whether each of its alerts was told.
-    pub(crate) fn has_fired(&self, told: &[Notice]) -> bool {
+    /// Whether each of its alerts was received.
+    pub(crate) fn has_fired(&self, notices: &[Notice]) -> bool {
         // What the simulator refuses makes no trouble.
         assert!(!self.exporter.log().contains("nvml-sim: "), "{}", self.exporter.log());
-        self.expected.iter().all(|expected| self.of(expected, told).any(|notice| notice.firing))
+        self.expected.iter().all(|expected| self.of(expected, notices).any(|notice| notice.firing))
     }
 
     /// Whether the last word on each of its alerts is that it is over.
-    pub(crate) fn is_over(&self, told: &[Notice]) -> bool {
-        self.expected.iter().all(|expected| self.of(expected, told).last().is_some_and(|last| !last.firing))
+    pub(crate) fn is_over(&self, notices: &[Notice]) -> bool {
+        self.expected.iter().all(|expected| self.of(expected, notices).last().is_some_and(|last| !last.firing))
     }
 
-    /// What was told of one of its alerts, in order.
-    fn of<'n>(&self, expected: &Expected, told: &'n [Notice]) -> impl Iterator<Item = &'n Notice> {
+    /// The notices of one of its alerts, in order.
+    fn of<'n>(&self, expected: &Expected, notices: &'n [Notice]) -> impl Iterator<Item = &'n Notice> {
         let (instance, name) = (self.instance(), expected.name);
-        told.iter().filter(move |notice| notice.label("instance") == instance && notice.name() == name)
+        notices.iter().filter(move |notice| notice.label("instance") == instance && notice.name() == name)
     }
 
-    /// Every label of every notice is as it should be, and nothing was told but what was expected.
-    pub(crate) fn check(&self, told: &[Notice]) {
+    /// Every label of every notice is as it should be, and nothing was received but what was expected.
+    pub(crate) fn check(&self, notices: &[Notice]) {
         let instance = self.instance();
-        for notice in told.iter().filter(|notice| notice.label("instance") == instance && notice.name() != STARVED) {
+        for notice in notices.iter().filter(|notice| notice.label("instance") == instance && notice.name() != STARVED) {
             let expected = self.expected.iter().find(|expected| expected.name == notice.name());
-            let expected = expected.unwrap_or_else(|| panic!("told of {notice:?}"));
+            let expected = expected.unwrap_or_else(|| panic!("unexpected: {notice:?}"));
             let always =
                 [("job", "vram-exporter"), ("gpu", self.gpu), ("uuid", &self.uuid), ("severity", expected.severity)];
             for (label, value) in always.iter().chain(expected.labels) {
@@ -162,9 +162,9 @@ impl Case {
             assert!(!all.contains("<no value>") && !all.contains("<error"), "{notice:?}");
         }
         for expected in self.expected {
-            let first = self.of(expected, told).next();
+            let first = self.of(expected, notices).next();
             assert!(first.is_some_and(|first| first.firing), "{} begins by firing", expected.name);
         }
-        assert!(self.is_over(told), "{told:#?}");
+        assert!(self.is_over(notices), "{notices:#?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where values stand in the text of a rule file or a scrape configuration, as these are written here: an entry a line,
+//! Where values are in the text of a rule file or a scrape configuration, as these are written here: an entry a line,
 //! block scalars and plain scalars, no expression in quotes.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ pub(crate) struct Entry<'t> {
     pub(crate) key: &'t str,
     /// The column of the key.
     pub(crate) column: usize,
-    /// Where the value stands; empty where the line has none.
+    /// Where the value is; empty where the line has none.
     pub(crate) value: Range<usize>,
 }
 
@@ -28,7 +28,7 @@ impl<'t> Entry<'t> {
     }
 }
 
-/// Where times stand in a rule file.
+/// Where times are in a rule file.
 #[derive(Default)]
 pub(crate) struct Outline {
     pub(crate) durations: Vec<Range<usize>>,
@@ -51,7 +51,7 @@ impl Outline {
             next = lines.next();
             let Some(entry) = Entry::of(line, start) else { continue };
             let value = &text[entry.value.clone()];
-            // A scalar goes on as long as its lines stand deeper than its key.
+            // A scalar goes on as long as its lines are indented deeper than its key.
             let mut end = entry.value.end;
             while let Some((start, line)) = next.filter(|(_, line)| {
                 let goes_on = !value.is_empty() && line.find(|c| c != ' ').is_some_and(|deep| deep > entry.column);

@@ -1,4 +1,4 @@
-//! Where times stand in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
+//! Where times are in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
 //!
 //! Every part of an expression has a power of time: 1 for seconds, -1 for something per second, 0 for the rest. It
 //! follows from the names of metrics (`_seconds`) and from functions (`rate` takes one off). A number has none of its
@@ -366,7 +366,7 @@ impl Reader<'_> {
     }
 }
 
-/// The power of time that a metric's name tells.
+/// The power of time in the unit of a metric's name.
 fn named(metric: &str) -> i32 {
     let base = ["_total", "_sum"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
     i32::from(base.ends_with("_seconds"))

@@ -1,4 +1,4 @@
-//! Whom Alertmanager tells: a webhook on the loopback that keeps every alert in the order in which it came.
+//! The receiver of Alertmanager's notices: a webhook on the loopback that keeps every alert in order of arrival.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,41 +44,41 @@ impl Notice {
     }
 }
 
-type Told = Arc<Mutex<Vec<Notice>>>;
+type Received = Arc<Mutex<Vec<Notice>>>;
 
 /// The webhook. It ends with the value.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
-    told: Told,
+    received: Received,
     _runtime: Runtime,
 }
 
 impl Receiver {
     pub(crate) fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let told = Told::default();
-        let router = Router::new().route("/", post(take)).with_state(told.clone());
+        let received = Received::default();
+        let router = Router::new().route("/", post(take)).with_state(received.clone());
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(async move { axum::serve(listener, router).await });
-        Self { address, told, _runtime: runtime }
+        Self { address, received, _runtime: runtime }
     }
 
-    /// Everything that was told so far, in order.
-    pub(crate) fn told(&self) -> Vec<Notice> {
-        self.told.lock().unwrap().clone()
+    /// Every notice so far, in order.
+    pub(crate) fn notices(&self) -> Vec<Notice> {
+        self.received.lock().unwrap().clone()
     }
 }
 
 /// A body that is none of Alertmanager's is refused: the alert is missed and the test fails.
-async fn take(State(told): State<Told>, body: String) -> StatusCode {
+async fn take(State(received): State<Received>, body: String) -> StatusCode {
     let read = || -> Option<Vec<Notice>> {
         let message: Value = serde_json::from_str(&body).ok()?;
         message.get("alerts")?.as_array()?.iter().map(Notice::read).collect()
     };
     match read() {
         Some(notices) => {
-            told.lock().unwrap().extend(notices);
+            received.lock().unwrap().extend(notices);
             StatusCode::OK
         }
         None => StatusCode::BAD_REQUEST,

@@ -5,7 +5,7 @@
 //! - `interval` of a group, `for` and `keep_firing_for` of an alert,
 //! - in an expression each range, offset and step of a subquery (`[5m]`, `offset 5m`, `[1h:1m]`),
 //! - in an expression each number that is seconds (`predict_linear(x[30m], 3600)`, `idle_seconds > 3600`,
-//!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` says how they are told apart.
+//!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` says how they are distinguished.
 //!
 //! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, 1 minute where it is not set;
 //! Prometheus' lookback of 5 minutes, a flag, goes along. `scrape_timeout` becomes the whole scaled interval, the most
@@ -126,7 +126,7 @@ pub(crate) fn milliseconds(duration: &str) -> u64 {
     sum
 }
 
-/// The text with what stands at these places divided.
+/// The text with the numbers at these places divided.
 fn divide_times(outline: &Outline, text: &str, recorded: &Recorded, factor: u32) -> String {
     let divide = |range: Range<usize>| (range.start, (range.clone(), divide_duration(&text[range], factor)));
     let mut edits: BTreeMap<usize, (Range<usize>, String)> = outline.durations.iter().cloned().map(divide).collect();

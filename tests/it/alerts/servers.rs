@@ -76,7 +76,7 @@ fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Alertmanager, which tells a webhook of every alert at once and of its end.
+/// Alertmanager, which notifies a webhook of every alert at once and of its end.
 pub(crate) struct Alertmanager {
     server: Server,
     _folder: TempDir,

@@ -39,7 +39,7 @@ impl ByHand {
         fs::rename(dir, self.folder.join(pid.to_string())).unwrap();
     }
 
-    /// Makes a file of a process hang: a pipe that nobody writes to makes whoever opens it wait, as a process does that is
+    /// Makes a file of a process hang: opening a pipe without a writer blocks, like the files of a process that is
     /// wedged with its memory locked.
     pub(crate) fn wedge(&self, pid: u32, file: &str) {
         let path = self.folder.join(format!("{pid}/{file}"));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, let_go, more_rounds, take_up, told};
+use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, more_rounds, reacquire, release, shown_values};
 use super::table::{
     AT_OPENING, CODES, OF_ACCOUNTING, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES, OF_SLICES,
     OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
@@ -12,7 +12,7 @@ use super::table::{
 use super::{faults, rounds, up};
 use crate::harness::{Machine, Scrape};
 
-/// A reading is not shown when it is older than a few of these: with MIG, a round of so many GPUs takes longer.
+/// A reading is not shown when it is older than a few of these: with MIG, a round over this many GPUs takes longer.
 const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
 const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
 
@@ -46,7 +46,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
-    let good = told(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
     {
         // That no event has come.
@@ -54,9 +54,9 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
             continue;
         }
         let what = format!("{call} {code}");
-        let before = let_go(&exporter);
+        let before = release(&exporter);
         machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"{code}\"\n"));
-        take_up(&exporter);
+        reacquire(&exporter);
         let cannot_open = ["nvmlInit_v2", "nvmlDeviceGetCount_v2"].contains(call);
         let now = exporter.scrape_until(&what, |s| {
             let unnamed =
@@ -71,10 +71,10 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
         assert!(!cannot_open || (ready.status == 503 && ready.body.contains("failed")), "{what}: {}", ready.body);
         assert_eq!(exporter.get("/healthz").unwrap().status, 200, "{what}");
     }
-    let_go(&exporter);
+    release(&exporter);
     machine.control("");
-    take_up(&exporter);
-    exporter.scrape_until("all is as it was", |s| told(s).keys().eq(good.keys()));
+    reacquire(&exporter);
+    exporter.scrape_until("all is as it was", |s| shown_values(s).keys().eq(good.keys()));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
-    let good = told(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
     let calls = [
         ("memory", "nvmlDeviceGetMemoryInfo_v2"),
         ("process", "nvmlDeviceGetComputeRunningProcesses_v3"),
@@ -99,12 +99,12 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
             is_nothing_invented(&good, s, code);
             s.value("vram_exporter_nvml_up", &[]) == Some(0.0) && faults(s, source, reason) > before
         });
-        assert_eq!(told(&closed).len(), 0, "{call} {code}");
+        assert_eq!(shown_values(&closed).len(), 0, "{call} {code}");
         // The wait for the next opening grows with each; it is cut short here.
-        let_go(&exporter);
+        release(&exporter);
         machine.control("");
-        take_up(&exporter);
-        exporter.scrape_until("all is as it was", |s| told(s).keys().eq(good.keys()));
+        reacquire(&exporter);
+        exporter.scrape_until("all is as it was", |s| shown_values(s).keys().eq(good.keys()));
     }
 }
 

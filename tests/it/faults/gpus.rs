@@ -235,7 +235,7 @@ fn a_mig_device_that_goes_and_comes_is_followed() {
 
 const THREE: &str = "seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = 3\n";
 
-/// The UUID of each index, as `gpu_up` tells it.
+/// The UUID of each index, as `gpu_up` shows it.
 fn uuids(scrape: &Scrape) -> Vec<Option<String>> {
     scrape.all("gpu_up").map(|gpu| gpu.label("uuid").map(str::to_owned)).collect()
 }

@@ -53,7 +53,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!(exporter.terminate().success());
 }
 
-/// A port that was free a moment ago: where the log is lost, nobody tells the port.
+/// A port that was free a moment ago: where the log is lost, the port cannot be read from it.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -129,14 +129,14 @@ fn a_machine_that_was_paused_goes_on_without_a_burst_or_an_old_value() {
     let exporter = machine.export(&["--memory.stale-after=2s"]);
     let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory")]).unwrap();
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
-    // All threads stand still while the clock runs: as a suspended machine or a paused virtual one lets them.
+    // All threads pause while the clock runs, as on a suspended machine or in a paused virtual one.
     exporter.signal(Signal::SIGSTOP);
     std::thread::sleep(std::time::Duration::from_secs(3));
     exporter.signal(Signal::SIGCONT);
     let after = exporter.scrape_until("it goes on", |s| {
         rounds(s, "memory") > rounds(&before, "memory") + 20.0 && up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0)
     });
-    assert!(missed(&after) >= missed(&before) + 100.0, "ticks that were missed are told");
+    assert!(missed(&after) >= missed(&before) + 100.0, "missed ticks are reported");
     for gpu in ["0", "1"] {
         let age = after.value("vram_exporter_sample_age_seconds", &[("lane", "memory"), ("gpu", gpu)]);
         assert!(age.is_some_and(|age| age < 2.0), "{}", after.text);

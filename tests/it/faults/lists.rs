@@ -33,7 +33,7 @@ fn a_refused_graphics_or_mps_list_leaves_the_other_lists() {
                 for other in pids.iter().filter(|other| **other != pid) {
                     assert_eq!(used(s, other), used(&before, other), "{call} {code}: {}", s.text);
                 }
-                // What the list would tell is not known, so it is not said that nobody holds it.
+                // The content of the list is unknown, so the memory is not reported as unattributed.
                 assert_eq!((used(s, pid), unattributed(s)), (None, None), "{call} {code}");
                 rounds(s, "process") >= goal
             });

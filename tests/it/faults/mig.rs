@@ -46,11 +46,11 @@ fn a_mig_layout_unreadable_at_an_opening_costs_no_peak_and_is_read_soon() {
     let machine = Machine::new(SLICED);
     let (exporter, before) = with_a_peak(&machine);
     for code in ["UNKNOWN", "NOT_SUPPORTED"] {
-        let told = |s: &Scrape| faults(s, "topology", &code.to_lowercase());
+        let failures = |s: &Scrape| faults(s, "topology", &code.to_lowercase());
         machine.control(&format!("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"{code}\"\n"));
         reopen(&exporter);
         let blind = exporter.scrape_until("the GPU without its layout", |s| {
-            up(s, "0") == Some(1.0) && s.all(USED).count() == 1 && told(s) >= 1.0
+            up(s, "0") == Some(1.0) && s.all(USED).count() == 1 && failures(s) >= 1.0
         });
         assert_eq!(slice_peak(&blind), None, "a device that nobody asks is not shown");
         for family in [USED, "gpu_process_info"] {
@@ -132,13 +132,13 @@ fn a_mig_device_that_fails_is_tried_once_a_second_and_recovers() {
     for code in ["GPU_IS_LOST", "UNKNOWN"] {
         let call = "call = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nmig = 2";
         machine.control(&format!("[[fault]]\n{call}\nkind = \"error\"\ncode = \"{code}\"\n"));
-        let told = |s: &Scrape| faults(s, "memory", &code.to_lowercase());
-        let gone = exporter.scrape_until("one device", |s| profiles(s) == 1 && told(s) >= 1.0);
+        let failures = |s: &Scrape| faults(s, "memory", &code.to_lowercase());
+        let gone = exporter.scrape_until("one device", |s| profiles(s) == 1 && failures(s) >= 1.0);
         assert_eq!(up(&gone, "0"), Some(1.0));
         let goal = rounds(&gone, "memory") + 300.0;
         let later = exporter.scrape_until("three hundred ticks", |s| rounds(s, "memory") >= goal);
         let ticks = rounds(&later, "memory") - rounds(&gone, "memory");
-        let counted = told(&later) - told(&gone);
+        let counted = failures(&later) - failures(&gone);
         assert!(counted >= 1.0 && counted <= ticks / 20.0, "{code}: {counted} in {ticks} ticks");
         machine.control("");
         exporter.scrape_until("both devices again", |s| profiles(s) == 2);

@@ -52,7 +52,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
     by_hand.add(43, "python3", "/work/serve.py");
-    // A FIFO that nobody writes to makes whoever opens it wait, as a process does that is wedged with its memory locked.
+    // Opening a FIFO without a writer blocks, like the files of a process that is wedged with its memory locked.
     let (cmdline, fifo) = (by_hand.folder.join("42/cmdline"), machine.folder.path().join("fifo"));
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     fs::rename(&cmdline, by_hand.folder.join("good")).unwrap();
@@ -90,7 +90,7 @@ fn the_exporter_ends_although_files_of_processes_hang() {
         by_hand.wedge(pid, "stat");
     }
     let exporter = machine.export(&[&by_hand.flag()]);
-    // Five are left behind; the others stay without names, and all have the memory that the driver tells.
+    // Five are left behind; the others stay without names, and all have the memory that the driver reports.
     let shown = exporter.scrape_until("five that hang", |s| faults(s, "attribution", "stalled") == 5.0);
     let goal = rounds(&shown, "process") + 5.0;
     let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
@@ -123,7 +123,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     exporter.scrape_until("the process", |s| name(s, "42").as_deref() == Some("train.py"));
     machine.control(&also(101..=104));
     exporter.scrape_until("four that hang", |s| stalled(s) == 4.0);
-    // Arguments are left out: all that does not hang is known of who comes now.
+    // Without arguments: of a new process everything that does not hang is known.
     machine.control(&also((101..=104).chain([77])));
     let came = exporter.scrape_until("a new process", |s| name(s, "77").is_some() && used(s, "77").is_some());
     let info = came.all("gpu_process_info").find(|info| info.label("pid") == Some("77")).unwrap();
@@ -200,7 +200,7 @@ fn an_unreadable_proc_costs_names_but_no_memory_until_it_is_readable() {
     let blind = exporter.scrape_until("the process", |s| used(s, "42").is_some());
     assert_eq!(name(&blind, "42"), None);
     let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
-    let told = exporter.scrape_until("what cannot be seen is told", |s| invisible(s) == Some(1.0));
+    let told = exporter.scrape_until("the invisible process is reported", |s| invisible(s) == Some(1.0));
     assert!(faults(&told, "attribution", "invisible") >= 1.0);
     assert_eq!(told.value("gpu_memory_unattributed_bytes", &[("gpu", "1")]), Some(8.0 * (1u64 << 20) as f64));
     std::os::unix::fs::symlink(machine.procfs(), &aside).unwrap();
@@ -217,7 +217,7 @@ fn a_proc_of_another_pid_namespace_names_no_process() {
     let exporter = machine.export(&[&by_hand.flag()]);
     assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
     let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
-    let told = exporter.scrape_until("what cannot be told is counted", |s| invisible(s) == Some(1.0));
+    let told = exporter.scrape_until("the invisible process is counted", |s| invisible(s) == Some(1.0));
     assert!(used(&told, "42").is_some(), "its memory stays");
     assert_eq!(name(&told, "42"), None);
     assert_eq!(told.all("gpu_workload_processes").count(), 0);

@@ -22,8 +22,8 @@ const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
 /// There only while the driver has a sample since it was last asked, which is not at every tenth of a second.
 const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 
-/// The sum of each family on each GPU. Families that stand on several series of a GPU are one.
-pub(crate) fn told(scrape: &Scrape) -> BTreeMap<(String, String), f64> {
+/// The sum of each family on each GPU. Several series of a family on one GPU count as one.
+pub(crate) fn shown_values(scrape: &Scrape) -> BTreeMap<(String, String), f64> {
     let mut told = BTreeMap::new();
     let lasting = |series: &&Series| series.name.starts_with("gpu_") && series.name != COMES_AND_GOES;
     for series in scrape.series.iter().filter(lasting) {
@@ -39,7 +39,7 @@ pub(crate) type Families = BTreeMap<String, BTreeSet<String>>;
 
 fn families(scrape: &Scrape) -> Families {
     let mut families = Families::new();
-    for (gpu, family) in told(scrape).into_keys() {
+    for (gpu, family) in shown_values(scrape).into_keys() {
         families.entry(gpu).or_default().insert(family);
     }
     families
@@ -52,11 +52,11 @@ fn may_fall_to_zero(family: &str) -> bool {
         || ["gpu_up", "gpu_process_memory_window_peak_bytes", "gpu_workload_memory_window_peak_bytes"].contains(&family)
 }
 
-/// Whether nothing is told that was not told before the call failed, and nothing known became 0.
+/// Whether nothing is shown that was not shown before the call failed, and no known value became 0.
 pub(crate) fn is_nothing_invented(good: &BTreeMap<(String, String), f64>, now: &Scrape, what: &str) {
-    for ((gpu, family), value) in told(now) {
+    for ((gpu, family), value) in shown_values(now) {
         let before = good.get(&(gpu.clone(), family.clone()));
-        assert!(before.is_some(), "{what}: {family} of GPU {gpu} was never told before");
+        assert!(before.is_some(), "{what}: {family} of GPU {gpu} was never shown before");
         let vanished = value == 0.0 && before != Some(&0.0) && !may_fall_to_zero(&family);
         assert!(!vanished, "{what}: {family} of GPU {gpu} is said to be 0");
     }
@@ -72,7 +72,7 @@ pub(crate) fn more_rounds(exporter: &Exporter, more: f64) {
 }
 
 /// Makes the exporter release the driver. Afterwards no call is under way and none comes.
-pub(crate) fn let_go(exporter: &Exporter) -> Scrape {
+pub(crate) fn release(exporter: &Exporter) -> Scrape {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is closed", || {
         exporter.get("/readyz").ok().filter(|answer| answer.body.contains("at the latest"))
@@ -81,7 +81,7 @@ pub(crate) fn let_go(exporter: &Exporter) -> Scrape {
 }
 
 /// Has the driver opened, with no back-off, and waits until it is open or refused.
-pub(crate) fn take_up(exporter: &Exporter) {
+pub(crate) fn reacquire(exporter: &Exporter) {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is open or refused", || {
         exporter.get("/readyz").ok().filter(|answer| !answer.body.contains("at the latest"))
@@ -114,7 +114,7 @@ fn fault_of_each_code(calls: &[&str]) -> String {
 pub(crate) struct Bench {
     machine: Machine,
     exporter: Exporter,
-    /// What was told before anything failed.
+    /// What was shown before anything failed.
     good: BTreeMap<(String, String), f64>,
     families: Families,
     /// The slot of a process, where GPUs are sliced.
@@ -134,7 +134,7 @@ impl Bench {
         let machine = Machine::new(&(gpus + &(0..count).map(process).collect::<String>()));
         let exporter = machine.export(&[&QUICKLY[..], &rhythm].concat());
         more_rounds(&exporter, 3.0);
-        // The driver does not tell what processes did on a GPU that is sliced.
+        // The driver does not report what processes did on a GPU with MIG devices.
         let last = if slot.is_empty() { "gpu_process_idle_seconds" } else { "gpu_process_memory_used_bytes" };
         let good = exporter.scrape_until("all of every GPU", |s| {
             let families = families(s);
@@ -142,11 +142,11 @@ impl Bench {
                 && s.all(last).count() == count
                 && (1..count).all(|gpu| families.get(&gpu.to_string()) == families.get("0"))
         });
-        let (good, families) = (told(&good), families(&good));
+        let (good, families) = (shown_values(&good), families(&good));
         Self { machine, exporter, good, families, slot, marks: Cell::new(0) }
     }
 
-    /// Whether the GPU without a fault tells all that it told at first.
+    /// Whether the GPU without a fault shows all that it showed at first.
     fn is_first_gpu_whole(&self, now: &Families) -> bool {
         now.get("0").is_some_and(|now| self.families["0"].is_subset(now))
     }
@@ -163,7 +163,7 @@ impl Bench {
         });
     }
 
-    /// Ends all faults and waits until the last of them was felt and counted, and until every GPU tells its memory, its
+    /// Ends all faults and waits until the last of them was felt and counted, and until every GPU shows its memory, its
     /// process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
@@ -178,7 +178,7 @@ impl Bench {
         })
     }
 
-    /// Waits until every refusal is felt. What is wanted of a code is said by who calls.
+    /// Waits until every refusal is felt. The caller says what a code has to lead to.
     fn await_all(&self, what: &str, felt: impl Fn(&Scrape, &Families, (&str, &str, &str)) -> bool) {
         let unfelt = |s: &Scrape| -> Vec<&str> {
             let now = families(s);
@@ -225,9 +225,9 @@ impl Bench {
 
     /// All codes in a call that is made when the driver is opened. In between it is closed, and nothing is counted.
     pub(crate) fn meets_at_opening(&self, call: &AtOpening) {
-        let before = let_go(&self.exporter);
+        let before = release(&self.exporter);
         self.machine.control(&fault_of_each_code(&[call.name]));
-        take_up(&self.exporter);
+        reacquire(&self.exporter);
         self.exporter.scrape_until("the driver is open", |s| up(s, "0") == Some(1.0));
         more_rounds(&self.exporter, 2.0);
         self.await_all(call.name, |s, now, (gpu, _, reason)| {

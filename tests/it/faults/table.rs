@@ -1,6 +1,6 @@
-//! Every NVML call that the exporter makes, what it tells, and every error code that it can answer.
+//! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can answer.
 
-/// Every code of `nvml.h` but those that tell that the driver itself is out of reach, with the reason that it is counted as.
+/// Every code of `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted under.
 pub(crate) const CODES: [(&str, &str); 28] = [
     ("INVALID_ARGUMENT", "invalid_argument"),
     ("NOT_SUPPORTED", "not_supported"),
@@ -43,7 +43,7 @@ pub(crate) const OF_THE_DRIVER: [(&str, &str); 3] = [
 pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
     ["not_supported", "no_permission", "function_not_found", "argument_version_mismatch"];
 
-/// What a GPU that refuses a call no longer tells.
+/// What a GPU no longer shows when it refuses a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Costs {
     /// These families and no other.
@@ -112,7 +112,7 @@ const NO_LIST: &[&str] = &[
     "ARGUMENT_VERSION_MISMATCH",
 ];
 
-/// Of memory: where the second version is refused for good the first tells all but what is reserved.
+/// Of memory: where the second version is refused for good, the first reports everything but reserved memory.
 pub(crate) const OF_MEMORY: [Repeated; 2] = [
     Repeated {
         names: &["nvmlDeviceGetMemoryInfo_v2"],
@@ -136,7 +136,7 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
     reading(&["nvmlDeviceGetRemappedRows"], &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
     Repeated {
-        // That it has no sample; and how it tells the length of its list, which is 0 here.
+        // That it has no sample; and how it reports the length of its list, which is 0 here.
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },
@@ -176,7 +176,7 @@ const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Sil
     AtOpening { name, label, silent }
 }
 
-/// A GPU that refuses one of these keeps what it told at an earlier opening.
+/// A GPU that refuses one of these keeps what it reported at an earlier opening.
 pub(crate) const AT_OPENING: [AtOpening; 12] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
