@@ -87,7 +87,7 @@ else
 fi
 
 if command -v all-smi > /dev/null; then
-    # It can listen on all interfaces or on a socket file; the file is nobody else's.
+    # It can listen on all interfaces or on a socket file; the file is its own.
     PATH="$work/bin:$PATH" LD_LIBRARY_PATH="$work/lib" all-smi api --port 0 --socket "$work/all-smi.sock" \
         --processes --interval 1 > "$work/all-smi.log" 2>&1 &
     started+=($!)

@@ -195,20 +195,20 @@ pub(crate) fn pass(
     if machine.faults.is_empty() {
         return Ok((machine, now));
     }
-    let met = |machine: &'static Machine, now| machine.faults.iter().filter(move |f| f.meets(call, on, now));
-    while met(machine, now).any(|fault| fault.kind == Kind::Hang) {
+    let affecting = |machine: &'static Machine, now| machine.faults.iter().filter(move |f| f.affects(call, on, now));
+    while affecting(machine, now).any(|fault| fault.kind == Kind::Hang) {
         std::thread::sleep(HANG_STEP);
         now = clock::now();
         // A hang does not end because another thread closes the library.
         machine = library::machine(now).unwrap_or(machine);
     }
-    for fault in met(machine, now) {
+    for fault in affecting(machine, now) {
         if let Kind::Slow(delay) = fault.kind {
             std::thread::sleep(std::time::Duration::from_nanos(delay.unsigned_abs()));
         }
     }
     now = clock::now().max(now);
-    let error = met(machine, now).find_map(|fault| match fault.kind {
+    let error = affecting(machine, now).find_map(|fault| match fault.kind {
         Kind::Error(code) => Some(code),
         _ => None,
     });
@@ -228,14 +228,14 @@ impl On {
 
     /// Whether the MIG device has been replaced by a fault.
     pub(crate) fn is_recut(&self) -> bool {
-        let met = |fault: &Fault| fault.kind == Kind::Recut && fault.meets(self.call, self.target(), self.now);
-        self.machine.faults.iter().any(met)
+        let affecting = |fault: &Fault| fault.kind == Kind::Recut && fault.affects(self.call, self.target(), self.now);
+        self.machine.faults.iter().any(affecting)
     }
 
     /// The implausible numbers that the call answers with now.
     pub(crate) fn implausible(&self) -> Option<Implausible> {
         self.machine.faults.iter().find_map(|fault| match fault.kind {
-            Kind::Implausible(value) if fault.meets(self.call, self.target(), self.now) => Some(value),
+            Kind::Implausible(value) if fault.affects(self.call, self.target(), self.now) => Some(value),
             _ => None,
         })
     }

@@ -71,7 +71,7 @@ const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"]
 
 impl Fault {
     /// Whether it affects a call now.
-    pub(crate) fn meets(&self, call: &str, on: Target, now: Nanos) -> bool {
+    pub(crate) fn affects(&self, call: &str, on: Target, now: Nanos) -> bool {
         let spared = (self.skip_mig && on.slice.is_some()) || self.mig.is_some_and(|mig| on.slice != Some(mig));
         if spared || !self.active(now) || self.gpu.is_some_and(|of| on.gpu != Some(of)) {
             return false;
@@ -103,16 +103,16 @@ mod tests {
             from: 10,
             until: 20,
         };
-        assert!(fault.meets("nvmlDeviceGetName", Target::gpu(1), 10));
-        assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(1), 20));
-        assert!(!fault.meets("nvmlDeviceGetName", Target::gpu(0), 10));
-        assert!(!fault.meets("nvmlEventSetCreate", Target::LIBRARY, 10));
+        assert!(fault.affects("nvmlDeviceGetName", Target::gpu(1), 10));
+        assert!(!fault.affects("nvmlDeviceGetName", Target::gpu(1), 20));
+        assert!(!fault.affects("nvmlDeviceGetName", Target::gpu(0), 10));
+        assert!(!fault.affects("nvmlEventSetCreate", Target::LIBRARY, 10));
         let all = Fault { gpu: None, ..fault };
-        assert!(all.meets("nvmlInit_v2", Target::LIBRARY, 10));
-        assert!(!all.meets("nvmlShutdown", Target::LIBRARY, 10));
+        assert!(all.affects("nvmlInit_v2", Target::LIBRARY, 10));
+        assert!(!all.affects("nvmlShutdown", Target::LIBRARY, 10));
         let of_a_slice = Fault { mig: Some(2), ..all };
-        assert!(of_a_slice.meets("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(2) }, 10));
-        assert!(!of_a_slice.meets("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(0) }, 10));
-        assert!(!of_a_slice.meets("nvmlDeviceGetName", Target::gpu(1), 10));
+        assert!(of_a_slice.affects("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(2) }, 10));
+        assert!(!of_a_slice.affects("nvmlDeviceGetName", Target { gpu: Some(1), slice: Some(0) }, 10));
+        assert!(!of_a_slice.affects("nvmlDeviceGetName", Target::gpu(1), 10));
     }
 }

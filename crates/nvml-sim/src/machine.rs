@@ -130,13 +130,13 @@ impl Machine {
         instance: Option<&Instance>,
         list: ProcessList,
         now: Nanos,
-        mut tell: impl FnMut(&Listed),
+        mut visit: impl FnMut(&Listed),
     ) {
         let mut in_scope = |load: &Load, ids: (u32, u32)| {
             load.each(&self.processes, now, |process, life, held| {
                 if process.lists.contains(list) {
                     let memory = process.memory.is_some().then_some(held);
-                    tell(&Listed { pid: process.pid(life.number), memory, ids });
+                    visit(&Listed { pid: process.pid(life.number), memory, ids });
                 }
             });
         };

@@ -48,11 +48,11 @@ fn the_image_opens_by_its_path_and_has_every_function() {
 
     type Configure = unsafe extern "C" fn(*const i8, *const i8, *const i8) -> c_int;
     // SAFETY: this is the type of the function; the text is a C string, and NULL leaves the other settings as they are.
-    let told = unsafe {
+    let status = unsafe {
         let configure = library.get::<Configure>(b"nvmlSimConfigure").unwrap();
         configure(c"eight-h200".as_ptr().cast(), std::ptr::null(), std::ptr::null())
     };
-    assert_eq!(told, 0);
+    assert_eq!(status, 0);
     for _ in 0..2 {
         let nvml = Nvml::builder().lib_path(path.as_os_str()).init().unwrap();
         assert_eq!(nvml.device_count().unwrap(), 8);

@@ -259,13 +259,13 @@ fn xids_are_told_once_and_in_order() {
         let set = second.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap();
         assert!(matches!(set.wait(0), Err(NvmlError::Timeout)));
         rig.control("[[xid]]\ngpu = 1\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n[[xid]]\ngpu = 0\ncode = 13\n");
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
             let event = set.wait(10_000).unwrap();
             let Some(XidError::Value(code)) = event.event_data else { panic!("no code") };
-            told.push((event.device.index().unwrap(), code));
+            reported.push((event.device.index().unwrap(), code));
         }
-        assert_eq!(told, [(1, 79), (1, 31), (0, 13)]);
+        assert_eq!(reported, [(1, 79), (1, 31), (0, 13)]);
         assert!(matches!(set.wait(20), Err(NvmlError::Timeout)));
     });
 }

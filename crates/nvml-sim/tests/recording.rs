@@ -230,7 +230,7 @@ fn hold(scenario: &str, file: &str) {
             assert!(NOT_SIMULATED.contains(&name.as_str()), "{name} is recorded and not simulated");
             continue;
         };
-        assert!(!NOT_SIMULATED.contains(&name.as_str()), "{name} is simulated and stands among those that are not");
+        assert!(!NOT_SIMULATED.contains(&name.as_str()), "{name} is simulated and listed among those that are not");
         held += 1;
         let found = code_name(&library, code);
         if found != texts[wanted].as_str().unwrap() {

@@ -1,4 +1,4 @@
-//! What cannot be is refused: nvmlInit fails and one line says which key of which file is wrong.
+//! Impossible scenarios are refused: nvmlInit fails, and one line says which key of which file is wrong.
 
 mod rig;
 

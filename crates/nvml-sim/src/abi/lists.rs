@@ -76,7 +76,7 @@ fn twisted(implausible: Option<Implausible>, total: u64, listed: Listed) -> List
 /// How many processes a growing list has gained.
 fn grown(on: &On) -> u32 {
     let by = on.machine.faults.iter().find_map(|fault| match fault.kind {
-        Kind::Grow(by) if fault.meets(on.call, on.target(), on.now) => Some(by),
+        Kind::Grow(by) if fault.affects(on.call, on.target(), on.now) => Some(by),
         _ => None,
     });
     by.map_or(0, |by| by.saturating_mul(on.gpu.growth.load(Ordering::Relaxed).min(GROWTH_ROUNDS)))

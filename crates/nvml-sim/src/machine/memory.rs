@@ -60,13 +60,13 @@ impl Load {
     }
 
     /// Every living process with what it holds.
-    pub(crate) fn each(&self, processes: &[Process], now: Nanos, mut tell: impl FnMut(&Process, Life, u64)) {
+    pub(crate) fn each(&self, processes: &[Process], now: Nanos, mut visit: impl FnMut(&Process, Life, u64)) {
         let mut left = self.capacity;
         for (process, life) in self.living(processes, now) {
             let overhead = process.overhead().min(left);
             let held = process.wants(life, now).min(left - overhead);
             left -= held + overhead;
-            tell(process, life, held);
+            visit(process, life, held);
         }
     }
 }
