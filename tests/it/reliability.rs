@@ -137,9 +137,9 @@ fn every_row_is_proven_by_tests_that_exist_and_run() {
 fn every_fault_that_matters_has_its_row_and_only_one() {
     let faults: Vec<String> = rows().into_iter().map(|(fault, _)| fault).collect();
     for row in ROWS {
-        assert!(faults.iter().any(|fault| fault == row), "no row tells of: {row}");
+        assert!(faults.iter().any(|fault| fault == row), "no row for: {row}");
     }
-    assert_eq!(faults.iter().collect::<BTreeSet<_>>().len(), faults.len(), "a fault stands twice");
+    assert_eq!(faults.iter().collect::<BTreeSet<_>>().len(), faults.len(), "a fault has two rows");
 }
 
 #[test]

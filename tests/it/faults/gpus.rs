@@ -189,7 +189,7 @@ fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
             && exporter.log().matches("the driver is open").count() >= 2
     });
     assert!(faults(&later, "memory", "gpu_is_lost") >= 1.0);
-    assert_eq!(later.value("gpu_info", &[("gpu", "1")]), Some(1.0), "who it was is still told");
+    assert_eq!(later.value("gpu_info", &[("gpu", "1")]), Some(1.0), "its identity is still shown");
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
 }
 

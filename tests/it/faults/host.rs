@@ -44,7 +44,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     };
     assert!((0..5).all(|_| refused()), "a connection needs a descriptor");
     limit_descriptors(&exporter, usual);
-    let back = exporter.scrape_until("answers, and the name of who came meanwhile", |s| named(s, "late.py"));
+    let back = exporter.scrape_until("answers, and the name of the new process", |s| named(s, "late.py"));
     // The lanes sampled all the while, and no descriptor is lost.
     assert!(rounds(&back, "memory") > rounds(&before, "memory") + 50.0);
     assert_eq!((up(&back, "0"), up(&back, "1")), (Some(1.0), Some(1.0)));

@@ -52,7 +52,7 @@ fn a_mig_layout_unreadable_at_an_opening_costs_no_peak_and_is_read_soon() {
         let blind = exporter.scrape_until("the GPU without its layout", |s| {
             up(s, "0") == Some(1.0) && s.all(USED).count() == 1 && failures(s) >= 1.0
         });
-        assert_eq!(slice_peak(&blind), None, "a device that nobody asks is not shown");
+        assert_eq!(slice_peak(&blind), None, "a device that is not read is not shown");
         for family in [USED, "gpu_process_info"] {
             assert_eq!(mig_uuid(&blind, family, "31"), mig_uuid(&before, family, "31"), "{code} {family}");
         }

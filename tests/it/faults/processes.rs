@@ -139,7 +139,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
         let lives = |p: &&crate::harness::Series| p.label("pid") == Some("42") && p.label("process").is_some();
         s.all("gpu_process_memory_used_bytes").filter(lives).map(|p| p.label("process").unwrap().to_owned()).collect()
     };
-    exporter.scrape_until("who is there is shown", |s| {
+    exporter.scrape_until("the visible processes are shown", |s| {
         let names: Vec<String> = of_42(s);
         names == ["python3"]
     });
