@@ -190,7 +190,8 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
-            match self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds) {
+            let folded = self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds);
+            match folded {
                 Folded::Alive(alive) => return Ok(Some(alive)),
                 // The list is read again, now that the new process is known.
                 Folded::PidReused => kept.layout = LayoutCheck::default(),
