@@ -113,7 +113,7 @@ impl Supervisor {
         }
         *lost_since = Some(Instant::now());
         *lost_pause = (*lost_pause * 3 / 2).min(LOST_PAUSE.1);
-        Some("a GPU does not answer".to_owned())
+        Some("a lost GPU may answer again in another session".to_owned())
     }
 
     /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then reopened like
