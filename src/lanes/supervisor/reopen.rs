@@ -45,7 +45,7 @@ impl Supervisor {
         let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;
             self.reopening.not_before = Instant::now() + MIN_PAUSE;
-            tracing::info!(why, "the driver is reopened beside the open session");
+            tracing::info!(why, "the driver is opened again beside the open session");
             self.reopening.opening = self.begin_opening(None);
             return None;
         };
