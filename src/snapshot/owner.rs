@@ -8,7 +8,7 @@ use cgroup_owner::CgroupLocation;
 /// The owner of a process. Resolved once for each (pid, start time); only names that arrive late are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The executable's name, or the script's for an interpreter; `None` where `/proc` does not show the process.
+    /// The executable's name, or the script's for an interpreter; `None` if `/proc` does not show the process.
     pub name: Option<String>,
     /// The effective user id.
     pub uid: Option<u32>,
@@ -16,15 +16,15 @@ pub struct Owner {
     pub user: Option<String>,
     /// When the process started.
     pub start: Option<SystemTime>,
-    /// The command line, only where the configuration asks for it.
+    /// The command line, only if the configuration enables it.
     pub command: Option<String>,
-    /// Where it lives.
+    /// Its place in the cgroup hierarchy.
     pub location: CgroupLocation,
-    /// What its memory is counted for; `None` where `/proc` does not show the process.
+    /// The workload to which its memory counts; `None` if `/proc` does not show the process.
     pub workload: Option<Arc<Workload>>,
 }
 
-/// What memory is counted for, beyond single processes.
+/// A group of processes whose memory is summed: a container, a job, a unit or a user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`, `unit:<name>` or

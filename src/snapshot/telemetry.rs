@@ -92,7 +92,7 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("display_clock_setting", 0x100),
 ];
 
-/// Cheap readings. `None`: this GPU does not give it, or the call failed.
+/// Cheap readings. `None`: this GPU does not provide the value, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FastTelemetry {
     /// Share of time in which a kernel ran, 0 to 1.
@@ -138,7 +138,7 @@ pub struct SlowTelemetry {
     pub bar1_used: Option<u64>,
     /// PCIe replays.
     pub pcie_replays: Option<u64>,
-    /// Joules since the driver was loaded; only where the configuration asks for it.
+    /// Joules since the driver was loaded, only if the configuration enables it.
     pub energy: Option<f64>,
     /// Pages retired because of several single-bit errors.
     pub retired_single_bit: Option<u64>,

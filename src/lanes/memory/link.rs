@@ -19,7 +19,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Wakes every thread, so that it sees at once that its session ends.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn wake_all(&self) {
         self.moved.notify(u64::MAX);
         self.awake.notify(u64::MAX);
         self.ended.notify(u64::MAX);

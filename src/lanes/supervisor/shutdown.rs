@@ -57,7 +57,7 @@ impl Supervisor {
         in_time: &dyn Fn(&dyn Fn() -> bool) -> bool,
     ) -> bool {
         session.end("the exporter shuts down");
-        self.link.rouse();
+        self.link.wake_all();
         let ended = in_time(&|| workers.iter().all(Worker::is_finished));
         if ended {
             self.detached.add_closing(Closing::begin(session));

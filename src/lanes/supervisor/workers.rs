@@ -59,7 +59,7 @@ impl Supervisor {
             session.end("the driver is released on request");
         }
         if session.ending() {
-            self.link.rouse();
+            self.link.wake_all();
             let why = session.end_reason().unwrap_or_default().to_owned();
             tracing::warn!(why, "the driver is closed and will be reopened");
             self.publish_problem(why);
@@ -75,7 +75,7 @@ impl Supervisor {
         match self.poll_reopening(&session, since) {
             Some(opened) => {
                 session.end("another session replaces it");
-                self.link.rouse();
+                self.link.wake_all();
                 // The last readings remain published: the lanes pause only for milliseconds.
                 Phase::Ending { session, workers, then: AfterEnding::StartSession(opened) }
             }
