@@ -9,8 +9,6 @@ mod boot;
 mod cached;
 mod directory;
 mod identify;
-mod interpreter;
-pub(crate) mod name;
 mod namespace;
 mod reader;
 pub(crate) mod record;

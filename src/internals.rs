@@ -3,7 +3,6 @@
 //! Invariant: no room imports from here (`tests/it/architecture.rs`), and nothing here is kept stable.
 
 pub use crate::app::settings::{lanes as lanes_settings, metrics as metrics_settings};
-pub use crate::attribution::name::{COMMAND_LIMIT, arguments, command, name};
 pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};
 pub use crate::attribution::users::passwd::parse as parse_passwd;
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};

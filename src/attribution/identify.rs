@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::boot::Boot;
 use super::cached::CachedProcess;
 use super::directory::{self, Directory, ReadError};
+use super::namespace;
 use super::reader::{ABANDONED_LIMIT, PartialReading, ProcReader, ReadRequest, Reading, Timeout};
 use super::record::Stat;
 use super::users::Users;
-use super::{name, namespace};
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{CgroupLocation, Owner, Snapshot};
 
@@ -227,8 +227,8 @@ impl Attribution {
             self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
             None
         });
-        let command = self.settings.command_line.then(|| name::command(cmdline)).flatten();
-        let owner = Owner { name: name::name(&stat.comm, cmdline), uid, start, command, ..Owner::default() };
+        let command = self.settings.command_line.then(|| process_name::command(cmdline)).flatten();
+        let owner = Owner { name: process_name::name(&stat.comm, cmdline), uid, start, command, ..Owner::default() };
         CachedProcess::new(directory, stat, owner, self.locate(cgroup, stat))
     }
 

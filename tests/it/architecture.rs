@@ -115,7 +115,11 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// A crate of the workspace and the rooms that may use it.
-const CRATES: [(&str, &[&str]); 2] = [("cgroup_owner", &["attribution", "snapshot"]), ("web_config", &["app", "http"])];
+const CRATES: [(&str, &[&str]); 3] = [
+    ("cgroup_owner", &["attribution", "snapshot"]),
+    ("process_name", &["attribution"]),
+    ("web_config", &["app", "http"]),
+];
 
 #[test]
 fn crates_of_the_workspace_are_used_in_their_rooms_alone() {
@@ -132,11 +136,13 @@ fn crates_of_the_workspace_are_used_in_their_rooms_alone() {
 }
 
 #[test]
-fn cgroup_owner_forbids_unsafe_code_and_depends_on_nothing() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/cgroup-owner/Cargo.toml");
-    let manifest = fs::read_to_string(manifest).unwrap();
-    assert!(manifest.lines().any(|line| line == r#"unsafe_code = "forbid""#), "{manifest}");
-    assert!(!manifest.contains("dependencies]"), "{manifest}");
+fn crates_of_pure_functions_forbid_unsafe_code_and_depend_on_nothing() {
+    for name in ["cgroup-owner", "process-name"] {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(manifest).unwrap();
+        assert!(manifest.lines().any(|line| line == r#"unsafe_code = "forbid""#), "{manifest}");
+        assert!(!manifest.contains("dependencies]"), "{manifest}");
+    }
 }
 
 #[test]

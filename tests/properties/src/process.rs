@@ -1,6 +1,7 @@
 //! What a process shows of itself in `/proc`: only its name becomes a name, and no argument does.
 
-use vram_exporter::internals::{COMMAND_LIMIT, Stat, arguments, boot_seconds, command, effective_uid, name};
+use process_name::{COMMAND_LIMIT, arguments, command, name};
+use vram_exporter::internals::{Stat, boot_seconds, effective_uid};
 
 use crate::choices::{Choose, Unstructured, choices};
 

@@ -5,7 +5,7 @@
 
 /// The program that an interpreter runs, by its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Runs<'a> {
+pub(crate) enum Runs<'a> {
     /// A script by its path.
     Script(&'a [u8]),
     /// A module or class by its full name.
@@ -113,7 +113,7 @@ const PHP: Dialect = Dialect {
 const LUA: Dialect = Dialect { value: b"el", attached: b"jO", ..PLAIN };
 
 /// What `program` (a file name) runs if started with `args`; `None` if it is not an interpreter.
-pub(super) fn runs<'a>(program: &[u8], args: &[&'a [u8]]) -> Option<Runs<'a>> {
+pub(crate) fn runs<'a>(program: &[u8], args: &[&'a [u8]]) -> Option<Runs<'a>> {
     if program == b"java" {
         return Some(java(args));
     }

@@ -1,14 +1,13 @@
 //! The name of a process, from its `comm` and its arguments.
 //!
-//! Pure functions. Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's
-//! own name does, or the file name of an interpreter's script, its module or its class.
+//! Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's own name does,
+//! or the file name of an interpreter's script, its module or its class.
 
-use super::interpreter::{Runs, runs};
+use crate::cmdline::arguments;
+use crate::interpreter::{Runs, runs};
 
 /// How many bytes of a name the kernel keeps in `comm`.
 const COMM_MAX: usize = 15;
-/// Bytes of the command line that are shown if the configuration asks for it.
-pub const COMMAND_LIMIT: usize = 4096;
 
 /// The name to show for a process: the executable's file name, or the script's for an interpreter (`train.py`), or the
 /// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` if these give no name.
@@ -31,24 +30,6 @@ pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     };
     let bytes = nonempty(chosen).or_else(|| nonempty(comm))?;
     Some(String::from_utf8_lossy(bytes).into_owned())
-}
-
-/// The arguments without empty ones at the end, which are the padding of a title.
-pub fn arguments(cmdline: &[u8]) -> Vec<&[u8]> {
-    let end = cmdline.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-    if end == 0 { Vec::new() } else { cmdline[..end].split(|&b| b == 0).collect() }
-}
-
-/// The arguments separated by spaces, at most [`COMMAND_LIMIT`] bytes; `None` if there are none.
-pub fn command(cmdline: &[u8]) -> Option<String> {
-    let joined = arguments(cmdline).join(&b' ');
-    let mut text = String::from_utf8_lossy(&joined).into_owned();
-    let mut end = text.len().min(COMMAND_LIMIT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    (!text.is_empty()).then_some(text)
 }
 
 /// The executable's file name as the zeroth argument gives it, or the first word if that argument is a title.
