@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::clock::{self, Nanos};
 use crate::code::{Answer, Code};
 use crate::control::Watch;
-use crate::fault::Target;
 use crate::machine::Machine;
 use crate::procfs::Tree;
 use crate::scenario::{self, Problem, Source};
@@ -78,22 +77,23 @@ pub(crate) fn configure(new: Settings) -> Answer {
     Ok(())
 }
 
-/// Opens the library once more; the first opening loads the scenario.
+/// Loads the scenario if the library is not open, and gives the machine. [`count_opening`] then opens the library.
 ///
 /// # Errors
-/// `UNKNOWN` for a wrong scenario, with the reason on standard error; the code of a fault that affects the call.
-pub(crate) fn open(call: &'static str) -> Answer {
+/// `UNKNOWN` for a wrong scenario, with the reason on standard error.
+pub(crate) fn load() -> Answer<&'static Machine> {
     let mut inner = inner();
     if OPEN.load(Ordering::Acquire) == 0 {
         inner.load()?;
         look(&mut inner, clock::now());
     }
-    let Some(machine) = current() else { return Err(Code::UNKNOWN) };
-    drop(inner);
-    crate::abi::pass(machine, call, Target::LIBRARY, clock::now())?;
+    current().ok_or(Code::UNKNOWN)
+}
+
+/// Opens the library once more.
+pub(crate) fn count_opening() {
     OPEN.fetch_add(1, Ordering::AcqRel);
     update_processes();
-    Ok(())
 }
 
 /// Closes the library once.

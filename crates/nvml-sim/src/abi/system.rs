@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int, c_uint};
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::output::{put, put_text};
-use super::{Symbol, answer, system_calls};
+use super::{Symbol, answer, pass, system_calls};
 use crate::clock;
-use crate::code::{Code, text};
+use crate::code::{Answer, Code, text};
 use crate::fault::Target;
 use crate::library;
 
@@ -22,24 +22,31 @@ pub(super) const OPENING: &[Symbol] = &[
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
-    answer(|| library::open("nvmlInit_v2"))
+    answer(|| open("nvmlInit_v2"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit() -> nvmlReturn_t {
-    answer(|| library::open("nvmlInit"))
+    answer(|| open("nvmlInit"))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
-    answer(|| library::open("nvmlInitWithFlags"))
+    answer(|| open("nvmlInitWithFlags"))
+}
+
+/// A fault that affects the call leaves the library as it is.
+fn open(call: &'static str) -> Answer {
+    pass(library::load()?, call, Target::LIBRARY, clock::now())?;
+    library::count_opening();
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
-        super::pass(library::machine(now)?, "nvmlShutdown", Target::LIBRARY, now)?;
+        pass(library::machine(now)?, "nvmlShutdown", Target::LIBRARY, now)?;
         library::close()
     })
 }
