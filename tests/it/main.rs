@@ -17,6 +17,7 @@ mod ending;
 mod faults;
 mod golden;
 mod http;
+mod import_circles;
 mod kubernetes;
 mod kubernetes_api;
 mod metrics_contract;
