@@ -9,6 +9,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
+COPY crates/pod-resources/Cargo.toml crates/pod-resources/
 COPY crates/process-name/Cargo.toml crates/process-name/
 COPY crates/web-config/Cargo.toml crates/web-config/
 # Nothing of these is built; the workspace and its lock file name them.

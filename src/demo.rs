@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::nvml::{Library, OpenError};
-use crate::snapshot::{AllocatedDevice, Allocation, Allocations, DeviceName, PodContainer, Pods};
+use crate::snapshot::{Allocation, Allocations, Device, DeviceName, PodContainer, Pods};
 
 /// The simulator's library in the demo's folder.
 const LIBRARY: &str = "libnvml_sim.so";
@@ -123,7 +123,7 @@ pub struct SimulatedMachine {
 pub struct SimulatedCluster {
     pods: Pods,
     allocated: Arc<Vec<Allocation>>,
-    allocatable: Arc<Vec<AllocatedDevice>>,
+    allocatable: Arc<Vec<Device>>,
 }
 
 impl SimulatedCluster {
@@ -163,9 +163,9 @@ impl SimulatedCluster {
     }
 }
 
-fn device(uuid: String) -> AllocatedDevice {
+fn device(uuid: String) -> Device {
     let device = if uuid.starts_with("MIG-") { DeviceName::Mig(uuid) } else { DeviceName::Gpu(uuid) };
-    AllocatedDevice { resource: RESOURCE.to_owned(), device, replica: None }
+    Device { resource: RESOURCE.to_owned(), device, replica: None }
 }
 
 /// The places for the demo's folder: the one that the environment names, or else the usual ones.

@@ -8,8 +8,5 @@ pub use crate::attribution::users::passwd::parse as parse_passwd;
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
 pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
-pub use crate::kubernetes::pod_resources::answer::{allocatable, allocated};
-pub use crate::kubernetes::pod_resources::device::read as read_device;
-pub use crate::kubernetes::pod_resources::v1::{AllocatableResourcesResponse, ListPodResourcesResponse};
 pub use crate::lanes::manual::ManualLanes;
 pub use crate::metrics::label::LONGEST as LONGEST_LABEL;

@@ -5,4 +5,4 @@
 //! not prove that its holder uses it.
 
 pub mod api;
-pub mod pod_resources;
+pub mod kubelet;

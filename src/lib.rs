@@ -9,8 +9,9 @@
 //! ```
 //!
 //! [`snapshot`] is the vocabulary that the rooms share. [`config`], [`faults`] and [`backoff`] are leaves, and [`app`] alone
-//! knows all rooms and gives each its settings. Three crates of the workspace are beside them: `cgroup_owner` reads cgroup paths for
-//! [`attribution`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`].
+//! knows all rooms and gives each its settings. Crates of the workspace are beside them: `cgroup_owner` reads cgroup paths for
+//! [`attribution`], `pod_resources` asks the kubelet for [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the
+//! simulated driver of [`demo`].
 
 pub mod app;
 pub mod attribution;

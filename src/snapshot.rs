@@ -16,10 +16,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
-pub use kubernetes::{AllocatedDevice, Allocation, Allocations, DeviceName, EndedPods, Pods};
+pub use kubernetes::{Allocations, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
-pub use owner::{Owner, PodContainer, Workload, WorkloadKind};
+pub use owner::{Owner, Workload, WorkloadKind};
+pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,

@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::config::{ApiServer, Kubernetes};
 use crate::demo::SimulatedCluster;
 use crate::faults::{Faults, Reason, Source};
-use crate::kubernetes::{api, pod_resources};
+use crate::kubernetes::{api, kubelet};
 use crate::snapshot::{Allocations, Pods, Snapshot};
 
 /// The pause between a follower's panic and its restart.
@@ -40,10 +40,10 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
     }
     if let Some(socket) = config.pod_resources.clone() {
         let interval = config.pod_resources_interval;
-        let settings = pod_resources::Settings { socket, interval, timeout: config.timeout };
+        let settings = kubelet::Settings { socket, interval, timeout: config.timeout };
         let (snapshot, faults) = (snapshot.clone(), faults.clone());
         let panicked = panicked(Source::PodResources, &snapshot, &faults);
-        let start = move || pod_resources::follow(settings.clone(), snapshot.clone(), faults.clone());
+        let start = move || kubelet::follow(settings.clone(), snapshot.clone(), faults.clone());
         followers.spawn(supervise(start, panicked, RESTART_PAUSE));
     }
     followers

@@ -8,7 +8,7 @@ use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::settings::Settings;
 use super::view::Parts;
-use crate::snapshot::{AllocatedDevice, DeviceName, Driver, Gpu, MigDevice};
+use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice};
 
 static ALLOCATION: Family = Family::gauge(
     "gpu_allocation_info",
@@ -70,8 +70,7 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     });
     out.add(&ALLOCATION, distinct(held.collect(), |_, second| second));
     let all = allocations.allocatable.as_deref().map_or(&[][..], |devices| devices);
-    let free =
-        |device: &AllocatedDevice| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
+    let free = |device: &Device| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
     out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |first, second| first + second));
 }
 

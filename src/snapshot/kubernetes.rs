@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::PodContainer;
+use pod_resources::{Allocation, Device, PodContainer};
 
 /// The names of pods, by their namespace.
 pub type EndedPods = HashMap<String, HashSet<String>>;
@@ -39,57 +39,5 @@ pub struct Allocations {
     /// The allocated devices.
     pub allocated: Arc<Vec<Allocation>>,
     /// The devices that can be allocated, including those that are; `None` if the kubelet does not report them.
-    pub allocatable: Option<Arc<Vec<AllocatedDevice>>>,
-}
-
-/// A device that is allocated to a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allocation {
-    /// The container.
-    pub holder: Arc<PodContainer>,
-    /// The device.
-    pub device: AllocatedDevice,
-}
-
-/// A device as the kubelet knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllocatedDevice {
-    /// The resource's name, such as `nvidia.com/gpu`.
-    pub resource: String,
-    /// Which GPU or MIG device it is.
-    pub device: DeviceName,
-    /// Which share of it, under time-slicing or MPS; `None` for a whole device.
-    pub replica: Option<String>,
-}
-
-/// How a device plugin names a GPU or a MIG device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceName {
-    /// A GPU's UUID, `GPU-…`.
-    Gpu(String),
-    /// A MIG device's UUID, `MIG-…`.
-    Mig(String),
-    /// The number of the device file `/dev/nvidia<minor>`, and a GPU instance on it.
-    Minor {
-        /// The number of the device file.
-        minor: u32,
-        /// The GPU instance's id, under MIG.
-        gpu_instance: Option<u32>,
-    },
-    /// NVML's index, and the index of a MIG device under it.
-    Index {
-        /// The GPU's index.
-        gpu: u32,
-        /// The MIG device's index under the GPU.
-        mig: Option<u32>,
-    },
-    /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers named MIG devices before 470.
-    Instance {
-        /// The GPU's UUID, `GPU-…`.
-        gpu: String,
-        /// The GPU instance's id.
-        gpu_instance: u32,
-        /// The compute instance's id.
-        compute_instance: u32,
-    },
+    pub allocatable: Option<Arc<Vec<Device>>>,
 }

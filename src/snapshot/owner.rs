@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use cgroup_owner::CgroupLocation;
+use pod_resources::PodContainer;
 
 /// The owner of a process. Resolved once for each (pid, start time); only names that arrive late are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,15 +66,4 @@ impl WorkloadKind {
             Self::User => "user",
         }
     }
-}
-
-/// A container of a pod, by its names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PodContainer {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub pod: String,
-    /// The container's name within the pod.
-    pub container: String,
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::Code;
 use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::kubernetes::pod_resources::{Settings, follow};
+use vram_exporter::kubernetes::kubelet::{Settings, follow};
 use vram_exporter::snapshot::{Allocations, DeviceName, Snapshot};
 
 use crate::kubelet::{
@@ -494,7 +494,7 @@ fn a_node_full_of_pods_is_read() {
     follower.shows(&[]);
 }
 
-// ---- permission, and the generated code -------------------------------------------------------------------------------
+// ---- permission -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_socket_without_permission_has_a_reason_of_its_own() {
@@ -521,19 +521,4 @@ fn a_socket_without_permission_has_a_reason_of_its_own() {
     assert_eq!(lines(&follower.now()), [holds("one", A)]);
     fs::set_permissions(follower.socket(), fs::Permissions::from_mode(0o600)).unwrap();
     follower.shows(&[&holds("one", A)]);
-}
-
-#[test]
-fn the_generated_client_is_that_of_the_protocol() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kubernetes/pod_resources");
-    let made = TempDir::new().unwrap();
-    let mut generator = tonic_prost_build::configure();
-    generator = generator.build_server(false).build_transport(false).out_dir(made.path());
-    generator.compile_fds(protox::compile(["v1.proto"], [&folder]).unwrap()).unwrap();
-    let made = fs::read_to_string(made.path().join("v1.rs")).unwrap();
-    let committed = folder.join("v1.rs");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&committed, &made).unwrap();
-    }
-    assert!(fs::read_to_string(&committed).unwrap() == made, "UPDATE_GOLDEN=1 writes {} again", committed.display());
 }

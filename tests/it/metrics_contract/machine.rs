@@ -112,8 +112,8 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
     WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
 }
 
-pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> AllocatedDevice {
-    AllocatedDevice { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
+pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> Device {
+    Device { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
 }
 
 /// One machine under test.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use vram_exporter::snapshot::{
-    AllocatedDevice, Allocation, Allocations, CgroupLocation, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses,
-    GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods,
-    Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind, WorkloadUse,
+    Allocation, Allocations, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses, GpuState,
+    GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods, Process,
+    ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind, WorkloadUse,
 };
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -231,7 +231,7 @@ fn allocations(names: &mut Names<'_>) -> Allocations {
     Allocations { up: Some(true), at, allocated, allocatable }
 }
 
-fn device(names: &mut Names<'_>) -> AllocatedDevice {
+fn device(names: &mut Names<'_>) -> Device {
     let gpu = names.below(4, 0) as u32;
     let device = match names.below(6, 0) {
         0 => DeviceName::Gpu(format!("GPU-{gpu}")),
@@ -241,5 +241,5 @@ fn device(names: &mut Names<'_>) -> AllocatedDevice {
         4 => DeviceName::Index { gpu, mig: (names.below(2, 0) == 1).then_some(0) },
         _ => DeviceName::Instance { gpu: format!("GPU-{gpu}"), gpu_instance: 0, compute_instance: 0 },
     };
-    AllocatedDevice { resource: names.name(), device, replica: names.known() }
+    Device { resource: names.name(), device, replica: names.known() }
 }

@@ -2,12 +2,9 @@
 
 mod arbitrary;
 
+use pod_resources::internals::{AllocatableResourcesResponse, ListPodResourcesResponse, allocatable, allocated};
+use pod_resources::{Device, DeviceName};
 use prost::Message;
-
-use vram_exporter::internals::{
-    AllocatableResourcesResponse, ListPodResourcesResponse, allocatable, allocated, read_device,
-};
-use vram_exporter::snapshot::{AllocatedDevice, DeviceName};
 
 use crate::choices::choices;
 
@@ -39,7 +36,7 @@ fn assert_allocated(mut answer: ListPodResourcesResponse) -> bool {
         assert_device(&allocation.device);
         let is_listed = containers().any(|(pod, container)| {
             let names = [&pod.namespace, &pod.name, &container.name];
-            let holds = |id| read_device(&allocation.device.resource, id).as_ref() == Some(&allocation.device);
+            let holds = |id| Device::read(&allocation.device.resource, id).as_ref() == Some(&allocation.device);
             let mut devices = container.devices.iter().filter(|d| d.resource_name == allocation.device.resource);
             names == [&holder.namespace, &holder.pod, &holder.container]
                 && devices.any(|devices| devices.device_ids.iter().any(|id| holds(id)))
@@ -67,7 +64,7 @@ fn assert_allocatable(mut answer: AllocatableResourcesResponse) -> bool {
 }
 
 /// A device has a resource and a name that denotes a single GPU.
-fn assert_device(device: &AllocatedDevice) {
+fn assert_device(device: &Device) {
     assert!((1..=317).contains(&device.resource.len()), "{device:?}");
     let is_uuid = |text: &str, kind: &str| {
         let parts: Vec<_> = text.strip_prefix(kind).unwrap_or_default().split('-').collect();

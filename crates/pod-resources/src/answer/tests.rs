@@ -1,8 +1,8 @@
 //! Answers: what is kept, and what is left out.
 
 use super::*;
-use crate::kubernetes::pod_resources::v1::{ContainerResources, PodResources};
-use crate::snapshot::DeviceName;
+use crate::DeviceName;
+use crate::v1::{ContainerResources, PodResources};
 
 const GPU: &str = "GPU-b4c0ffee-0123-4567-89ab-0123456789ab";
 

@@ -3,47 +3,77 @@
 //! Invariant: an ambiguous id is not used. A whole UUID has one meaning, whichever plugin gives it; a bare number can mean
 //! anything, so it counts only for resources with a name that NVIDIA's plugin gives.
 
-use crate::snapshot::{AllocatedDevice, DeviceName};
-
 /// The longest id that is read, in bytes.
 const LONGEST_ID: usize = 256;
 /// The longest name of a resource, in bytes: a domain of 253, a slash and a name of 63.
 const LONGEST_RESOURCE: usize = 317;
 
-/// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which one.
-///
-/// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not: there a scheduler picks the
-/// GPU, and the device that the kubelet picks only counts, so that the two can differ.
-pub fn read(resource: &str, id: &str) -> Option<AllocatedDevice> {
-    if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
-        return None;
-    }
-    let own = resource.strip_prefix("nvidia.com/");
-    let (device, replica) = match id.split_once("::") {
-        Some((device, replica)) => (device, Some(number(replica)?)),
-        None => (id, None),
-    };
-    let (device, replica) = match (by_uuid(device), own) {
-        (Some(device), _) => (device, replica),
-        (None, Some(_)) if device.starts_with("nvidia") && replica.is_none() => by_file(device)?,
-        (None, Some(name)) if is_plugin_name(name) => (by_index(device)?, replica),
-        _ => return None,
-    };
-    Some(AllocatedDevice { resource: resource.to_owned(), device, replica: replica.map(|replica| replica.to_string()) })
+/// A device as the kubelet lists it: a GPU, a MIG device, or a share of one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// The resource's name, such as `nvidia.com/gpu`.
+    pub resource: String,
+    /// Which GPU or MIG device it is.
+    pub device: DeviceName,
+    /// Which share of it, under time-slicing or MPS; `None` for a whole device.
+    pub replica: Option<String>,
 }
 
-/// The sort key of devices, so that two answers of the same content are equal: the kubelet lists them in any order.
-pub(super) fn order(device: &AllocatedDevice) -> impl Ord {
-    let (kind, uuid, numbers) = match &device.device {
-        DeviceName::Gpu(uuid) => (0, uuid.as_str(), (0, None)),
-        DeviceName::Mig(uuid) => (1, uuid.as_str(), (0, None)),
-        DeviceName::Minor { minor, gpu_instance } => (2, "", (*minor, *gpu_instance)),
-        DeviceName::Index { gpu, mig } => (3, "", (*gpu, *mig)),
-        DeviceName::Instance { gpu, gpu_instance, compute_instance } => {
-            (4, gpu.as_str(), (*gpu_instance, Some(*compute_instance)))
+/// How a device plugin names a GPU or a MIG device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceName {
+    /// A GPU's UUID, `GPU-…`.
+    Gpu(String),
+    /// A MIG device's UUID, `MIG-…`.
+    Mig(String),
+    /// The number of the device file `/dev/nvidia<minor>`, and a GPU instance on it.
+    Minor {
+        /// The number of the device file.
+        minor: u32,
+        /// The GPU instance's id, under MIG.
+        gpu_instance: Option<u32>,
+    },
+    /// NVML's index, and the index of a MIG device under it.
+    Index {
+        /// The GPU's index.
+        gpu: u32,
+        /// The MIG device's index under the GPU.
+        mig: Option<u32>,
+    },
+    /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers named MIG devices before 470.
+    Instance {
+        /// The GPU's UUID, `GPU-…`.
+        gpu: String,
+        /// The GPU instance's id.
+        gpu_instance: u32,
+        /// The compute instance's id.
+        compute_instance: u32,
+    },
+}
+
+impl Device {
+    /// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which
+    /// one.
+    ///
+    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not: there a scheduler
+    /// picks the GPU, and the device that the kubelet picks only counts, so that the two can differ.
+    pub fn read(resource: &str, id: &str) -> Option<Self> {
+        if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
+            return None;
         }
-    };
-    (device.resource.as_str(), kind, uuid, numbers, device.replica.as_deref())
+        let own = resource.strip_prefix("nvidia.com/");
+        let (device, replica) = match id.split_once("::") {
+            Some((device, replica)) => (device, Some(number(replica)?)),
+            None => (id, None),
+        };
+        let (device, replica) = match (by_uuid(device), own) {
+            (Some(device), _) => (device, replica),
+            (None, Some(_)) if device.starts_with("nvidia") && replica.is_none() => by_file(device)?,
+            (None, Some(name)) if is_plugin_name(name) => (by_index(device)?, replica),
+            _ => return None,
+        };
+        Some(Self { resource: resource.to_owned(), device, replica: replica.map(|replica| replica.to_string()) })
+    }
 }
 
 /// `GPU-<uuid>`, `MIG-<uuid>`, `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`.

@@ -5,12 +5,31 @@
 
 use std::sync::Arc;
 
-use super::device;
-use super::v1::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
-use crate::snapshot::{AllocatedDevice, Allocation, PodContainer};
+use crate::device::Device;
+use crate::v1::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
 
 /// The longest name of a pod, namespace or container that is accepted, in bytes. Kubernetes allows 253.
 const LONGEST_NAME: usize = 256;
+
+/// A device that is allocated to a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Allocation {
+    /// The container. The devices of one container share it.
+    pub holder: Arc<PodContainer>,
+    /// The device.
+    pub device: Device,
+}
+
+/// A container of a pod, by its names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodContainer {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container's name within the pod.
+    pub container: String,
+}
 
 /// The allocated devices, sorted and without duplicates.
 pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
@@ -30,34 +49,29 @@ pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
             allocations.extend(devices.map(|device| Allocation { holder: holder.clone(), device }));
         }
     }
-    allocations.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    allocations.sort_unstable();
     allocations.dedup();
     allocations
 }
 
 /// The allocatable devices, sorted and without duplicates.
-pub fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<AllocatedDevice> {
+pub fn allocatable(answer: &AllocatableResourcesResponse) -> Vec<Device> {
     let mut devices: Vec<_> = gpus(&answer.devices).collect();
-    devices.sort_unstable_by(|a, b| device::order(a).cmp(&device::order(b)));
+    devices.sort_unstable();
     devices.dedup();
     devices
 }
 
 /// The devices that are NVIDIA GPUs.
-fn gpus(all: &[ContainerDevices]) -> impl Iterator<Item = AllocatedDevice> {
+fn gpus(all: &[ContainerDevices]) -> impl Iterator<Item = Device> {
     let ids = all.iter().flat_map(|devices| devices.device_ids.iter().map(|id| (&devices.resource_name, id)));
     ids.filter_map(|(resource, id)| {
-        let device = device::read(resource, id);
+        let device = Device::read(resource, id);
         if device.is_none() && resource.starts_with("nvidia.com/") {
             tracing::debug!(resource, id, "device ignored: its id does not say which GPU it is");
         }
         device
     })
-}
-
-fn key(allocation: &Allocation) -> impl Ord {
-    let PodContainer { namespace, pod, container } = &*allocation.holder;
-    (namespace, pod, container, device::order(&allocation.device))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
-//! Invariant: every step ends within the limit. A connection is used for one round only: a kubelet that restarts replaces
+//! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts replaces
 //! its socket, which an old connection would show only by an error.
 
 use std::future::{Future, ready};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,11 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::answer;
-use super::error::{Error, Malformed};
-use super::settings::Settings;
-use super::v1::pod_resources_lister_client::PodResourcesListerClient;
-use super::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
-use crate::snapshot::{AllocatedDevice, Allocation};
+use crate::answer::{self, Allocation};
+use crate::device::Device;
+use crate::error::{Error, Malformed};
+use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
+use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 
 /// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full of
 /// empty entries takes up to forty times its length in memory, so that a longer one could exhaust the machine's.
@@ -34,9 +34,10 @@ const LONGEST_ANSWER: usize = 4 << 20;
 /// connections that a peer breaks at once, tonic keeps the request and returns neither.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A connection.
-pub(super) struct Kubelet<'a> {
-    settings: &'a Settings,
+/// A connection to the kubelet, for one round of requests.
+#[derive(Debug)]
+pub struct Kubelet {
+    peer: Peer,
     client: PodResourcesListerClient<Channel>,
     /// Whether tonic asked for a second connection, so that it did not send the request. Not the same as `ended`: a
     /// server may answer with an error and close the connection.
@@ -45,33 +46,87 @@ pub(super) struct Kubelet<'a> {
     ended: watch::Receiver<()>,
 }
 
-impl<'a> Kubelet<'a> {
-    /// Connects to the process that listens at the path now.
-    pub(super) async fn connect(settings: &'a Settings) -> Result<Self, Error> {
+/// The socket, and the time limit of a step.
+#[derive(Debug)]
+struct Peer {
+    socket: PathBuf,
+    limit: Duration,
+}
+
+impl Kubelet {
+    /// Connects to the process that listens at the path now. `limit` bounds the connection, and later each request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Error`] says, but neither [`Error::Malformed`] nor [`Error::Refused`].
+    pub async fn connect(socket: impl Into<PathBuf>, limit: Duration) -> Result<Self, Error> {
+        let peer = Peer { socket: socket.into(), limit };
         let unsent = Arc::new(AtomicBool::new(false));
         let (alive, ended) = watch::channel(());
-        let channel = within(settings, async {
-            let stream = UnixStream::connect(&settings.socket).await;
-            let stream = stream.map_err(|error| Error::connecting(&settings.socket, error))?;
+        let channel = peer.within(async {
+            let stream = UnixStream::connect(&peer.socket).await;
+            let stream = stream.map_err(|error| Error::connecting(&peer.socket, error))?;
             open(Connection { stream, _alive: alive }, &unsent)
                 .await
-                .map_err(|error| Error::handshake(&settings.socket, error))
+                .map_err(|error| Error::handshake(&peer.socket, error))
         });
         let client = PodResourcesListerClient::new(channel.await?).max_decoding_message_size(LONGEST_ANSWER);
-        Ok(Self { settings, client, unsent, ended })
+        Ok(Self { peer, client, unsent, ended })
     }
 
-    /// The allocated devices.
-    pub(super) async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
+    /// The allocated devices (`List`), sorted and without duplicates.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer, or none that can be understood as a whole.
+    pub async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
         let request = self.client.list(ListPodResourcesRequest {});
-        let answer = ask(self.settings, &self.unsent, &mut self.ended, request).await?;
+        let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;
         Ok(answer::allocated(&answer))
     }
 
-    /// The allocatable devices; [`Error::Refused`] from a kubelet that does not list them.
-    pub(super) async fn allocatable(&mut self) -> Result<Vec<AllocatedDevice>, Error> {
+    /// The allocatable devices (`GetAllocatableResources`), allocated ones included, sorted and without duplicates.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Kubelet::allocated`]; [`Error::Refused`] from a kubelet that does not list them.
+    pub async fn allocatable(&mut self) -> Result<Vec<Device>, Error> {
         let request = self.client.get_allocatable_resources(AllocatableResourcesRequest {});
-        Ok(answer::allocatable(&ask(self.settings, &self.unsent, &mut self.ended, request).await?))
+        let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;
+        Ok(answer::allocatable(&answer))
+    }
+}
+
+impl Peer {
+    async fn ask<T>(
+        &self,
+        unsent: &AtomicBool,
+        ended: &mut watch::Receiver<()>,
+        request: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        let answer = self.within(async {
+            let mut request = pin!(caught(request));
+            tokio::select! {
+                biased;
+                answer = &mut request => Ok(answer),
+                _ = ended.changed() => {
+                    tokio::time::timeout(LAST_ANSWER, request).await.map_err(|_| Error::lost(&self.socket))
+                }
+            }
+        });
+        let answer = answer.await?;
+        let Some(answer) = answer else {
+            return Err(Error::Malformed { socket: self.socket.clone(), source: Malformed::Headers });
+        };
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| Error::asking(&self.socket, status, unsent.load(Ordering::Relaxed)))
+    }
+
+    async fn within<T>(&self, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let limit = self.limit;
+        let late = |_| Error::Late { socket: self.socket.clone(), limit };
+        tokio::time::timeout(limit, step).await.map_err(late)?
     }
 }
 
@@ -115,36 +170,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-async fn ask<T>(
-    settings: &Settings,
-    unsent: &AtomicBool,
-    ended: &mut watch::Receiver<()>,
-    request: impl Future<Output = Result<tonic::Response<T>, Status>>,
-) -> Result<T, Error> {
-    let answer = within(settings, async {
-        let mut request = pin!(caught(request));
-        tokio::select! {
-            biased;
-            answer = &mut request => Ok(answer),
-            _ = ended.changed() => tokio::time::timeout(LAST_ANSWER, request).await.map_err(|_| Error::lost(&settings.socket)),
-        }
-    });
-    let answer = answer.await?;
-    let Some(answer) = answer else {
-        return Err(Error::Malformed { socket: settings.socket.clone(), source: Malformed::Headers });
-    };
-    answer
-        .map(tonic::Response::into_inner)
-        .map_err(|status| Error::asking(&settings.socket, status, unsent.load(Ordering::Relaxed)))
-}
-
-async fn within<T>(settings: &Settings, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let limit: Duration = settings.timeout;
-    let late = |_| Error::Late { socket: settings.socket.clone(), limit };
-    tokio::time::timeout(limit, step).await.map_err(late)?
-}
-
-/// `None` where the future panics. tonic panics on error details that are not base64, which would end the follower.
+/// `None` where the future panics. tonic panics on error details that are not base64, which would end the calling task.
 async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {

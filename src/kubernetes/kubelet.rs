@@ -1,14 +1,17 @@
-//! Asks the kubelet at intervals, and publishes each answer.
+//! Follows the kubelet's pod-resources socket: which device is allocated to which container.
+//!
+//! Invariant: what is published is one whole answer of the kubelet, with the time at which it came. A failure removes
+//! nothing and makes nothing look newer: the reader of the snapshot judges by the age.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::error::Error;
-use super::kubelet::Kubelet;
-use super::settings::Settings;
+use pod_resources::{Device, Error, Kubelet};
+
 use crate::backoff::Backoff;
-use crate::faults::{Faults, Source};
-use crate::snapshot::{AllocatedDevice, Allocations, Snapshot};
+use crate::faults::{Faults, Reason, Source, chain};
+use crate::snapshot::{Allocations, Snapshot};
 
 /// How often the allocatable devices are requested: they change when GPUs are partitioned or a plugin restarts.
 const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
@@ -16,6 +19,17 @@ const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after a failure, unless the interval is shorter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The kubelet's socket, such as `/var/lib/kubelet/pod-resources/kubelet.sock`.
+    pub socket: PathBuf,
+    /// The time between two requests.
+    pub interval: Duration,
+    /// The time limit for connecting, and for an answer.
+    pub timeout: Duration,
+}
 
 /// Follows the kubelet's allocations for ever.
 pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
@@ -61,8 +75,7 @@ struct Follower {
 impl Follower {
     /// Asks once, over a new connection.
     async fn round(&mut self) -> Result<(), Error> {
-        let settings = self.settings.clone();
-        let mut kubelet = Kubelet::connect(&settings).await?;
+        let mut kubelet = Kubelet::connect(&self.settings.socket, self.settings.timeout).await?;
         let allocated = kubelet.allocated().await?;
         if *self.known.allocated != allocated {
             self.known.allocated = Arc::new(allocated);
@@ -79,7 +92,7 @@ impl Follower {
     }
 
     /// Without an answer the allocatable devices are unknown: the published time would not be that of an old list.
-    fn take_allocatable(&mut self, answer: Result<Vec<AllocatedDevice>, Error>) {
+    fn take_allocatable(&mut self, answer: Result<Vec<Device>, Error>) {
         match answer {
             Ok(devices) => {
                 if self.known.allocatable.as_deref() != Some(&devices) {
@@ -91,7 +104,7 @@ impl Follower {
                 self.known.allocatable = None;
                 self.asked = Some(Instant::now());
                 if !std::mem::replace(&mut self.refusal_logged, true) {
-                    let error = crate::faults::chain(&error);
+                    let error = chain(&error);
                     tracing::debug!(error, "the kubelet does not list allocatable devices");
                 }
             }
@@ -109,7 +122,19 @@ impl Follower {
     }
 
     fn report(&self, error: &Error) {
-        self.faults.report(Source::PodResources, error.reason(), None, error);
+        self.faults.report(Source::PodResources, reason(error), None, error);
+    }
+}
+
+/// The fault that an error counts as.
+fn reason(error: &Error) -> Reason {
+    match error {
+        Error::Absent { .. } => Reason::NotFound,
+        Error::Forbidden { .. } => Reason::NoPermission,
+        Error::Closed { .. } | Error::Broken { .. } => Reason::Connection,
+        Error::Late { .. } => Reason::Timeout,
+        Error::Malformed { .. } => Reason::Malformed,
+        Error::Refused { .. } => Reason::Unknown,
     }
 }
 

@@ -56,8 +56,8 @@ fn every_real_form_is_read() {
         ("nvidia.com/gpu", "nvidia7/gi13/vgpu40".into(), minor(7, Some(13)), Some("40")),
     ];
     for (resource, id, device, replica) in table {
-        let expected = AllocatedDevice { resource: resource.into(), device, replica: replica.map(str::to_owned) };
-        assert_eq!(read(resource, &id), Some(expected), "{resource} {id}");
+        let expected = Device { resource: resource.into(), device, replica: replica.map(str::to_owned) };
+        assert_eq!(Device::read(resource, &id), Some(expected), "{resource} {id}");
     }
 }
 
@@ -121,10 +121,10 @@ fn nothing_else_is_taken_for_a_gpu() {
         ("nvidia.com/gpu", "9".repeat(1 << 20)),
     ];
     for (resource, id) in table {
-        assert_eq!(read(resource, &id), None, "{resource} {}", &id.chars().take(80).collect::<String>());
+        assert_eq!(Device::read(resource, &id), None, "{resource} {}", &id.chars().take(80).collect::<String>());
     }
     let resource = format!("{}/gpu", "x".repeat(314));
     assert_eq!(resource.len(), 318);
-    assert_eq!(read(&resource, &format!("GPU-{UUID}")), None);
-    assert!(read(&resource[1..], &format!("GPU-{UUID}")).is_some());
+    assert_eq!(Device::read(&resource, &format!("GPU-{UUID}")), None);
+    assert!(Device::read(&resource[1..], &format!("GPU-{UUID}")).is_some());
 }

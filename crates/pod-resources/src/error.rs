@@ -8,49 +8,84 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-use crate::faults::Reason;
-
 /// The longest message of a server that is repeated, in characters.
 const LONGEST_MESSAGE: usize = 200;
 
 /// How prost's error for bytes that are no message of a type begins.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
-/// Why there is no answer.
+/// Why there is no answer. The text says the way out; the cause is in [`source`](StdError::source) and not in the text.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     /// The path does not exist.
     #[error(
-        "there is no socket at {}: mount the host's folder there, or leave kubernetes.pod-resources unset",
+        "there is no socket at {}: mount the host's folder there; a machine without a kubelet has none",
         socket.display()
     )]
-    Absent { socket: PathBuf, source: io::Error },
-    /// The operating system does not let the exporter connect.
+    Absent {
+        /// The path.
+        socket: PathBuf,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The operating system does not let this process connect.
     #[error(
         "no permission to connect to {}: the kubelet lets only root connect, so run as user 0, without capabilities",
         socket.display()
     )]
-    Forbidden { socket: PathBuf, source: io::Error },
+    Forbidden {
+        /// The path.
+        socket: PathBuf,
+        /// What the operating system answered.
+        source: io::Error,
+    },
     /// No process listens.
     #[error("cannot connect to {}: is the kubelet running?", socket.display())]
-    Closed { socket: PathBuf, source: io::Error },
+    Closed {
+        /// The path.
+        socket: PathBuf,
+        /// What the operating system answered.
+        source: io::Error,
+    },
     /// The connection ended before the answer, or the peer is not a gRPC server.
     #[error("the connection to {} broke: is it the kubelet that listens there?", socket.display())]
-    Broken { socket: PathBuf, source: Lost },
+    Broken {
+        /// The path.
+        socket: PathBuf,
+        /// What the HTTP/2 library says.
+        source: Lost,
+    },
     /// No answer in time.
-    #[error("no answer from {} within {limit:?}: is the kubelet busy, or kubernetes.timeout too short?", socket.display())]
-    Late { socket: PathBuf, limit: Duration },
+    #[error("no answer from {} within {limit:?}: is the kubelet busy, or the limit too short?", socket.display())]
+    Late {
+        /// The path.
+        socket: PathBuf,
+        /// The time limit of a step.
+        limit: Duration,
+    },
     /// An answer of another form than expected.
     #[error("the answer from {} cannot be understood", socket.display())]
-    Malformed { socket: PathBuf, source: Malformed },
+    Malformed {
+        /// The path.
+        socket: PathBuf,
+        /// What is wrong with it.
+        source: Malformed,
+    },
     /// An answer with an error status.
-    #[error("the server at {} answers {code:?} ({message}): is it a kubelet of version 1.20 or newer?", socket.display())]
-    Refused { socket: PathBuf, code: Code, message: String },
+    #[error("the server at {} answers {code} ({message}): is it a kubelet of version 1.20 or newer?", socket.display())]
+    Refused {
+        /// The path.
+        socket: PathBuf,
+        /// The name of the gRPC status code, such as `Unimplemented`.
+        code: String,
+        /// The message of the server, cut to 200 characters.
+        message: String,
+    },
 }
 
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub enum Malformed {
     /// No protobuf, a truncated message, a text that is not UTF-8, or a field of another type.
     #[error("it is no message of the pod-resources service")]
     Form,
@@ -64,7 +99,7 @@ pub(super) enum Malformed {
 
 /// A failure of HTTP/2. Only its causes are shown: the texts around them say nothing.
 #[derive(Debug)]
-pub(super) struct Lost(Box<dyn StdError + Send + Sync>);
+pub struct Lost(Box<dyn StdError + Send + Sync>);
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,20 +151,8 @@ impl Error {
             Code::OutOfRange => Self::Malformed { socket, source: Malformed::Long },
             code => {
                 let message = status.message().chars().take(LONGEST_MESSAGE).collect();
-                Self::Refused { socket, code, message }
+                Self::Refused { socket, code: format!("{code:?}"), message }
             }
-        }
-    }
-
-    /// The fault that it counts as.
-    pub(super) fn reason(&self) -> Reason {
-        match self {
-            Self::Absent { .. } => Reason::NotFound,
-            Self::Forbidden { .. } => Reason::NoPermission,
-            Self::Closed { .. } | Self::Broken { .. } => Reason::Connection,
-            Self::Late { .. } => Reason::Timeout,
-            Self::Malformed { .. } => Reason::Malformed,
-            Self::Refused { .. } => Reason::Unknown,
         }
     }
 }
@@ -137,21 +160,31 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::chain;
+
+    /// The text with its causes.
+    fn chain(error: &dyn StdError) -> String {
+        let causes = std::iter::successors(Some(error), |&error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
 
     #[test]
     fn a_refused_connection_names_its_cause_and_the_way_out() {
         let socket = Path::new("/pods/kubelet.sock");
-        for (errno, reason, way_out) in [
-            (2, Reason::NotFound, "mount the host's folder"),
-            (13, Reason::NoPermission, "run as user 0, without capabilities"),
-            (1, Reason::NoPermission, "run as user 0, without capabilities"),
-            (111, Reason::Connection, "is the kubelet running?"),
+        for (errno, way_out) in [
+            (2, "mount the host's folder"),
+            (13, "run as user 0, without capabilities"),
+            (1, "run as user 0, without capabilities"),
+            (111, "is the kubelet running?"),
         ] {
             let source = io::Error::from_raw_os_error(errno);
             let cause = source.to_string();
             let error = Error::connecting(socket, source);
-            assert_eq!(error.reason(), reason);
+            let fits = match errno {
+                2 => matches!(error, Error::Absent { .. }),
+                111 => matches!(error, Error::Closed { .. }),
+                _ => matches!(error, Error::Forbidden { .. }),
+            };
+            assert!(fits, "{error:?}");
             let line = chain(&error);
             assert!(line.contains("/pods/kubelet.sock") && line.contains(way_out), "{line}");
             assert_eq!(line.matches(&cause).count(), 1, "the cause is said once: {line}");
@@ -161,14 +194,14 @@ mod tests {
     #[test]
     fn a_request_that_was_not_sent_is_no_refusal() {
         let status = || Status::unknown("Service was not ready");
-        assert_eq!(Error::asking(Path::new("/s"), status(), true).reason(), Reason::Connection);
-        assert_eq!(Error::asking(Path::new("/s"), status(), false).reason(), Reason::Unknown);
+        assert!(matches!(Error::asking(Path::new("/s"), status(), true), Error::Broken { .. }));
+        assert!(matches!(Error::asking(Path::new("/s"), status(), false), Error::Refused { .. }));
     }
 
     #[test]
     fn a_long_message_of_the_server_is_cut() {
         let error = Error::asking(Path::new("/s"), Status::unknown("\u{e4}".repeat(9999)), false);
-        assert_eq!(error.reason(), Reason::Unknown);
+        assert!(matches!(error, Error::Refused { .. }));
         assert!(error.to_string().chars().count() < 400, "{error}");
         let error = Error::asking(Path::new("/s"), Status::out_of_range("too long"), false);
         assert_eq!(chain(&error), "the answer from /s cannot be understood: it is longer than 4 MiB");

@@ -1,0 +1,6 @@
+//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is kept stable.
+
+pub use crate::answer::{allocatable, allocated};
+pub use crate::v1::{
+    AllocatableResourcesResponse, ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
+};

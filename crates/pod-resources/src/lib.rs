@@ -1,0 +1,70 @@
+//! A client of the kubelet's pod-resources socket for NVIDIA GPUs: which device is allocated to which container, and
+//! which devices are allocatable.
+//!
+//! [`Kubelet`] connects to the socket and makes the two requests of the service, version v1. [`Device::read`] reads the
+//! ids that device plugins give to NVIDIA GPUs, also without a kubelet.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use pod_resources::{DeviceName, Error, Kubelet};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let mut kubelet = Kubelet::connect("/var/lib/kubelet/pod-resources/kubelet.sock", Duration::from_secs(5)).await?;
+//! for allocation in kubelet.allocated().await? {
+//!     let (holder, device) = (&allocation.holder, &allocation.device);
+//!     if let DeviceName::Gpu(uuid) = &device.device {
+//!         println!("{}/{}/{}: {uuid}", holder.namespace, holder.pod, holder.container);
+//!     }
+//! }
+//! match kubelet.allocatable().await {
+//!     Ok(devices) => println!("{} devices are allocatable", devices.len()),
+//!     Err(Error::Refused { .. }) => println!("this kubelet does not list allocatable devices"),
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A device's id alone:
+//!
+//! ```
+//! use pod_resources::{Device, DeviceName};
+//!
+//! let device = Device::read("nvidia.com/gpu.shared", "GPU-b4c0ffee-0123-4567-89ab-0123456789ab::3").unwrap();
+//! assert_eq!(device.device, DeviceName::Gpu("GPU-b4c0ffee-0123-4567-89ab-0123456789ab".to_owned()));
+//! assert_eq!(device.replica.as_deref(), Some("3"));
+//! // A bare number counts only for a resource with a name that NVIDIA's plugin gives.
+//! assert_eq!(Device::read("example.org/gpu", "0"), None);
+//! ```
+//!
+//! # What can be trusted
+//!
+//! The peer is treated as hostile. Every step ends within the limit, an answer longer than 4 MiB is refused, and an
+//! answer that cannot be understood is not taken in part. Two answers of the same content give equal results: the
+//! kubelet lists pods and devices in any order, the result is sorted and names each device of a container once.
+//!
+//! An allocated device does not prove that its container uses it. Names of pods and containers are at most 256 bytes
+//! and otherwise as given.
+//!
+//! # When to connect
+//!
+//! A kubelet that restarts replaces its socket. So connect for each round of requests, and drop the [`Kubelet`] after
+//! it. It needs a tokio runtime with I/O and time.
+
+mod answer;
+mod device;
+mod error;
+mod kubelet;
+// Generated from v1.proto; tests/generated.rs generates it again and compares.
+#[rustfmt::skip]
+#[allow(missing_docs, unreachable_pub, reason = "generated code")]
+mod v1;
+
+#[doc(hidden)]
+pub mod internals;
+
+pub use answer::{Allocation, PodContainer};
+pub use device::{Device, DeviceName};
+pub use error::{Error, Lost, Malformed};
+pub use kubelet::Kubelet;
