@@ -30,14 +30,14 @@ const ROWS: [&str; 31] = [
     "/proc cannot be read",
     "/proc is of another pid namespace",
     "the wall clock is set back or forward by an hour",
-    "the machine is suspended, or stands still",
+    "the machine is suspended or paused",
     "no file descriptor is left",
     "the disk is full",
     "the web-config file is emptied, cut or wrong",
     "the kubelet fails",
     "the API server fails",
-    "a lane dies",
-    "it is told to end while a call hangs",
+    "a lane panics",
+    "SIGTERM arrives while a call hangs",
 ];
 
 /// The integration tests.
