@@ -83,7 +83,7 @@ OVERVIEW = [
         decimals=1,
     ),
     p.stat(
-        "GPUs near the edge",
+        "GPUs near the limit",
         "GPUs, and MIG devices where there are some, whose window peak is at or above 90 % of what can be allocated.",
         f"sum({PEAK} >= bool {p.EDGE})",
         thresholds=p.bad_from(1, "orange"),
@@ -150,7 +150,7 @@ FULL = [
         empty="No GPU reports its memory.",
     ),
     p.table(
-        "Near the edge",
+        "Near the limit",
         "The GPUs, or MIG devices where there are some, with the highest use in the range shown. Sampled is the value at "
         "the last scrape; the peak is the highest that the exporter saw in between. One that is gone has its peak in "
         "the range only. ≥ 90 %: share of time that this GPU was so full; not reported for MIG devices.",
@@ -250,7 +250,7 @@ WASTED = [
         f"topk($top, sum by ({BY_OWNER}) ({q.idle_holders(NODE)} {q.owner('workload', NODE)}))",
         WORKLOAD_COLUMNS,
         thresholds=p.bad_from(1 << 30, "orange"),
-        empty="Nobody is known to hold memory idle for so long.",
+        empty="No process is known to have held memory idle for so long.",
     ),
     p.ranking(
         "Held by no visible process",
@@ -281,7 +281,7 @@ HEALTH = [
 
 DASHBOARD = grid.dashboard(
     "fleet",
-    "How full the GPUs are, which are near the edge, how uneven, what is wasted.",
+    "How full the GPUs are, which are near the limit, how uneven, what is wasted.",
     [grid.TOP, grid.IDLE],
     grid.alerts("Gpu.*", NODE, "critical", "warning"),
     [

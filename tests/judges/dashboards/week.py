@@ -106,11 +106,11 @@ def device_problems(found, prometheus, end):
     for title in ("Used", "Window peak", "Peak in range"):
         if not same(value(prometheus, page, title, end, instance="known", gpu="1"), history.FULL):
             yield f"gpu.json: {title}: not that of the fullest MIG device"
-    if value(prometheus, fleet, "GPUs near the edge", end) != 1:
-        yield "fleet.json: GPUs near the edge: not the one full MIG device"
+    if value(prometheus, fleet, "GPUs near the limit", end) != 1:
+        yield "fleet.json: GPUs near the limit: not the one full MIG device"
     ranked = [
         ("fleet.json", "Never needed in the range"),
-        ("fleet.json", "Near the edge"),
+        ("fleet.json", "Near the limit"),
         ("workloads.json", "Never needed"),
     ]
     for name, title in ranked:
@@ -118,10 +118,10 @@ def device_problems(found, prometheus, end):
         if any(labels["uuid"] == "GPU-1" and "mig_uuid" not in labels for labels in listed):
             yield f"{name}: {title}: a GPU that is cut into MIG devices is judged as a whole"
     # Since the last peak of the GPU that peaks.
-    queries = rows(prometheus, fleet, "Near the edge", end, span=10 * MINUTE, top="1")
+    queries = rows(prometheus, fleet, "Near the limit", end, span=10 * MINUTE, top="1")
     if any(labels.get("mig_uuid") != "MIG-7" for listed in queries for labels, _ in listed):
-        yield "fleet.json: Near the edge: the full MIG device is not first"
-    tables = [("fleet.json", "Near the edge"), ("fleet.json", "Never needed in the range"), ("gpu.json", "Processes")]
+        yield "fleet.json: Near the limit: the full MIG device is not first"
+    tables = [("fleet.json", "Near the limit"), ("fleet.json", "Never needed in the range"), ("gpu.json", "Processes")]
     for name, title in tables:
         columns = {o["matcher"]["options"] for o in panel_of(found[name], title)["fieldConfig"]["overrides"]}
         listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
