@@ -1,7 +1,7 @@
-"""Writes dashboards/*.json from source/*.py, which is the one place where they are edited.
+"""Generates dashboards/*.json from source/*.py. Edit only the sources.
 
-python3 grafana/generate.py           # writes the files anew
-python3 grafana/generate.py --check   # says which differ, writes nothing, ends with 1 if one does
+python3 grafana/generate.py           # writes the files
+python3 grafana/generate.py --check   # names the files that differ, writes nothing, exits with 1 if one differs
 """
 
 import json
@@ -35,7 +35,7 @@ def main(arguments):
     stale = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     for name in stale:
         print(
-            f"grafana/dashboards/{name} is not what its source says: run python3 grafana/generate.py", file=sys.stderr
+            f"grafana/dashboards/{name} differs from its source: run python3 grafana/generate.py", file=sys.stderr
         )
     return 1 if stale else 0
 

@@ -1,10 +1,10 @@
-"""Exporter: whether the numbers can be trusted: how old they are, what failed, and what watching costs."""
+"""Exporter: age of the readings, faults, and resource use of the exporters."""
 
 from . import grid, panels as p, queries as q
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
-# process_* is what any exporter of the node has.
+# Other exporters of the node have process_* families too.
 OWN = f"and on (cluster, instance, job) vram_exporter_build_info{{{NODE}}}"
 
 
@@ -19,25 +19,25 @@ def duration(quantile):
 
 OVERVIEW = [
     p.stat(
-        "Exporters",
-        "Exporters that are scraped now.",
+        "Exporters scraped",
+        "Number of exporters that Prometheus scrapes now.",
         f"count(vram_exporter_build_info{{{NODE}}})",
         thresholds=p.good_from(1),
         size=(8, 3),
         empty="none",
     ),
     p.stat(
-        "Without a driver",
-        "Exporters that answer and cannot open NVML: no driver, or one whose library does not fit.",
+        "Exporters without a driver",
+        "Exporters that answer scrapes but cannot open NVML: no driver is loaded, or its library does not match.",
         f"count(vram_exporter_nvml_up{{{NODE}}}) - sum(vram_exporter_nvml_up{{{NODE}}})",
         thresholds=p.bad_from(1),
         size=(8, 3),
         empty="none",
     ),
     p.stat(
-        "Oldest memory sample",
-        "Age of the memory lane's last good reading, of the GPU where it is highest. Up to a second is as it should be "
-        "while no process uses a GPU.",
+        "Oldest memory reading",
+        "Age of the last good memory reading: the highest value of all selected GPUs. Up to one second is normal while "
+        "no process uses a GPU.",
         f'max(vram_exporter_sample_age_seconds{{{NODE},lane="memory"}})',
         unit=p.SECONDS,
         thresholds=p.bad_from(5),
@@ -47,7 +47,7 @@ OVERVIEW = [
     ),
     p.stat(
         "Faults in range",
-        "Faults of all kinds in the range shown. Below is which.",
+        "Number of faults of all kinds in the selected time range. The section Faults lists them by source and reason.",
         f"sum(increase(vram_exporter_faults_total{{{NODE}}}[$__range]))",
         thresholds=p.bad_from(0.5, "orange"),
         size=(8, 3),
@@ -55,8 +55,9 @@ OVERVIEW = [
         decimals=0,
     ),
     p.stat(
-        "Out of sight",
-        "Processes on GPUs that /proc does not show: no host pid namespace, or a restricted /proc.",
+        "Invisible processes",
+        "Processes on GPUs that /proc does not show: the exporter lacks the host's pid namespace, or /proc is "
+        "restricted.",
         f"sum(vram_exporter_processes_invisible{{{NODE}}})",
         thresholds=p.bad_from(1, "orange"),
         size=(8, 3),
@@ -64,7 +65,7 @@ OVERVIEW = [
     ),
     p.stat(
         "Simulated GPUs",
-        "GPUs that a demo invents. No number of them is a measurement.",
+        "GPUs that the demo simulates. None of their values is a measurement.",
         f'count(gpu_info{{{NODE},simulated="true"}})',
         thresholds={"mode": "absolute", "steps": [{"color": "purple", "value": None}]},
         size=(8, 3),
@@ -74,43 +75,54 @@ OVERVIEW = [
 
 FRESH = [
     p.series(
-        "Age of the readings",
-        "Oldest last good reading of each lane, over all GPUs chosen, at the worst scrape since the point before. Memory: "
-        "hundredths of a second while GPUs are in use, up to a second while none is.",
-        [p.ranged(f"max by (lane) ({q.highest('vram_exporter_sample_age_seconds', NODE, q.STEP)})", "{{lane}}")],
+        "Age of readings",
+        "Age of the last good memory, process and telemetry reading: the highest value of all selected GPUs and of "
+        "all scrapes since the previous point. Memory readings are hundredths of a second old while GPUs are in use, "
+        "and up to one second old while no GPU is in use.",
+        [
+            p.ranged(
+                f"max by (lane) ({q.highest('vram_exporter_sample_age_seconds', NODE, q.STEP)})", "{{lane}} readings"
+            )
+        ],
         unit=p.SECONDS,
         empty="No GPU is read.",
     ),
     p.series(
         "Missed ticks",
-        "Readings for each second that a lane could not make in time. They are left out, never made up for: a peak in "
-        "between may be missed.",
-        [p.ranged(f"sum by (lane) (rate(vram_exporter_missed_ticks_total{{{NODE}}}[$__rate_interval]))", "{{lane}}")],
+        "Readings per second that the exporter did not make in time. It skips them and does not repeat them, so a "
+        "peak in between may be missed.",
+        [
+            p.ranged(
+                f"sum by (lane) (rate(vram_exporter_missed_ticks_total{{{NODE}}}[$__rate_interval]))",
+                "{{lane}} readings",
+            )
+        ],
         unit="ops",
         empty="No exporter is scraped.",
     ),
     p.series(
-        "Time of a pass",
-        "How long a pass of each lane over all GPUs takes: median and 99th percentile.",
+        "Pass duration",
+        "Duration of one pass of memory, process or telemetry readings over all GPUs: median and 99th percentile.",
         [
-            p.ranged(duration(0.5), "{{lane}} median"),
-            p.ranged(duration(0.99), "{{lane}} 99 %"),
+            p.ranged(duration(0.5), "{{lane}} readings, median"),
+            p.ranged(duration(0.99), "{{lane}} readings, 99th percentile"),
         ],
         unit=p.SECONDS,
         calcs=p.LAST_AND_MAX,
-        empty="No lane runs: is NVML open?",
+        empty="No reading is made. Check whether NVML is open.",
     ),
     p.series(
-        "Passes",
-        "Passes for each second, the mean of the exporters chosen. The memory lane is slower while no GPU is used.",
+        "Pass rate",
+        "Passes per second, averaged over the selected exporters. Memory readings are less frequent while no GPU is "
+        "in use.",
         [
             p.ranged(
                 f"avg by (lane) (rate(vram_exporter_lane_duration_seconds_count{{{NODE}}}[$__rate_interval]))",
-                "{{lane}}",
+                "{{lane}} readings",
             )
         ],
         unit="ops",
-        empty="No lane runs: is NVML open?",
+        empty="No reading is made. Check whether NVML is open.",
     ),
 ]
 
@@ -118,8 +130,8 @@ REASONS = f"vram_exporter_faults_by_reason_total{{{NODE}}}"
 
 FAULTS = [
     p.series(
-        "Faults",
-        "Faults by the part that met them, for each minute.",
+        "Faults by source",
+        "Faults per minute, by the part of the exporter in which they occurred.",
         [
             p.ranged(
                 f"sum by (source) (rate(vram_exporter_faults_total{{{NODE}}}[$__rate_interval])) * 60 > 0",
@@ -128,26 +140,26 @@ FAULTS = [
         ],
         unit=p.COUNT,
         calcs=p.LAST_AND_MAX,
-        empty="No fault in this range.",
+        empty="No fault in the selected time range.",
     ),
     p.ranking(
-        "Faults in range",
-        "How many of each in the range shown.",
-        # A pair that appeared within the range counts from 0, which increase() alone does not know.
+        "Faults by source and reason",
+        "Number of faults in the selected time range for each node, source and reason.",
+        # increase() does not count the first fault of a pair that appeared within the range.
         "sum by (cluster, instance, source, reason) "
         f"(({REASONS} unless {REASONS} offset $__range) or increase({REASONS}[$__range])) > 0",
         [p.column("instance", "Node"), p.column("source", "Source"), p.column("reason", "Reason")],
         unit=p.COUNT,
         size=(12, 9),
         decimals=0,
-        empty="No fault in this range.",
+        empty="No fault in the selected time range.",
     ),
 ]
 
 COST = [
     p.series(
-        "CPU",
-        "CPU time of the exporter, as a share of one core.",
+        "CPU use",
+        "CPU time of the exporter as a share of one core.",
         [p.ranged(f"rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval]) {OWN}", "{{instance}}")],
         unit=p.RATIO,
         size=(8, 9),
@@ -156,7 +168,7 @@ COST = [
     ),
     p.series(
         "Resident memory",
-        "Memory of the exporter on the host, the driver's library included.",
+        "Host memory of the exporter, including the driver's library.",
         [p.ranged(own("process_resident_memory_bytes"), "{{instance}}")],
         size=(8, 9),
         calcs=p.LAST_AND_MAX,
@@ -164,7 +176,7 @@ COST = [
     ),
     p.series(
         "Scrapes",
-        "Scrapes that were answered, for each minute. Two Prometheus servers make twice as many.",
+        "Scrapes per minute that the exporter answered. A second Prometheus server doubles the number.",
         [
             p.ranged(
                 f"sum by (instance) (rate(vram_exporter_scrapes_total{{{NODE}}}[$__rate_interval])) * 60",
@@ -183,8 +195,9 @@ TEXT = {"type": "color-text"}
 NODES = [
     p.table(
         "Exporters",
-        "Each exporter that is scraped. Peak window: no shorter than the scrape interval, or peaks are lost. An empty "
-        "cell of API server or kubelet: it is not asked.",
+        "Each exporter that Prometheus scrapes. Peak window: if it is shorter than the scrape interval, peaks are "
+        "lost. API server, Kubelet: the cell is empty if the exporter does not use it. Dropped: process entries "
+        "beyond the series limit. Files: open file descriptors.",
         [
             f"max by ({BY_NODE}, version) (vram_exporter_build_info{{{NODE}}})",
             f"max by ({BY_NODE}, driver_version, cuda_version) (nvidia_driver_info{{{NODE}}})",
@@ -207,9 +220,9 @@ NODES = [
             p.column("Value #E", "API server", width=85, mappings=UP, custom__cellOptions=TEXT),
             p.column("Value #F", "Kubelet", width=75, mappings=UP, custom__cellOptions=TEXT),
             p.column("Value #G", "Peak window", p.SECONDS, width=110),
-            p.column("Value #H", "Left out", width=70),
+            p.column("Value #H", "Dropped", width=70),
             p.column("Value #I", "Files", width=60),
-            p.column("Value #J", "Up for", p.SECONDS, width=80, decimals=1),
+            p.column("Value #J", "Uptime", p.SECONDS, width=80, decimals=1),
         ],
         empty="No exporter is scraped.",
     ),
@@ -217,16 +230,16 @@ NODES = [
 
 DASHBOARD = grid.dashboard(
     "exporter",
-    "Whether the numbers can be trusted: how old they are, what failed, and what watching costs.",
+    "Reliability of the values: age of the readings, faults, and resource use of the exporters.",
     [],
     grid.alerts("VramExporter.*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
-        grid.row("How fresh"),
+        grid.row("Freshness"),
         *FRESH,
-        grid.row("What failed"),
+        grid.row("Faults"),
         *FAULTS,
-        grid.row("Each exporter, and what it costs"),
+        grid.row("Exporters and their resource use"),
         *NODES,
         *COST,
     ],

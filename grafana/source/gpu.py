@@ -1,4 +1,4 @@
-"""GPU: one GPU, or the sum of several: its memory, owners, pressure, churn, MIG devices and health."""
+"""GPU: one GPU, or the sum of several: memory, owners, pressure, churn, MIG devices and health."""
 
 from . import grid, panels as p, queries as q
 from .gpu_health import HEALTH, NAME, each
@@ -12,14 +12,14 @@ def each_part(expression):
 
 
 def share(prefix, time=None):
-    """The peak as a share of what can be allocated."""
+    """The peak as a share of allocatable memory."""
     return f"{q.peak(GPU, time, prefix)} / {q.usable(GPU, time, prefix)}"
 
 
 OVERVIEW = [
     p.stat(
-        "Answers",
-        "The worst of the GPUs chosen. At `no` a GPU is lost, stalled or not read lately, and has no other series.",
+        "GPU up",
+        "`no` if at least one selected GPU is lost, stalled or was not read recently. Such a GPU has no other series.",
         f"min(gpu_up{{{GPU}}})",
         thresholds=p.good_from(1),
         empty="no GPU",
@@ -27,8 +27,8 @@ OVERVIEW = [
     ),
     p.stat(
         "Used",
-        "The fullest GPU chosen, or MIG device where there are some: used memory as a share of what can be allocated "
-        "(total less reserved).",
+        "Highest use of the selected GPUs, or of their MIG devices if there are any: used memory as a share of "
+        "allocatable memory (total minus reserved).",
         f"max({q.used_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
@@ -37,8 +37,8 @@ OVERVIEW = [
     ),
     p.stat(
         "Window peak",
-        "The fullest GPU chosen, or MIG device where there are some: highest use in the exporter's last peak window, as a "
-        "share of what can be allocated.",
+        "Highest use of the selected GPUs, or of their MIG devices if there are any, in the exporter's last peak "
+        "window, as a share of allocatable memory.",
         f"max({q.peak_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
@@ -47,8 +47,8 @@ OVERVIEW = [
     ),
     p.stat(
         "Peak in range",
-        "The fullest GPU chosen, or MIG device where there are some: the highest use in the range shown, as a share of what "
-        "could be allocated. Also of a GPU that is gone since.",
+        "Highest use of the selected GPUs, or of their MIG devices if there are any, in the selected time range, as a "
+        "share of allocatable memory. Includes GPUs that are no longer reported.",
         f"max({q.peak_ratio(GPU, '$__range')})",
         unit=p.RATIO,
         thresholds=p.FILL,
@@ -56,25 +56,26 @@ OVERVIEW = [
         decimals=1,
     ),
     p.stat(
-        "Free",
-        "Memory that can be allocated now.",
+        "Free memory",
+        "Memory that can be allocated now, summed over the selected GPUs.",
         f"sum(gpu_memory_free_bytes{{{GPU}}})",
         unit=p.BYTES,
         empty="not reported",
         decimals=1,
     ),
     p.stat(
-        "No visible owner",
-        "Used memory that no visible process holds. Absent while the memory of a process is not known.",
+        "Unattributed memory",
+        "Used memory that no visible process holds. Absent while the memory of a process is unknown.",
         f"sum({q.unattributed(GPU)})",
         unit=p.BYTES,
         thresholds=p.bad_from(1 << 30, "orange"),
-        empty="not known",
+        empty="unknown",
         decimals=1,
     ),
     p.stat(
-        "Busy",
-        "Share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report it under MIG.",
+        "GPU utilization",
+        "Share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report it under "
+        "MIG.",
         f"avg(gpu_utilization_ratio{{{GPU}}})",
         unit=p.RATIO,
         empty="not reported",
@@ -82,7 +83,7 @@ OVERVIEW = [
     ),
     p.stat(
         "Xid errors in range",
-        "Critical errors that the driver reported in the range shown, of any code.",
+        "Critical errors of any code that the driver reported in the selected time range.",
         f"sum(increase(gpu_xid_errors_total{{{GPU}}}[$__range]))",
         thresholds=p.bad_from(0.5),
         empty="not reported",
@@ -94,7 +95,7 @@ OVERVIEW = [
 REST = [
     p.by_name(name, color={"mode": "fixed", "fixedColor": color}, custom__fillOpacity=fill)
     for name, color, fill in (
-        ("no visible process", "dark-red", 60),
+        ("unattributed", "dark-red", 60),
         ("processes without a workload", "dark-orange", 50),
         ("free", "rgb(90, 95, 105)", 12),
         ("reserved", "rgb(60, 62, 68)", 60),
@@ -104,7 +105,7 @@ PROCESS = f"{DEVICE_KEY}, pid, process"
 PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
 LARGEST = q.largest("gpu_workload_memory_used_bytes", GPU, "workload")
 HELD = f"gpu_workload_memory_used_bytes{{{GPU}}}"
-# From one reading, so that nothing of it is a change between two.
+# Both sums are of the same reading, so the difference contains no change between readings.
 NO_WORKLOAD = f"sum(gpu_process_memory_used_bytes{{{GPU}}}) - (sum({HELD}) or vector(0)) > 1048576"
 DASHED = p.by_query(
     "B",
@@ -114,9 +115,9 @@ DASHED = p.by_query(
 )
 MEMORY = [
     p.series(
-        "Peak against sampled value",
-        "Used memory at each scrape, and the highest use that the exporter sampled since the point before (it reads 100 "
-        "times a second unless configured). Where the lines part, a graph of sampled values hides the peak.",
+        "Sampled and peak use",
+        "Used memory at each scrape, and the highest use that the exporter sampled since the previous point (by "
+        "default it reads 100 times per second). Where the lines differ, a graph of sampled values hides the peak.",
         [
             p.ranged(each(f"gpu_memory_used_bytes{{{GPU}}}"), f"{NAME} used"),
             p.ranged(each(q.peak(GPU, q.STEP)), f"{NAME} peak"),
@@ -127,9 +128,9 @@ MEMORY = [
         empty="No selected GPU reports its memory.",
     ),
     p.series(
-        "As a share of what can be allocated",
-        "Window peak over what can be allocated (total less reserved), of each GPU, or MIG device where there are some. "
-        "Marked at 85 and 90 %.",
+        "Peak as a share of allocatable memory",
+        "Window peak of each GPU, or of its MIG devices if there are any, divided by allocatable memory (total minus "
+        "reserved). Dashed lines mark 85 and 90 %.",
         [
             p.ranged(each(q.whole(share(WHOLE, q.STEP), GPU)), NAME),
             p.ranged(each_part(share(PART, q.STEP)), MIG_NAME),
@@ -142,15 +143,16 @@ MEMORY = [
         empty="No selected GPU reports its memory.",
     ),
     p.series(
-        "Who holds it",
-        "Workloads, what no visible process holds, free and reserved memory, stacked to the total of the GPUs chosen. "
-        "The largest workloads of the range are named, the others are one. In the middle of a sudden change the parts "
-        "can be of two readings, milliseconds apart.",
+        "Memory by workload",
+        "Memory of the workloads, unattributed memory (held by no visible process), free and reserved memory, stacked "
+        "to the total memory of the selected GPUs. The largest workloads of the time range have a line each; the "
+        "line other workloads is the sum of the rest. During a sudden change the parts may come from two readings, "
+        "taken a few milliseconds apart.",
         [
             p.ranged(f"sum by (workload) ({HELD}) and on (workload) {LARGEST}", "{{workload}}"),
             p.ranged(f"sum({HELD} unless on (workload) {LARGEST})", "other workloads"),
             p.ranged(NO_WORKLOAD, "processes without a workload"),
-            p.ranged(f"sum(gpu_memory_unattributed_bytes{{{GPU}}})", "no visible process"),
+            p.ranged(f"sum(gpu_memory_unattributed_bytes{{{GPU}}})", "unattributed"),
             p.ranged(f"sum(gpu_memory_free_bytes{{{GPU}}})", "free"),
             p.ranged(f"sum(gpu_memory_reserved_bytes{{{GPU}}})", "reserved"),
         ],
@@ -163,8 +165,9 @@ MEMORY = [
     ),
     p.table(
         "Processes",
-        "Processes on the GPUs chosen, and whose they are. Highest: since the process was first seen. Idle: since it "
-        "last worked on the GPU; absent where the driver does not report it, as under MIG.",
+        "Processes on the selected GPUs, with user and workload. Highest: peak since the exporter first saw the "
+        "process. Idle: time since the process last worked on the GPU; absent if the driver does not report it, for "
+        "example under MIG.",
         [
             f"max by ({PROCESS}) (gpu_process_memory_used_bytes{{{GPU}}})",
             f"max by ({PROCESS}) (gpu_process_memory_peak_bytes{{{GPU}}} and gpu_process_memory_used_bytes{{{GPU}}})",
@@ -180,7 +183,7 @@ MEMORY = [
             p.column("instance", "Node"),
             p.column("gpu", "GPU", width=55),
             *p.MIG_COLUMNS,
-            p.column("pid", "Pid", width=80),
+            p.column("pid", "PID", width=80),
             p.column("process", "Process"),
             p.column("user", "User", width=90),
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
@@ -190,16 +193,16 @@ MEMORY = [
             p.column("Value #D", "Busy", p.RATIO, width=60, decimals=0),
             p.column("Value #E", "Age", p.SECONDS, width=85, decimals=1),
         ],
-        empty="No process holds memory here, or the families with a pid are switched off (--process.series=false).",
+        empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
         sort="Used",
     ),
 ]
 
 PRESSURE = [
     p.series(
-        "Pressure",
-        "Share of time in which the fullest GPU chosen had at least so much of its memory in use. It is weighted by "
-        "real time in the exporter, so a peak between two scrapes counts.",
+        "Memory pressure",
+        "Share of time in which memory use was at or above each ratio, on the selected GPU where it is highest. The "
+        "exporter measures the time, so a peak between two scrapes counts.",
         [
             p.ranged(
                 f"max by (ratio) (rate(gpu_memory_pressure_seconds_total{{{GPU}}}[$__rate_interval]))",
@@ -211,12 +214,12 @@ PRESSURE = [
         empty="No selected GPU reports its memory.",
     ),
     p.series(
-        "Churn",
-        "Memory that was allocated and given back, for each second. Much of both at an even level is an allocator that "
-        "does not keep its memory; more growth than shrinking is a leak or a start.",
+        "Allocation churn",
+        "Memory that was allocated and freed per second. High values of both at constant use indicate an allocator "
+        "that does not cache memory. More allocated than freed memory indicates a leak or the start of a job.",
         [
             p.ranged(f"sum(rate(gpu_memory_increase_bytes_total{{{GPU}}}[$__rate_interval]))", "allocated"),
-            p.ranged(f"-sum(rate(gpu_memory_decrease_bytes_total{{{GPU}}}[$__rate_interval]))", "given back"),
+            p.ranged(f"-sum(rate(gpu_memory_decrease_bytes_total{{{GPU}}}[$__rate_interval]))", "freed"),
         ],
         unit=p.RATE,
         min=None,
@@ -227,7 +230,7 @@ PRESSURE = [
 MIG = [
     p.ranking(
         "MIG devices: window peak",
-        "Highest use of each MIG device in the last peak window, as a share of what can be allocated on it.",
+        "Highest use of each MIG device in the last peak window, as a share of its allocatable memory.",
         each_part(share(PART)),
         [p.column("instance", "Node"), p.column("gpu", "GPU", width=55), *p.MIG_COLUMNS],
         unit=p.RATIO,
@@ -235,12 +238,12 @@ MIG = [
         max=1,
         decimals=1,
         size=(12, 7),
-        empty="No MIG device: MIG is off, or the GPU does not answer.",
+        empty="No MIG device: MIG is disabled, or the GPU does not answer.",
     ),
     p.series(
-        "MIG devices: peak against sampled value",
-        "Used memory of each MIG device at each scrape, and the highest use that the exporter sampled since the point "
-        "before.",
+        "MIG devices: sampled and peak use",
+        "Used memory of each MIG device at each scrape, and the highest use that the exporter sampled since the "
+        "previous point.",
         [
             p.ranged(each_part(f"gpu_mig_memory_used_bytes{{{GPU}}}"), f"{MIG_NAME} used"),
             p.ranged(each_part(q.peak(GPU, q.STEP, PART)), f"{MIG_NAME} peak"),
@@ -248,20 +251,20 @@ MIG = [
         overrides=[DASHED],
         calcs=p.LAST_AND_MAX,
         size=(12, 7),
-        empty="No MIG device: MIG is off, or the GPU does not answer.",
+        empty="No MIG device: MIG is disabled, or the GPU does not answer.",
     ),
 ]
 
 DASHBOARD = grid.dashboard(
     "gpu",
-    "One GPU, or the sum of several: its memory and true peaks, owners, pressure, churn and health.",
+    "One GPU, or the sum of several: memory and true peaks, owners, pressure, churn and health.",
     [grid.GPU, grid.TOP],
     grid.alerts("Gpu.*", GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
-        grid.row("Memory and its owners"),
+        grid.row("Memory and owners"),
         *MEMORY,
-        grid.row("Pressure and churn"),
+        grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("MIG devices"),
         *MIG,

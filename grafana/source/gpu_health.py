@@ -1,4 +1,4 @@
-"""The part of the GPU dashboard for state and health: identity, work, heat, power, clocks and errors."""
+"""State and health on the GPU dashboard: identity, utilization, temperature, power, clocks and errors."""
 
 from . import panels as p, queries as q
 from .queries import GPU, GPU_KEY
@@ -14,8 +14,8 @@ THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_
 THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
 HEALTH = [
     p.table(
-        "Which GPUs these are",
-        "Identity of each GPU chosen, and the driver of its node. Simulated GPUs say so.",
+        "Identity",
+        "Identity of each selected GPU, and the driver of its node. The column Simulated marks simulated GPUs.",
         [
             f"max by ({GPU_KEY}, name, architecture, pci_bus_id, mig_mode, simulated) (gpu_info{{{GPU}}})",
             f"max by ({GPU_KEY}, driver_version) (gpu_info{{{GPU}}}"
@@ -32,12 +32,12 @@ HEALTH = [
             p.column("uuid", "UUID"),
         ],
         size=(24, 7),
-        empty="No GPU is seen: is the driver loaded?",
+        empty="No GPU is visible. Check whether the driver is loaded.",
     ),
     p.series(
-        "Work",
-        "Share of time in which a kernel ran, memory was read or written, video was encoded or decoded; the mean of "
-        "the selected GPUs. The driver does not report it under MIG.",
+        "Utilization",
+        "Share of time in which a kernel ran, memory was read or written, or video was encoded or decoded, averaged "
+        "over the selected GPUs. The driver does not report it under MIG.",
         [
             p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "kernels"),
             p.ranged(f"avg(gpu_memory_bandwidth_utilization_ratio{{{GPU}}})", "memory bandwidth"),
@@ -46,11 +46,11 @@ HEALTH = [
         ],
         unit=p.RATIO,
         max=1,
-        empty="The driver does not report it; under MIG it never does.",
+        empty="Not reported. The driver never reports utilization under MIG.",
     ),
     p.series(
         "Temperature",
-        "Of the die and of the memory.",
+        "Temperature of the GPU die and of the memory.",
         [
             p.ranged(each(f"gpu_temperature_celsius{{{GPU}}}"), f"{NAME} die"),
             p.ranged(each(f"gpu_memory_temperature_celsius{{{GPU}}}"), f"{NAME} memory"),
@@ -61,7 +61,7 @@ HEALTH = [
     ),
     p.series(
         "Power",
-        "Draw, and the limit in force.",
+        "Power draw of each GPU, and the highest enforced limit.",
         [
             p.ranged(each(f"gpu_power_watts{{{GPU}}}"), NAME),
             p.ranged(f"max(gpu_power_limit_watts{{{GPU}}})", "highest limit"),
@@ -73,7 +73,7 @@ HEALTH = [
     ),
     p.series(
         "Clocks",
-        "Lowest of the GPUs chosen. A clock that falls while work goes on is throttled: see beside.",
+        "Lowest clock of the selected GPUs. A clock that falls under load is throttled: see the panel Throttling.",
         [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "{{clock}}")],
         unit="hertz",
         size=(8, 9),
@@ -81,8 +81,8 @@ HEALTH = [
     ),
     p.series(
         "BAR1 aperture",
-        "Address space through which the host reaches the GPU's memory. It is no part of the memory above, and has an "
-        "edge of its own.",
+        "Address space through which the host accesses the memory of the GPU. It is not part of GPU memory, and has "
+        "its own limit.",
         [
             p.ranged(each(f"gpu_bar1_memory_used_bytes{{{GPU}}}"), NAME),
             p.ranged(f"min(gpu_bar1_memory_total_bytes{{{GPU}}})", "smallest size"),
@@ -92,28 +92,28 @@ HEALTH = [
         empty="Not reported.",
     ),
     p.states(
-        "Throttled",
-        "Reasons that hold the clocks of any selected GPU down, even for a moment. Grey: not reported.",
+        "Throttling",
+        "Reasons that reduced the clocks of at least one selected GPU, even for a moment. Grey: not reported.",
         [p.ranged(f"max by (reason) ({q.highest('gpu_throttle_active', THROTTLES, q.STEP)})", "{{reason}}")],
         p.values(_0=("no", "green"), _1=("yes", "red")),
         empty="Not reported.",
     ),
     p.series(
         "Errors",
-        "Xid, ECC errors and PCIe replays as they came, and the state of row remapping and retired pages. A line "
-        "appears when its count rises.",
+        "New Xid errors, ECC errors and PCIe replays, and the state of row remapping and retired pages. Only values "
+        "above 0 are shown.",
         [
             p.ranged(f"sum by (xid) (increase(gpu_xid_errors_total{{{GPU}}}[$__rate_interval])) > 0", "Xid {{xid}}"),
             p.ranged(f"sum by (type) (increase(gpu_ecc_errors_total{{{GPU}}}[$__rate_interval])) > 0", "ECC {{type}}"),
             p.ranged(f"sum(increase(gpu_pcie_replays_total{{{GPU}}}[$__rate_interval])) > 0", "PCIe replays"),
             p.ranged(f"sum by (cause) (gpu_remapped_rows{{{GPU}}}) > 0", "remapped rows, {{cause}}"),
             p.ranged(f"sum by (cause) (gpu_retired_pages{{{GPU}}}) > 0", "retired pages, {{cause}}"),
-            p.ranged(f"sum(gpu_row_remap_pending{{{GPU}}}) > 0", "remapping waits for a reset"),
-            p.ranged(f"sum(gpu_row_remap_failed{{{GPU}}}) > 0", "remapping failed"),
+            p.ranged(f"sum(gpu_row_remap_pending{{{GPU}}}) > 0", "row remapping waits for a reset"),
+            p.ranged(f"sum(gpu_row_remap_failed{{{GPU}}}) > 0", "row remapping failed"),
         ],
         unit=p.COUNT,
         size=(12, 7),
         style="points",
-        empty="No error in this range.",
+        empty="No error in the selected time range.",
     ),
 ]

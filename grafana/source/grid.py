@@ -1,13 +1,13 @@
-"""A dashboard's frame: variables, links, annotations, and panels put on Grafana's grid of 24 columns.
+"""The frame of a dashboard: variables, links, annotations, and the placement of panels on Grafana's grid of 24 columns.
 
-Invariant: panels never overlap, and an id is a panel's number in the file.
+Invariant: panels never overlap, and the id of a panel is its number in the file.
 """
 
 from .queries import NODE
 
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 TAG = "vram-exporter"
-# Oldest Grafana that is served, 11.0; a later one brings the file up to its own schema.
+# Of Grafana 11.0, the oldest supported version. Later versions migrate the file to their own schema.
 SCHEMA = 39
 
 PAGES = {
@@ -35,7 +35,7 @@ def query_variable(name, label, query, description):
         "sort": 3 if name == "gpu" else 1,
         "multi": True,
         "includeAll": True,
-        # Matches a series that lacks the label, too.
+        # Also matches series without the label.
         "allValue": ".*",
         "current": {"text": ["All"], "value": ["$__all"]},
         "options": [],
@@ -46,7 +46,7 @@ def query_variable(name, label, query, description):
 
 
 def choice_variable(name, label, choices, chosen, description):
-    """`choices` as (text, value); any other value can be typed."""
+    """`choices` are pairs of text and value; the user can type other values."""
     options = [{"text": text, "value": value, "selected": value == chosen} for text, value in choices]
     return {
         "name": name,
@@ -67,7 +67,7 @@ def choice_variable(name, label, choices, chosen, description):
 DATASOURCE_VARIABLE = {
     "name": "datasource",
     "label": "Data source",
-    "description": "The Prometheus that scrapes the exporters.",
+    "description": "Prometheus server that scrapes the exporters.",
     "type": "datasource",
     "query": "prometheus",
     "regex": "",
@@ -83,51 +83,56 @@ CLUSTER = query_variable(
     "cluster",
     "Cluster",
     "label_values(vram_exporter_build_info, cluster)",
-    "The external label cluster. Empty where Prometheus sets none: leave it at All.",
+    "External label cluster. The list is empty if Prometheus does not set the label: leave it at All.",
 )
 INSTANCE = query_variable(
     "instance",
     "Node",
     'label_values(vram_exporter_build_info{cluster=~"$cluster"}, instance)',
-    "The label instance: the node, as the scrape configuration names it.",
+    "Label instance: name of the node in the scrape configuration.",
 )
-GPU = query_variable("gpu", "GPU", f"label_values(gpu_info{{{NODE}}}, gpu)", "NVML's index of the GPU on its node.")
+GPU = query_variable("gpu", "GPU", f"label_values(gpu_info{{{NODE}}}, gpu)", "NVML index of the GPU on its node.")
 NAMESPACE = query_variable(
     "namespace",
     "Namespace",
     f'label_values({{__name__=~"gpu_workload_memory_peak_bytes|gpu_allocation_info",{NODE}}}, namespace)',
-    "Kubernetes' namespace of the holder. Empty without Kubernetes: leave it at All.",
+    "Kubernetes namespace of the workload. The list is empty without Kubernetes: leave it at All.",
 )
 WORKLOAD = query_variable(
     "workload",
     "Workload",
     f'label_values(gpu_workload_memory_peak_bytes{{{NODE},gpu=~"$gpu",namespace=~"$namespace"}}, workload)',
-    "Container of a pod, other container, batch job, systemd unit or user.",
+    "Workload that holds memory: container of a pod, other container, batch job, systemd unit or user.",
 )
 TOP = choice_variable(
-    "top", "Show", [(n, n) for n in ("5", "10", "20", "50")], "10", "How many rows or lines the longest lists have."
+    "top",
+    "Top",
+    [(n, n) for n in ("5", "10", "20", "50")],
+    "10",
+    "Maximum number of rows or lines in the longest lists.",
 )
 IDLE = choice_variable(
     "idle",
     "Idle after",
     [("5 min", "300"), ("30 min", "1800"), ("1 h", "3600"), ("8 h", "28800"), ("1 d", "86400")],
     "3600",
-    "A process that has not worked on the GPU for so long counts as idle. Seconds.",
+    "Time in seconds after which a process that has not worked on the GPU counts as idle.",
 )
 LOOKBACK = choice_variable(
     "lookback",
-    "Look back",
+    "Lookback",
     [("1 day", "1d"), ("1 week", "1w"), ("4 weeks", "4w")],
     "1w",
-    "How far right-sizing looks back for the highest peak.",
+    "Time range in which right-sizing looks for the highest peak.",
 )
 
 SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
 
 
 def alerts(names, select, *severities):
-    """Thin lines where alerts began to fire. An annotation for as long as an alert fires would cover the graphs when they
-    are needed. `names` is a regular expression of the page's own alerts; `select` filters them as its panels."""
+    """Thin lines at the times at which alerts began to fire. Annotations over the whole time of an alert would cover
+    the graphs during an incident. `names` is a regular expression for the alerts of the page; `select` filters them
+    like the panels."""
     return [
         {
             "name": f"Alerts: {severity}",
@@ -136,7 +141,7 @@ def alerts(names, select, *severities):
             "hide": False,
             "iconColor": SEVERITIES[severity],
             "expr": named(began(f'{select},alertname=~"{names}",severity="{severity}"')),
-            # The least; over a longer range a step is $__interval.
+            # The minimum; over a longer range the step is $__interval.
             "step": "60s",
             "titleFormat": "{{alertname}}",
             "textFormat": "{{about}}",
@@ -148,14 +153,15 @@ def alerts(names, select, *severities):
 
 
 def began(select):
-    """Firing in this step and not in the one before. By the minute, for an alert may be shorter than a step."""
+    """Firing in this step, but not in the previous one. The subquery has a step of one minute, because an alert may be
+    shorter than a step of the graph."""
     firing = f'max_over_time(ALERTS{{{select},alertstate="firing"}}[$__interval:1m]'
     return f"({firing}) unless {firing} offset $__interval))"
 
 
 def named(expression):
-    """With the label `about`: whatever of node, GPU, MIG device, process and workload or pod the alert has. A label that is
-    absent would be written by its name."""
+    """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, as far as it has
+    them. In place of a label that is absent, Grafana would show its name."""
     gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
     owner = f'label_replace(label_replace({gpu}, "owner", "$1", "pod", "(.+)"), "owner", "$1", "workload", "(.+)")'
     return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "owner")'
@@ -166,7 +172,7 @@ def link(page):
         "title": PAGES[page],
         "type": "link",
         "url": f"/d/{uid(page)}",
-        "tooltip": f"{PAGES[page]}, with the same choice and time",
+        "tooltip": f"{PAGES[page]} dashboard with the same variables and time range",
         "icon": "dashboard",
         "tags": [],
         "asDropdown": False,
@@ -181,7 +187,8 @@ def row(title):
 
 
 def place(panels):
-    """Left to right, and on a new line where one does not fit; a line is as high as its highest panel."""
+    """Places panels from left to right, and on a new line if one does not fit. The height of a line is that of its
+    highest panel."""
     x = y = height = 0
     placed = []
     for number, panel in enumerate(panels, start=1):

@@ -1,12 +1,12 @@
 """Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
 
-Invariant: every panel has a description, a unit and a text for the case that there is no data.
+Invariant: every panel has a description, a unit and a text that it shows without data.
 """
 
-from .grid import DATASOURCE, uid
+from .grid import DATASOURCE, PAGES, uid
 
-# Of memory: getting near, and near, the edge.
-NEAR, EDGE = 0.85, 0.9
+# Shares of allocatable memory from which a value is orange and red.
+HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
 LAST_AND_MAX = ["lastNotNull", "max"]
 PLAIN = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}
@@ -14,8 +14,8 @@ FILL = {
     "mode": "absolute",
     "steps": [
         {"color": "green", "value": None},
-        {"color": "orange", "value": NEAR},
-        {"color": "red", "value": EDGE},
+        {"color": "orange", "value": HIGH},
+        {"color": "red", "value": CRITICAL},
     ],
 }
 
@@ -87,8 +87,9 @@ def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data
 
 
 def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
-    """Lines over time. `stack`, `thresholds`, `max`, `overrides` as named arguments. `calcs`: a table of these as
-    legend (`legend` says where), for lines whose number and names are not known; without, names only."""
+    """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `overrides`, and `calcs`, which makes the legend
+    a table of these calculations, placed at `legend`, for lines of unknown number and names. Without `calcs` the legend
+    has only names."""
     stack = rest.pop("stack", False)
     thresholds = rest.pop("thresholds", None)
     custom = {
@@ -120,7 +121,7 @@ def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data
 
 
 def bars(title, description, queries, unit=BYTES, size=(12, 8), thresholds=PLAIN, empty="no data", **defaults):
-    """Horizontal bars, one for each query. For names that come from labels see `ranking`."""
+    """Horizontal bars, one for each query. For bars named by labels use `ranking`."""
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "orientation": "horizontal",
@@ -139,8 +140,8 @@ def bars(title, description, queries, unit=BYTES, size=(12, 8), thresholds=PLAIN
 
 
 def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **properties):
-    """What a table shows of a field, and as what."""
-    # A label is text, also where it looks like a number; the panel's text for no data is no text for one empty cell.
+    """The title and the format of a field in a table."""
+    # A label is text even if it looks like a number. The panel's text without data does not fit one empty cell.
     plain = "none" if name.startswith("Value") else "string"
     listed = {"displayName": title, "unit": unit or plain, "noValue": "–"}
     if width:
@@ -156,13 +157,13 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
     return name, {**listed, **properties}
 
 
-# Which MIG device; no columns where there is none.
+# The MIG device. Grafana omits the columns if there is none.
 MIG_COLUMNS = [column("profile", "MIG", width=90), column("gpu_instance", "Inst.", width=55)]
 
 
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
-    """The queries joined to one table by the labels that they have in common. Fields that no column names are left
-    out, except for `cluster`, which is there only where Prometheus sets it."""
+    """Joins the queries to one table by their common labels. It has the fields in `columns` and also `cluster`, which
+    exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
     columns = [column("cluster", "Cluster"), *columns]
     single = len(queries) == 1
@@ -197,7 +198,7 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
 
 
 def ranking(title, description, query, columns, unit=BYTES, thresholds=PLAIN, size=(12, 8), empty="no data", **shown):
-    """A table of the labels in `columns` and a bar for the query's value, the highest first."""
+    """A table of the labels in `columns` with a bar for the value of the query, in descending order."""
     title_of_value = {BYTES: "Memory", RATIO: "Share", COUNT: "Count"}[unit]
     value = column("Value #A", title_of_value, unit, thresholds=thresholds, gauge=True, min=0, **shown)
     value[1]["custom__minWidth"] = 110
@@ -216,9 +217,9 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
         "tooltip": {"mode": "single", "sort": "none"},
     }
     defaults = {
-        # By thresholds Grafana would merge the values before it maps them.
+        # With colours by threshold, Grafana merges the values before it maps them.
         "color": {"mode": "palette-classic"},
-        "mappings": [*mappings, NOT_TOLD],
+        "mappings": [*mappings, NOT_REPORTED],
         "custom": {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False},
         "thresholds": PLAIN,
     }
@@ -226,7 +227,7 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
 
 
 def values(**texts):
-    """A mapping of numbers, written _0 for 0, to a text and a colour."""
+    """A mapping of numbers to texts and colours; the key of 0 is written _0."""
     return [
         {
             "type": "value",
@@ -238,15 +239,15 @@ def values(**texts):
     ]
 
 
-# Where there is no value, in a timeline: else its legend has the panel's text for no data, in the palette's colour.
-NOT_TOLD = {
+# Missing values of a timeline. Otherwise its legend shows the panel's text without data, in a colour of the palette.
+NOT_REPORTED = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},
 }
 
 
 def bands(*texts):
-    """A mapping of numbers, each up to a value (None: whatever is above), to a text and a colour."""
+    """A mapping of ranges of numbers to texts and colours; each range ends at a value, or has no end (None)."""
     lower, listed = 0, []
     for index, (upper, text, color) in enumerate(texts):
         result = {"text": text, "color": color, "index": index}
@@ -256,8 +257,8 @@ def bands(*texts):
 
 
 def detail(page, *labels):
-    """A link from a table's row to another dashboard, with the row's labels as its variables."""
-    # A name may hold what means something in an address: +, &, #.
+    """A link from a row of a table to another dashboard, with the labels of the row as variables."""
+    # A name may contain characters with a meaning in a URL: +, &, #.
     chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]:percentencode}}' for label in labels)
     url = f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}{chosen}&${{__url_time_range}}"
-    return [{"title": f"Show in {page}", "url": url, "targetBlank": False}]
+    return [{"title": f"Open in the {PAGES[page]} dashboard", "url": url, "targetBlank": False}]

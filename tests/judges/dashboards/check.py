@@ -1,6 +1,5 @@
-"""Holds every dashboard of grafana/dashboards to what it promises: its shape, the families it names, and that each of
-its queries returns data from a real Prometheus, with its variables at "All" and at a single choice, and that what is
-known of a week of GPUs is seen on them.
+"""Checks every dashboard of grafana/dashboards: its shape, the families it names, that each of its queries returns data
+from a real Prometheus, with the variables at "All" and at single values, and that it shows the known data of a week.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """
@@ -16,26 +15,26 @@ import dashboards
 import machines
 import week
 
-# (file, panel, refId): why it is empty. One that returns data is no exception, and fails.
+# (file, panel, refId): why the query is empty. The check fails if an exception returns data.
 EMPTY = {
-    ("gpu.json", "Who holds it", "C"): "every process of the scenarios has a workload",
-    ("gpu.json", "Errors", "B"): "ECC errors of a scenario do not rise while it runs",
-    ("gpu.json", "Errors", "C"): "PCIe replays of a scenario do not rise while it runs",
+    ("gpu.json", "Memory by workload", "C"): "every process of the scenarios has a workload",
+    ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
+    ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
-# Why it is empty with All, and not for a single choice.
+# Queries that are empty with All, but not for a single choice, and why.
 CHOSEN = {
-    ("workloads.json", "Right-sizing: workloads", "G"): "MIG devices have less to waste than the $top that waste most",
+    ("workloads.json", "Right-sizing: workloads", "G"): "no MIG device is among the $top with the most unused memory",
 }
-# Labels that a column or a legend shows and that may be absent everywhere.
+# Labels of columns or legends that may be absent everywhere.
 OPTIONAL = {"cluster"}
-# What a user may have chosen; every query must return data for at least one of them, and for "All".
+# Selections of a user. Every query must return data for "All", and for at least one of these.
 CHOICES = [
     {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},
     {"cluster": ".*", "instance": "busy", "gpu": "0|1", "namespace": "first", "workload": "first"},
     {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
     {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
 ]
-# Typed values: nothing is idle for an hour in a test, and of this many workloads some are small and some left over.
+# Typed values: in a test no process is idle for an hour, and of this many workloads some are small and some omitted.
 TYPED = {"idle": "1", "top": "20"}
 TIMES = {"__rate_interval": "10s", "__interval": "2s", "__range": "20s"}
 
@@ -45,7 +44,7 @@ def filled(text, values):
 
 
 def values_of(dashboard, choice, prometheus):
-    """What each variable is filled with: `choice`, where `first` is the first value that the variable's query finds."""
+    """The value of each variable, from `choice`; `first` is the first value that its query finds."""
     values = dict(TIMES)
     for variable in dashboards.variables(dashboard):
         name = variable["name"]
@@ -73,12 +72,12 @@ def returned(target, values, prometheus):
 
 
 def labels_shown(panel, target):
-    """Labels that the legend of a query names."""
+    """Labels in the legend of a query."""
     return set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) if panel["type"] != "table" else set()
 
 
 def columns(panel):
-    """Labels that have a column in a table."""
+    """Labels with a column in a table."""
     overrides = panel["fieldConfig"]["overrides"] if panel["type"] == "table" else []
     return {o["matcher"]["options"] for o in overrides if not o["matcher"]["options"].startswith("Value")} - OPTIONAL
 
@@ -94,15 +93,16 @@ def panel_problems(name, panel, choices, prometheus):
         if reason:
             print(f"excepted  {' / '.join(key)}: {reason}")
             if any(results):
-                yield f"{target['refId']} returns data and is no exception"
+                yield f"{target['refId']} returns data, but is listed as an exception"
             continue
         if bool(results[0]) == (key in CHOSEN):
-            yield f"{target['refId']} returns {'data and is no exception' if results[0] else 'nothing'} with All\n    {filled(target['expr'], choices[0])}"
+            found = "data, but is listed as an exception," if results[0] else "nothing"
+            yield f"{target['refId']} returns {found} with All\n    {filled(target['expr'], choices[0])}"
         if not any(results[1:]):
             yield f"{target['refId']} returns nothing for any single choice"
         missing = labels_shown(panel, target) - labels
         if missing:
-            yield f"{target['refId']} has a legend of labels that no series has: {sorted(missing)}"
+            yield f"{target['refId']} has labels in its legend that no series has: {sorted(missing)}"
     if columns(panel) - shown:
         yield f"columns of labels that no series has: {sorted(columns(panel) - shown)}"
 
@@ -137,12 +137,12 @@ def file_problems(found):
         for expression in expressions(dashboard):
             unknown = dashboards.families(expression) - known
             if unknown:
-                yield f"{name}: {sorted(unknown)} in no documentation and no golden scrape: {expression}"
+                yield f"{name}: {sorted(unknown)} neither in the documentation nor in a golden scrape: {expression}"
     yield from dashboards.link_problems(found)
     places = {
         (name, p["title"], t["refId"]) for name, d in found.items() for p in dashboards.panels(d) for t in p["targets"]
     }
-    yield from (f"exception of a query that is not there: {key}" for key in (EMPTY.keys() | CHOSEN.keys()) - places)
+    yield from (f"exception for a query that does not exist: {key}" for key in (EMPTY.keys() | CHOSEN.keys()) - places)
 
 
 def freshness_problems():
@@ -153,7 +153,7 @@ def freshness_problems():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--exporter", required=True, help="the exporter to run")
+    parser.add_argument("--exporter", required=True, help="path of the exporter")
     exporter = parser.parse_args().exporter
     found = dashboards.read()
     problems = [*freshness_problems(), *file_problems(found)]
@@ -169,7 +169,7 @@ def main():
     elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
         problems.append("prometheus is not installed")
     else:
-        print(f"SKIPPED: prometheus is not installed: {queries} queries were not asked")
+        print(f"SKIPPED: prometheus is not installed: {queries} queries were not run")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

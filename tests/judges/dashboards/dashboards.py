@@ -1,4 +1,4 @@
-"""The committed dashboards as files: their shape, and the queries in them."""
+"""The committed dashboards as files: their shape and their queries."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "grafana/dashboards"
-# What Grafana fills in by itself.
+# Variables that Grafana itself replaces.
 BUILT_IN = re.compile(r"__(all|rate_interval|interval|range|data|url_time_range)")
 
 
@@ -15,7 +15,7 @@ def read():
 
 
 def panels(dashboard):
-    """All panels that show something, also those in collapsed rows."""
+    """All panels except rows, including those in collapsed rows."""
     for panel in dashboard["panels"]:
         yield from panel.get("panels", [])
         if panel["type"] != "row":
@@ -27,7 +27,7 @@ def variables(dashboard):
 
 
 def every(wanted, node):
-    """Every value of the key `wanted`, wherever it is."""
+    """Every value of the key `wanted`, at any depth."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key == wanted:
@@ -58,51 +58,51 @@ def panel_problems(panel):
     if not panel["fieldConfig"]["defaults"].get("unit"):
         yield "no unit"
     if not panel["fieldConfig"]["defaults"].get("noValue"):
-        yield "no text for no data"
+        yield "no text without data"
     if not panel.get("targets"):
         yield "no query"
     if panel["type"] == "state-timeline":
         specials = [m["options"] for m in panel["fieldConfig"]["defaults"]["mappings"] if m["type"] == "special"]
         if not any(o["match"] == "null" and o["result"]["color"].startswith("rgb") for o in specials):
-            yield "no grey for where there is no value: it would have the text for no data, in the palette's colour"
+            yield "missing values are not grey: they would have the text without data, in a colour of the palette"
     references = [target["refId"] for target in panel["targets"]]
     if len(set(references)) != len(references):
-        yield "a refId twice"
+        yield "duplicate refId"
     if any(target["instant"] == target["range"] for target in panel["targets"]):
-        yield "a query that is neither or both of instant and range"
+        yield "a query that is both or neither of instant and range"
 
 
 def problems(name, dashboard):
-    """What is wrong with one file by itself."""
+    """Problems of one file alone."""
     yield from overlaps(dashboard)
     if dashboard["uid"] != f"vram-exporter-{name.removesuffix('.json')}":
-        yield f"the uid {dashboard['uid']} is not the file's name; links and bookmarks hang on it"
+        yield f"the uid {dashboard['uid']} does not match the file name; links and bookmarks depend on it"
     ids = [panel["id"] for panel in dashboard["panels"]]
     if len(set(ids)) != len(ids):
-        yield "an id twice"
+        yield "duplicate id"
     if dashboard.get("id") is not None:
-        yield "an id of some Grafana's own database"
+        yield "the file has an id, which belongs to the database of a Grafana server"
     if any(source != {"type": "prometheus", "uid": "$datasource"} for source in every("datasource", dashboard)):
-        yield "a data source that is not $datasource by an object reference"
+        yield "a data source that is not an object reference to $datasource"
     for panel in panels(dashboard):
         yield from (f"{panel['title']}: {problem}" for problem in panel_problems(panel))
     known = {variable["name"] for variable in variables(dashboard)}
     used = set(re.findall(r"\$\{?([a-zA-Z_]\w*)", json.dumps(dashboard)))
     unknown = {name for name in used - known if not BUILT_IN.fullmatch(name)}
     if unknown:
-        yield f"variables that are not defined: {sorted(unknown)}"
+        yield f"undefined variables: {sorted(unknown)}"
     if known - used:
-        yield f"variables that nothing uses: {sorted(known - used)}"
+        yield f"unused variables: {sorted(known - used)}"
     for variable in variables(dashboard):
         if variable.get("includeAll") and variable["allValue"] != ".*":
             yield f"{variable['name']}: All must match absent labels too"
 
 
 def link_problems(dashboards):
-    """Links lead to dashboards that are there, and set variables that these have."""
+    """Links lead to existing dashboards and set only variables of these dashboards."""
     names = {d["uid"]: {variable["name"] for variable in variables(d)} for d in dashboards.values()}
     if len(names) != len(dashboards):
-        yield "a uid twice"
+        yield "duplicate uid"
     for name, dashboard in dashboards.items():
         others = {link["url"] for link in dashboard["links"] if link["includeVars"] and link["keepTime"]}
         if others != {f"/d/{uid}" for uid in names if uid != dashboard["uid"]}:
@@ -112,13 +112,13 @@ def link_problems(dashboards):
             missing = set(re.findall(r"var-(\w+)=", query)) - names.get(uid, set())
             if uid not in names or missing or "${__url_time_range}" not in query:
                 yield f"{name}: a link to {url}"
-            # Else a "+" in a name becomes a space, and an "&" ends it.
+            # Otherwise a "+" in a name becomes a space, and an "&" ends the name.
             if any(not field.endswith(":percentencode}") for field in re.findall(r"\$\{__data[^}]*\}", query)):
-                yield f"{name}: a link that does not encode what it takes from a row: {url}"
+                yield f"{name}: a link that does not encode values of a row: {url}"
 
 
 def known_families():
-    """Families of docs/metrics.md and the golden scrapes, what a histogram makes of its name, and what rules record."""
+    """Families of docs/metrics.md and the golden scrapes, series of histograms, and recorded series."""
     found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     for path in (ROOT / "tests/golden").glob("*.prom"):
         found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))

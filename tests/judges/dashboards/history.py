@@ -1,6 +1,6 @@
-"""A week of GPUs with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
+"""A week of data with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
 
-Invariant: what is known of the week is written here once, and the recorded maxima are made from it by the shipped rules.
+Invariant: the data of the week is defined only here, and the shipped rules record the maxima from it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import machines
 GIB = 1 << 30
 MINUTE, HOUR, DAY = 60, 3600, 86400
 SCRAPE, PIECE, WEEK = 60, 12 * HOUR, 7 * DAY
-# How long before the end a peak of one reading happened: 2 in the last hour, 5 in the last day, 8 in the week.
+# Seconds from each peak of one reading to the end: 2 in the last hour, 5 in the last day, 8 in the week.
 PEAKS = [
     20 * MINUTE + 13,
     47 * MINUTE + 41,
@@ -29,14 +29,14 @@ PEAKS = [
     4 * DAY + 9 * HOUR + 29 * MINUTE + 3,
     6 * DAY + 1 * HOUR + 53 * MINUTE + 44,
 ]
-# An exporter keeps a peak in its window for so long.
+# Length of the peak window of the exporter.
 WINDOW = 60
-# A GPU that is gone, and an exporter that is silent, have been so for this long.
+# Time since the last data of the removed GPU and of the exporter that is not scraped.
 GONE, SILENT = 2 * HOUR, 1 * HOUR
 # Use of the full MIG device.
 FULL = 0.96
 
-# (began so long before the end, lasted, labels)
+# (seconds from the start to the end of the week, duration, labels)
 ALERTS = [
     (30 * MINUTE + 17, 12 * MINUTE, {"alertname": "GpuMemoryCritical", "severity": "critical", "gpu": "0"}),
     (2 * HOUR, 2 * HOUR, {"alertname": "GpuMemoryHigh", "severity": "warning", "gpu": "3"}),
@@ -53,7 +53,7 @@ ALERTS = [
         {"alertname": "GpuAllocatedUnused", "severity": "info", "namespace": "ml", "pod": "idle-0"},
     ),
     (45 * MINUTE, 9 * MINUTE, {"alertname": "VramExporterStale", "severity": "warning", "gpu": "0", "lane": "process"}),
-    # Longer ago, and shorter than a step of a graph of a week.
+    # Alerts of earlier days, shorter than a step of a graph of a week.
     (9 * HOUR + 11 * MINUTE, 90, {"alertname": "GpuMemoryCritical", "severity": "critical", "gpu": "3"}),
     (3 * DAY + 11 * MINUTE, 2 * MINUTE, {"alertname": "GpuLost", "severity": "critical", "gpu": "0"}),
 ]
@@ -65,12 +65,12 @@ def gpu(number, mig="", **labels):
 
 
 def peaking(low, high):
-    """At `low`, and at `high` in the window of each peak."""
+    """`high` in the window of each peak, otherwise `low`."""
     return lambda before_end: high if any(0 <= peak - before_end < WINDOW for peak in PEAKS) else low
 
 
 def memory(prefix, labels, total, used, peak=None):
-    """The families of a device with a constant use, `peak` as a function of the time before the end."""
+    """The families of a device with constant use; `peak` is a function of the seconds before the end."""
     yield f"{prefix}_total_bytes", labels, total
     yield f"{prefix}_used_bytes", labels, used
     yield f"{prefix}_free_bytes", labels, total - used
@@ -85,8 +85,8 @@ def workload(name, device, used, peak=None):
 
 
 def series():
-    """Every series as (family, labels, value), the value a number or a function of the seconds before the end; None is
-    none."""
+    """Every series as (family, labels, value). The value is a number, or a function of the seconds before the end that
+    returns None for no sample."""
     size = 140 * GIB
     yield "vram_exporter_build_info", {"instance": "known", "version": "1"}, 1
     yield "vram_exporter_build_info", {"instance": "silent", "version": "1"}, lambda before: (
@@ -96,9 +96,9 @@ def series():
         mode = {"mig_mode": "enabled" if number == 1 else "disabled"}
         yield "gpu_info", gpu(number, name="H200", **mode), 1
         yield "gpu_up", gpu(number), 1
-    # Peaks of a minute, by one workload; the name of another has signs that mean something in an address.
+    # One workload has peaks of one minute; the name of another has characters with a meaning in a URL.
     yield from memory("gpu_memory", gpu(0), size, 50 * GIB, peaking(50 * GIB, 138 * GIB))
-    # What else is worst for a moment, at the same times.
+    # Other values that are high only for a moment, at the same times.
     throttled, age = peaking(0, 1), peaking(1, 30)
     yield "gpu_throttle_active", gpu(0, reason="hw_thermal_slowdown"), lambda b: (
         None if HOUR < b < 2 * HOUR else throttled(b)
@@ -106,7 +106,7 @@ def series():
     yield "vram_exporter_sample_age_seconds", gpu(0, lane="memory"), age
     yield from workload("peaking", gpu(0), 40 * GIB, peaking(40 * GIB, 128 * GIB))
     yield from workload("c++&co", gpu(0), 10 * GIB)
-    # A GPU that is nearly empty, with a device that is full.
+    # A nearly empty GPU with one full MIG device.
     part = 16 * GIB
     yield from memory("gpu_memory", gpu(1), size, FULL * part + GIB)
     yield from memory("gpu_mig_memory", gpu(1, "7"), part, FULL * part)
@@ -116,7 +116,7 @@ def series():
         process = {**device, "pid": "41", "process": name}
         yield "gpu_process_memory_used_bytes", process, 10 * GIB
         yield "gpu_process_info", {**process, "workload": name, "kind": "user", "user": "nora"}, 1
-    # What needs nearly all of its GPU, and what needs nearly nothing of it.
+    # One workload that needs nearly all of its GPU, and one that needs very little.
     yield from memory("gpu_memory", gpu(2), size, 120 * GIB)
     yield from workload("large", gpu(2), 120 * GIB)
     yield from memory("gpu_memory", gpu(3), size, 2 * GIB)
@@ -152,14 +152,14 @@ def promtool(*arguments):
 
 
 def backfill(folder, end):
-    # promtool reads the whole file for every two hours of it.
+    # promtool reads the whole file for each block of two hours, so small files are faster.
     for longest in range(WEEK, 0, -PIECE):
         write(folder / "piece", end, longest, longest - PIECE)
         promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
 
 
 def record(folder, port, end):
-    """The maxima that right-sizing reads, as the shipped rules would have recorded them."""
+    """Records the maxima that right-sizing reads, with the shipped rules."""
     shipped = yaml.safe_load((dashboards.ROOT / "deploy/prometheus/rules/recording.yml").read_text())
     groups = [group for group in shipped["groups"] if group["name"] == "vram-exporter.sizing"]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
@@ -171,7 +171,7 @@ def record(folder, port, end):
 
 @contextlib.contextmanager
 def serving(folder):
-    """A Prometheus over the blocks in `folder`."""
+    """A Prometheus that serves the blocks in `folder`."""
     port = machines.free_port()
     (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": []}))
     command = [
@@ -194,7 +194,7 @@ def serving(folder):
 
 @contextlib.contextmanager
 def running():
-    """A Prometheus that holds the week, and when it ended."""
+    """A Prometheus with the data of the week, and the time at which the week ends."""
     end = int(time.time()) // MINUTE * MINUTE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,6 +1,6 @@
-"""Exporters on shipped scenarios and a Prometheus that scrapes them each second, all on loopback.
+"""Exporters on shipped scenarios and a Prometheus that scrapes them every second, all on loopback.
 
-Invariant: everything that was started ends with `running`.
+Invariant: every started process ends with `running`.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# A node's name, the scenario it runs, and the cluster label it gets.
+# Name of the node, its scenario, and its label cluster.
 NODES = [
     ("busy", "demo", None),
     ("mig", "mig-h100", "b"),
@@ -49,7 +49,7 @@ class Prometheus:
         self.base = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, path, **parameters):
-        """The answer's data; an error of Prometheus is a ValueError that says it."""
+        """The data of the answer. An error of Prometheus is raised as a ValueError with its text."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=10) as answer:
@@ -68,7 +68,7 @@ class Prometheus:
         return self.ask("query_range", query=expression, start=start, end=end, step=step)["result"]
 
     def samples_read(self, expression, **when):
-        """How many samples the query makes Prometheus read."""
+        """Number of samples that Prometheus reads for the query."""
         answer = self.ask("query", query=expression, stats="all", **when)
         return answer["stats"]["samples"]["totalQueryableSamples"]
 

@@ -1,4 +1,4 @@
-"""Holds the dashboards to what is known of the week in history.py, asked in the steps that Grafana would choose."""
+"""Checks the dashboards against the known data of history.py, with the query steps that Grafana would choose."""
 
 import math
 import re
@@ -7,11 +7,11 @@ import dashboards
 import history
 from history import DAY, HOUR, MINUTE, SCRAPE
 
-# Grafana's steps in seconds, each up to the mean of it and the next, as its documentation of $__interval says.
+# Grafana's steps in seconds. It rounds to the nearest one, as its documentation of $__interval says.
 STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
-# Width of a page in pixels and in columns of the grid.
+# Width of a page in pixels and in grid columns.
 PIXELS, COLUMNS = 1400, 24
-# Families whose worst value between two points counts.
+# Families for which a graph must show the highest value between two points.
 PEAKING = "window_peak|gpu_throttle_active|vram_exporter_sample_age_seconds"
 RANGES = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
 
@@ -25,7 +25,7 @@ def step_of(panel, span):
 
 
 def filled(expression, dashboard, span, step, **chosen):
-    """The expression with Grafana's own variables, `chosen` ones, All for the others, and what is typed as it is."""
+    """The expression with Grafana's own variables, the `chosen` ones, All for other lists, and the preset choices."""
     values = {"__range": f"{span}s", "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s"}
     for variable in dashboards.variables(dashboard):
         values[variable["name"]] = ".*" if variable["type"] == "query" else variable.get("current", {}).get("value", "")
@@ -38,7 +38,7 @@ def panel_of(dashboard, title):
 
 
 def rows(prometheus, dashboard, title, end, span=6 * HOUR, **chosen):
-    """What each query of a stat or table returns, as (labels, value)."""
+    """The results of each query of a stat or table, as (labels, value)."""
     for target in panel_of(dashboard, title)["targets"]:
         result = prometheus.instant(filled(target["expr"], dashboard, span, MINUTE, **chosen), time=end)
         yield [(series["metric"], float(series["value"][1])) for series in result]
@@ -58,7 +58,7 @@ def same(a, b):
 
 
 def undrawn(prometheus, dashboard, panel, target, span, end):
-    """Lines on which a peak should stand out, and those of them on which one is not drawn."""
+    """Lines with a distinguishable peak, and the peaks that are not drawn on them."""
     step = step_of(panel, span)
     here = {"instance": "known", "top": "20"}
     fine = filled(target["expr"], dashboard, span, SCRAPE, **here)
@@ -69,7 +69,7 @@ def undrawn(prometheus, dashboard, panel, target, span, end):
     for peak in (peak for peak in history.PEAKS if peak < span - step):
         at = end - peak
         calm = {shown(one["metric"]): float(one["value"][1]) for one in prometheus.instant(fine, time=at - 10 * MINUTE)}
-        # The reading in whose window it was.
+        # The sample whose window contains the peak.
         for one in prometheus.instant(fine, time=at + history.WINDOW):
             name, high = shown(one["metric"]), float(one["value"][1])
             if same(high, calm.get(name, math.nan)):
@@ -82,46 +82,50 @@ def undrawn(prometheus, dashboard, panel, target, span, end):
 
 
 def peak_problems(found, prometheus, end):
-    """A peak of a minute is drawn, however long the range."""
+    """Graphs of every time range show a peak of one minute."""
     graphs = 0
     for name, dashboard in found.items():
         for panel in dashboards.panels(dashboard):
-            # Behind "and on" peaks only choose what is drawn.
+            # After "and on", peaks only select the lines.
             texts = {t["refId"]: t["expr"].split(" and on ")[0] for t in panel["targets"] if t["range"]}
             targets = [t for t in panel["targets"] if re.search(PEAKING, texts.get(t["refId"], ""))]
             graphs += bool(targets)
             for text, span in RANGES.items() if targets else ():
                 results = [undrawn(prometheus, dashboard, panel, target, span, end) for target in targets]
                 if not any(out for out, _ in results):
-                    yield f"{name}: {panel['title']}: no peak can be distinguished from what is around it"
+                    yield f"{name}: {panel['title']}: no peak differs from the values around it"
                 for missing in (lost for _, lost in results if lost):
                     yield f"{name}: {panel['title']}: over {text} {len(missing)} peaks are not drawn: {missing[0]}"
     if graphs < 9:
-        yield f"only {graphs} graphs of peaks are known"
+        yield f"only {graphs} graphs of peaks were found"
 
 
 def device_problems(found, prometheus, end):
-    """Where a GPU is cut into MIG devices, these are judged."""
+    """If a GPU is partitioned, its MIG devices are rated instead."""
     fleet, page = found["fleet.json"], found["gpu.json"]
     for title in ("Used", "Window peak", "Peak in range"):
         if not same(value(prometheus, page, title, end, instance="known", gpu="1"), history.FULL):
-            yield f"gpu.json: {title}: not that of the fullest MIG device"
+            yield f"gpu.json: {title}: not the value of the fullest MIG device"
     if value(prometheus, fleet, "GPUs near the limit", end) != 1:
-        yield "fleet.json: GPUs near the limit: not the one full MIG device"
+        yield "fleet.json: GPUs near the limit: the full MIG device is not the only one"
     ranked = [
-        ("fleet.json", "Never needed in the range"),
-        ("fleet.json", "Near the limit"),
-        ("workloads.json", "Never needed"),
+        ("fleet.json", "Memory never used in range"),
+        ("fleet.json", "Highest memory use"),
+        ("workloads.json", "Memory never used"),
     ]
     for name, title in ranked:
         listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
         if any(labels["uuid"] == "GPU-1" and "mig_uuid" not in labels for labels in listed):
-            yield f"{name}: {title}: a GPU that is cut into MIG devices is judged as a whole"
-    # Since the last peak of the GPU that peaks.
-    queries = rows(prometheus, fleet, "Near the limit", end, span=10 * MINUTE, top="1")
+            yield f"{name}: {title}: a partitioned GPU is listed as a whole"
+    # The range is after the last peak of GPU 0.
+    queries = rows(prometheus, fleet, "Highest memory use", end, span=10 * MINUTE, top="1")
     if any(labels.get("mig_uuid") != "MIG-7" for listed in queries for labels, _ in listed):
-        yield "fleet.json: Near the limit: the full MIG device is not first"
-    tables = [("fleet.json", "Near the limit"), ("fleet.json", "Never needed in the range"), ("gpu.json", "Processes")]
+        yield "fleet.json: Highest memory use: the full MIG device is not first"
+    tables = [
+        ("fleet.json", "Highest memory use"),
+        ("fleet.json", "Memory never used in range"),
+        ("gpu.json", "Processes"),
+    ]
     for name, title in tables:
         columns = {o["matcher"]["options"] for o in panel_of(found[name], title)["fieldConfig"]["overrides"]}
         listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
@@ -130,7 +134,7 @@ def device_problems(found, prometheus, end):
 
 
 def sizing_problems(found, prometheus, end):
-    """Right-sizing costs little, and has the most wasteful first."""
+    """Right-sizing reads few samples, and lists the workload with the most unused memory first."""
     dashboard = found["workloads.json"]
     families = "gpu_workload_memory_window_peak_bytes|gpu_memory_window_peak_bytes|gpu_mig_memory_window_peak_bytes"
     week = float(prometheus.instant(f'sum(count_over_time({{__name__=~"{families}"}}[1w]))', time=end)[0]["value"][1])
@@ -142,25 +146,25 @@ def sizing_problems(found, prometheus, end):
         yield f"workloads.json: a refresh of right-sizing reads {read} samples, more than the {week:.0f} of a week of peaks"
     first, *_ = rows(prometheus, dashboard, "Right-sizing: workloads", end, top="1")
     if [labels["workload"] for labels, _ in first] != ["small"]:
-        yield f"workloads.json: Right-sizing: {first} is first, and not what needs least of its GPU"
-    # The range shown holds no peak.
+        yield f"workloads.json: Right-sizing: {first} is first, not the workload that needs the least of its GPU"
+    # The selected time range contains no peak.
     queries = rows(prometheus, dashboard, "Right-sizing: workloads", end, span=HOUR // 4, top="20", workload="peaking")
     if not any(same(v, 128 * history.GIB) for listed in queries for _, v in listed):
-        yield "workloads.json: Right-sizing: a peak of yesterday is not found"
+        yield "workloads.json: Right-sizing: a peak before the selected time range is not found"
 
 
 def gone_problems(found, prometheus, end):
-    """A GPU that is gone has its peak, and a node that is silent has a name."""
+    """The dashboards show the peak of a removed GPU, and the name of a node that is not scraped."""
     peak = list(rows(prometheus, found["gpu.json"], "Peak in range", end, instance="left"))
     if not (peak[0] and same(peak[0][0][1], 91 / 140)):
-        yield f"gpu.json: Peak in range: {peak} for a GPU that is gone"
-    troubles = [labels for query in rows(prometheus, found["fleet.json"], "Troubles", end) for labels, _ in query]
-    if not any(labels["instance"] == "silent" for labels in troubles):
-        yield "fleet.json: Troubles: the node whose exporter is silent is not named"
+        yield f"gpu.json: Peak in range: {peak} for a removed GPU"
+    listed = [labels for query in rows(prometheus, found["fleet.json"], "Problems", end) for labels, _ in query]
+    if not any(labels["instance"] == "silent" for labels in listed):
+        yield "fleet.json: Problems: the node whose exporter is not scraped is missing"
 
 
 def events(series, step):
-    """As Grafana makes them: what is no more than a step apart is one, and a region if it is more than one point."""
+    """Events as in Grafana: points at most one step apart are one event, which is a region if it has several points."""
     times = [float(t) for t, v in series["values"] if float(v) > 0]
     begun = [t for before, t in zip([-math.inf, *times], times) if t - before > step]
     ended = [t for t, after in zip(times, [*times[1:], math.inf]) if after - t > step]
@@ -168,7 +172,7 @@ def events(series, step):
 
 
 def annotation_problems(name, dashboard, prometheus, end, span, expected, **chosen):
-    """Each of the `expected` alerts is one thin line where it began, and no other is there."""
+    """Each of the `expected` alerts, and no other, is one thin line at its start."""
     step = max(MINUTE, rounded(span / PIXELS))
     start, stop = (end - span) // step * step, end // step * step
     seen = []
@@ -178,16 +182,16 @@ def annotation_problems(name, dashboard, prometheus, end, span, expected, **chos
         for series in prometheus.between(expression, start, stop, step):
             labels = series["metric"]
             if named - labels.keys():
-                yield f"{name}: annotations: {labels['alertname']} would show the words {sorted(named - labels.keys())}"
+                yield f"{name}: annotations: {labels['alertname']} would show the names {sorted(named - labels.keys())}"
             for begun, ended in events(series, step):
                 seen.append((labels["alertname"], labels.get("gpu"), annotation["iconColor"]))
                 if begun != ended:
-                    yield f"{name}: annotations: {labels['alertname']} is painted over {ended - begun:.0f} s"
+                    yield f"{name}: annotations: {labels['alertname']} is a region of {ended - begun:.0f} s"
                 starts = [
                     end - began for began, _, alert in history.ALERTS if alert["alertname"] == labels["alertname"]
                 ]
                 if not any(0 <= begun - start <= step for start in starts):
-                    yield f"{name}: annotations: {labels['alertname']} did not begin then"
+                    yield f"{name}: annotations: {labels['alertname']} did not begin at that time"
     if sorted(seen, key=str) != sorted(expected, key=str):
         yield f"{name}: annotations over {span} s with {chosen}: {sorted(seen, key=str)} and not {sorted(expected, key=str)}"
 
@@ -202,7 +206,7 @@ UNUSED = ("GpuAllocatedUnused", None, BLUE)
 STALE = ("VramExporterStale", "0", ORANGE)
 EARLIER = ("GpuMemoryCritical", "3", RED)
 LOST = ("GpuLost", "0", RED)
-# (page, range, what is chosen, which alerts it then shows)
+# (page, time range, selection, alerts that it shows)
 ANNOTATIONS = [
     ("fleet.json", HOUR, {}, [CRITICAL, LEAK]),
     ("fleet.json", DAY, {}, [CRITICAL, LEAK, HIGH, EARLIER]),
