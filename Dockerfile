@@ -1,18 +1,18 @@
-# vram-exporter. The runtime image needs glibc, no older than the build image's.
+# vram-exporter. The runtime image needs a glibc that is not older than that of the build image.
 ARG BUILD_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
 
-# The dependencies alone, built around empty crates: this layer stands until a manifest or the lock file changes.
+# The dependencies alone, built around empty crates: this layer stays cached until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 COPY crates/pod-resources/Cargo.toml crates/pod-resources/
 COPY crates/process-name/Cargo.toml crates/process-name/
 COPY crates/web-config/Cargo.toml crates/web-config/
-# Nothing of these is built; the workspace and its lock file name them.
+# None of these is built; the workspace and its lock file name them.
 COPY tests/exposition/Cargo.toml tests/exposition/
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
 COPY tests/properties/Cargo.toml tests/properties/
@@ -27,7 +27,7 @@ RUN for manifest in crates/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.
 
 COPY src src
 COPY crates crates
-# Copied files may be older than the empty crates; cargo goes by time.
+# Copied files may be older than the empty crates; cargo compares modification times.
 RUN find src crates -name '*.rs' -exec touch {} + \
     && cargo build --release --locked
 
@@ -36,18 +36,18 @@ FROM ${RUNTIME_IMAGE}
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="vram-exporter" \
-      org.opencontainers.image.description="Prometheus exporter for the memory of NVIDIA GPUs: true peaks, who holds it, and nothing invented" \
+      org.opencontainers.image.description="Prometheus exporter for the memory of NVIDIA GPUs: true peaks, owners, and no invented values" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
 COPY --from=build /src/target/release/vram-exporter /usr/bin/vram-exporter
 
-# Read by NVIDIA's container runtime: all GPUs, and of the driver only what NVML needs.
+# Read by NVIDIA's container runtime: all GPUs, and only the parts of the driver that NVML needs.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility
 
-# nobody; a number, so that a cluster can see that it is not root.
+# The user nobody, as a number, so that a cluster can see that it is not root.
 USER 65534:65534
 EXPOSE 9836
 ENTRYPOINT ["/usr/bin/vram-exporter"]

@@ -13,7 +13,7 @@ def problems(text):
         yield "no samples"
     for name, count in Counter(family.name for family in families).items():
         if count > 1:
-            yield f"family {name} comes {count} times"
+            yield f"family {name} occurs {count} times"
     for family in families:
         if family.type in ("unknown", "untyped"):
             yield f"family {family.name} has no type"
@@ -22,7 +22,7 @@ def problems(text):
     series = Counter((s.name, frozenset(s.labels.items())) for family in families for s in family.samples)
     for (name, labels), count in series.items():
         if count > 1:
-            yield f"series {name} {dict(labels)} comes {count} times"
+            yield f"series {name} {dict(labels)} occurs {count} times"
 
 
 def main(path):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the README's demo command and looks at it as a visitor and as Prometheus would: it is ready within a minute, its
+# Runs the README's demo command and checks it as a visitor and as Prometheus would see it: it is ready within a minute, its
 # numbers move, its exposition is well-formed, it says that the GPUs are simulated, and it ends when asked to.
 set -euo pipefail
 
@@ -52,7 +52,7 @@ grep -q '^gpu_info{.*simulated="true"' "$work/metrics" || fail "gpu_info does no
 said=$(promtool check metrics <"$work/metrics" 2>&1) || fail "promtool: $said"
 [ -z "$said" ] || fail "promtool: $said"
 python3 "$here/check_exposition.py" "$work/metrics" || fail "the exposition is not well-formed"
-# Into a file: a grep that has found what it wants would break curl's pipe, which counts as a failure here.
+# Into a file: grep -q exits at the first match and would break curl's pipe, which counts as a failure here.
 get / >"$work/page"
 grep -qi simulated "$work/page" || fail "the page does not say that the GPUs are simulated"
 get /healthz >/dev/null || fail "not healthy"

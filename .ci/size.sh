@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Holds the release program, stripped, to 8.5 MiB, and to the libraries that every program loads. Every page of it and of them that
-# is used stays in memory on every machine.
-# Half a MiB of it is the simulator, which a run without --demo does not use.
+# Limits the stripped release program to 8.5 MiB and to the libraries that every program loads. Every page of the program and the
+# libraries that is used stays in memory on every machine.
+# Half a MiB of the program is the simulator, which a run without --demo does not use.
 # usage: .ci/size.sh target/release/vram-exporter
 set -euo pipefail
 

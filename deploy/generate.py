@@ -1,9 +1,9 @@
 """Makes the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules.
 
     deploy/generate.py            writes them
-    deploy/generate.py --check    says which differ, and writes nothing
+    deploy/generate.py --check    lists the files that differ, and writes nothing
 
-Invariant: a rule is written once, in the plain files; comments of theirs stay there.
+Invariant: a rule is written once, in the plain files; the object does not contain their comments.
 """
 
 import sys
@@ -19,7 +19,7 @@ HEADER = "# Made from deploy/prometheus/rules by deploy/generate.py.\n---\n"
 
 
 class Block(str):
-    """A text of several lines, written as it was."""
+    """A text of several lines, written with its line breaks."""
 
 
 def block(dumper, text):
@@ -39,7 +39,7 @@ def rule_files():
 
 
 def groups():
-    """The groups of all files in the order of their names, expressions of several lines kept as they are."""
+    """The groups of all files in the order of their names, expressions of several lines unchanged."""
     for file in rule_files():
         for group in yaml.safe_load(file.read_text())["groups"]:
             for rule in group["rules"]:
@@ -70,7 +70,7 @@ def generated():
 
 
 def differing():
-    """Generated files that are missing, old, or no longer made."""
+    """Generated files that are missing, outdated, or no longer generated."""
     wanted = dict(generated())
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     return stale + [path for path in sorted(CHART.glob("*")) if path not in wanted]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes what the release is made of as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or the simulator beside
-# it, or runs as a procedural macro while they are built; no crate of tests alone. The same commit gives the same bytes, in
-# whatever folder.
+# Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or the simulator beside
+# it, or runs as a procedural macro while they are built, but no crate that only tests use. The same commit gives the same bytes
+# in any folder.
 # Usage: deploy/sbom.sh [FILE]; without FILE to standard output. Needs cargo-cyclonedx 0.5.9.
 set -euo pipefail
 
@@ -12,8 +12,8 @@ trap 'rm -rf "$work"' EXIT
 
 locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
 
-# The tool writes beside the manifest, and takes dependencies of tests into account when it finds out which optional ones
-# there are. So it sees a copy without them and without the packages of tests, around empty crates.
+# The tool writes beside the manifest, and includes the dependencies of tests when it determines the optional dependencies in use.
+# So it runs on a copy of the manifests without these dependencies and without the packages of tests, with empty crates.
 for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"
@@ -23,15 +23,15 @@ done
 echo 'fn main() {}' >"$work/src/main.rs"
 cp "$root/Cargo.lock" "$work/"
 
-# Without it there would be a random number and the time of day.
+# Without this variable the output would contain a random number and the current time.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 (cd "$work" && cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps --target "$target")
-# What was taken out of the manifests may go from the lock file; nothing may come, or have another version.
+# The copy's lock file may lack what was removed from the manifests, but must not contain anything new or another version.
 added=$(comm -13 <(locked "$root/Cargo.lock") <(locked "$work/Cargo.lock"))
 [ -z "$added" ] || { echo "sbom: not in Cargo.lock: $added" >&2; exit 1; }
-# The tool lists what the lock file could bring; cargo knows which optional crates are in fact not built (toml_writer, at the
-# time of writing). The folder's name is no part of the release.
+# The tool lists everything in the lock file; cargo knows which optional crates are not built (toml_writer, at the time of
+# writing). The folder's name is not part of the release.
 cargo tree --manifest-path "$work/Cargo.toml" --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
 python3 - "$work" >"${1:-/dev/stdout}" <<'PYTHON'
 import json

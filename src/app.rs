@@ -1,4 +1,4 @@
-//! Builds every part, connects the parts and ends them. The only room that knows all others.
+//! Builds, connects and stops all parts of the exporter. The only module that knows all the others.
 
 mod check;
 mod cluster;

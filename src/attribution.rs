@@ -1,9 +1,9 @@
 //! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its pod, if the
 //! snapshot knows its container.
 //!
-//! Invariant: a process is (pid, start time). What is cached for a pid is shown only after a look that its process still exists;
-//! a pid that another process has now is resolved again. A procfs of another pid namespace identifies no process. Nothing here
-//! waits for the network, and files of a process that hang are waited for a bounded time.
+//! Invariant: pid and start time identify a process. What is cached for a pid is shown only after a check that its
+//! process still exists; a pid that another process has now is resolved again. A procfs of another pid namespace
+//! identifies no process. Nothing here waits for the network, and the wait for files of a process that hang is bounded.
 
 mod boot;
 mod cached;

@@ -1,8 +1,8 @@
-//! Pauses between attempts: each twice as long as the one before, up to a longest one.
+//! Pauses between attempts: each twice as long as the one before, up to a maximum.
 
 use std::time::Duration;
 
-/// The pauses of one thing that is attempted again and again.
+/// The pauses between the attempts of one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -11,7 +11,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failure yet: the next pause is `first`. No pause exceeds `longest`.
+    /// Starts without failures: the next pause is `first`. No pause exceeds `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, failures: 0 }
     }

@@ -27,7 +27,7 @@ const PROCFS: &str = "proc";
 const CONTAINERS: &str = "containers";
 /// The resource of a whole GPU in the cluster.
 const RESOURCE: &str = "nvidia.com/gpu";
-/// The temporary folder, and the folder that can be written under a container's read-only root file system.
+/// The temporary folder, and the folder that is writable even if a container's root file system is read-only.
 const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Why the demo cannot run.
@@ -38,7 +38,7 @@ pub enum Error {
     NotBuiltIn,
     /// No folder for the simulated `/proc`.
     #[error(
-        "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; TMPDIR names another"
+        "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; set TMPDIR to another one"
     )]
     NoFolder {
         /// The folders that were tried.
@@ -48,7 +48,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// The scenario is invalid.
-    #[error("--demo={scenario} makes no machine: {why}")]
+    #[error("--demo={scenario} does not describe a machine: {why}")]
     Scenario {
         /// The name or path that was given.
         scenario: String,
@@ -80,13 +80,13 @@ const DEFAULT_SCENARIO: &str = "demo";
 /// What the default scenario shows, in the log of a demo.
 const TOUR: [&str; 4] = [
     "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: only a peak shows that (gpu_process_memory_peak_bytes)",
-    "GPU 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB (gpu_memory_window_peak_bytes)",
+    "GPUs 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB (gpu_memory_window_peak_bytes)",
     "GPU 3: a notebook keeps 31 GiB and does nothing (gpu_process_idle_seconds), and embedder.service leaks",
     "GPU 3: pod notebook-7 has the GPU allocated and uses nothing (gpu_allocation_info)",
 ];
 
-/// The first lines of a demo: where to look, and what the default scenario shows. `page` is the URL of the page for people,
-/// `metrics` that of the metrics.
+/// The first lines of a demo: where to look, and what the default scenario shows. `page` is the URL of the landing
+/// page, `metrics` that of the metrics.
 pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
     let mut lines = vec![
         format!("the page is at {page} and the metrics are at {metrics}"),
@@ -98,7 +98,7 @@ pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
     lines
 }
 
-/// The bytes of the simulator's library, which only this process can use, if the scenario is valid.
+/// The bytes of the simulator's library, which can be used only by this process. Fails if the scenario is invalid.
 #[cfg(feature = "demo")]
 fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {
     let refused = |why| Error::Scenario { scenario: scenario.to_owned(), why };
@@ -168,7 +168,7 @@ fn device(uuid: String) -> Device {
     Device { resource: RESOURCE.to_owned(), device, replica: None }
 }
 
-/// The places for the demo's folder: the one that the environment names, or else the usual ones.
+/// The places for the demo's folder: the one in the environment variable `TMPDIR`, or else the usual ones.
 fn places() -> Vec<PathBuf> {
     match std::env::var_os("TMPDIR").filter(|named| !named.is_empty()) {
         Some(named) => vec![named.into()],
@@ -230,7 +230,7 @@ impl SimulatedMachine {
         }
     }
 
-    /// Replaces the host's `/proc` and users in the configuration by those of the simulated machine.
+    /// Replaces the host's `/proc` and users in the configuration with those of the simulated machine.
     pub fn adapt(&self, mut config: Config) -> Config {
         config.path.procfs = self.procfs();
         config.path.passwd = Some(self.procfs().join("passwd"));

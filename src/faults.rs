@@ -2,7 +2,7 @@
 //!
 //! Invariant: every fault that is logged is counted, and every fault that is counted is offered to the log. The set of
 //! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source from the
-//! start at 0, so that an alert on a rise sees the first fault, and a pair from its first fault on.
+//! start at 0, so that an alert on an increase sees the first fault, and shows a pair only after its first fault.
 //!
 //! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins, then
 //! once an hour while it lasts.
@@ -39,11 +39,11 @@ macro_rules! closed_enum {
 }
 
 closed_enum! {
-    /// The part of the exporter that met the fault.
+    /// The part of the exporter in which the fault occurred.
     Source {
         /// Finding, loading and initialising the NVML library.
         Library => "library",
-        /// Which GPUs and MIG devices there are.
+        /// Finding the GPUs and MIG devices.
         Topology => "topology",
         /// The memory lane.
         Memory => "memory",
@@ -65,7 +65,7 @@ closed_enum! {
 }
 
 closed_enum! {
-    /// Why. The first group are NVML's own return codes, under NVML's names.
+    /// The reason for a fault. The first group consists of NVML's own return codes, under NVML's names.
     Reason {
         /// `NVML_ERROR_UNINITIALIZED`.
         Uninitialized => "uninitialized",
@@ -128,7 +128,7 @@ closed_enum! {
     }
 }
 
-/// The reasons of NVML calls.
+/// The reasons for faults of NVML calls.
 const NVML: &[Reason] = &[
     Reason::Uninitialized,
     Reason::InvalidArgument,
@@ -149,11 +149,11 @@ const NVML: &[Reason] = &[
     Reason::Panicked,
 ];
 
-/// The reasons of other programs' servers.
+/// The reasons for faults of the servers that the exporter queries.
 const PEER: &[Reason] =
     &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
 
-/// The reasons of attributing processes to their owners.
+/// The reasons for faults when processes are attributed to their owners.
 const ATTRIBUTION: &[Reason] = &[
     Reason::Unreadable,
     Reason::UserUnknown,
@@ -163,7 +163,7 @@ const ATTRIBUTION: &[Reason] = &[
     Reason::Panicked,
 ];
 
-/// The reasons of clients and of responses to them.
+/// The reasons for faults of clients and of the responses to them.
 const HTTP: &[Reason] = &[
     Reason::Encoding,
     Reason::Connection,
@@ -214,7 +214,8 @@ impl LogThrottle {
         Self { at: now, seen: now, held_back: 0 }
     }
 
-    /// The fault occurs again. Returns the number of occurrences held back if it is to be logged now.
+    /// Records that the fault occurred again. Returns the number of occurrences held back if the fault must be logged
+    /// now.
     fn again(&mut self, now: Instant) -> Option<u64> {
         let lasts = now.saturating_duration_since(self.seen) < ENDED_AFTER;
         if lasts && now.saturating_duration_since(self.at) < REMINDER {

@@ -8,10 +8,10 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] is the vocabulary that the rooms share. [`config`], [`faults`] and [`backoff`] are leaves, and [`app`] alone
-//! knows all rooms and gives each its settings. Crates of the workspace are beside them: `cgroup_owner` reads cgroup paths for
-//! [`attribution`], `pod_resources` asks the kubelet for [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the
-//! simulated driver of [`demo`].
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`] and [`backoff`] are leaves, and only
+//! [`app`] knows all modules and gives each its settings. They use other crates of the workspace: `cgroup_owner` reads
+//! cgroup paths for [`attribution`], `pod_resources` asks the kubelet for [`kubernetes`], `web_config` guards [`http`],
+//! and `nvml_sim` is the simulated driver of [`demo`].
 
 pub mod app;
 pub mod attribution;

@@ -1,10 +1,10 @@
 //! From the snapshot to Prometheus' text format: one table of families, one pass over the latest parts.
 //!
-//! Invariant: a scrape calls no driver, waits for no lane and changes no value; what is unknown or too old has no
-//! series; no two series have the same name and labels.
+//! Invariant: a scrape never calls the driver, never waits for a lane and never changes a value; a value that is
+//! unknown or too old has no series; no two series have the same name and labels.
 //!
-//! The readings of the machine go from the snapshot straight into the text. What the exporter counts about itself as a
-//! program is held by a [`prometheus::Registry`], whose text follows.
+//! The readings of the machine go from the snapshot straight into the text. The exporter's version and its count of
+//! scrapes are kept in a [`prometheus::Registry`], whose text follows.
 
 mod build_metrics;
 mod data_quality;

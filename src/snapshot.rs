@@ -1,7 +1,8 @@
 //! The latest readings of the machine, as plain values: the lanes publish them, `metrics` and `http` read them.
 //!
 //! Invariant: a part is immutable once published and is replaced as a whole. Each part has one writer. Every value that can
-//! be unknown is an `Option`, every reading has the time at which it was good, and no type here knows NVML or Prometheus.
+//! be unknown is an `Option`, every reading has the time at which it was good, and no type here depends on NVML or
+//! Prometheus.
 
 mod kubernetes;
 mod machine;
@@ -40,7 +41,7 @@ pub struct Snapshot {
     pub telemetry: ArcSwap<TelemetryPart>,
     /// Written by the watch for Xid events.
     pub xids: ArcSwap<XidPart>,
-    /// Written by the watch of the API server.
+    /// Written by the follower of the API server.
     pub pods: ArcSwap<Pods>,
     /// Written by the follower of the kubelet's pod-resources socket.
     pub allocations: ArcSwap<Allocations>,
@@ -54,7 +55,7 @@ impl Snapshot {
         Arc::default()
     }
 
-    /// Removes every reading of the driver: once it is closed, none of them is true any longer.
+    /// Removes every reading of the driver: once it is closed, none of them is valid any longer.
     pub fn clear(&self, driver: Driver) {
         self.driver.store(Arc::new(driver));
         self.memory.store(Arc::default());

@@ -33,7 +33,7 @@ done
 
 mkdir "$work/lib" "$work/bin"
 ln -s "$library" "$work/lib/libnvidia-ml.so.1"
-# all-smi looks for GPUs on the PCI bus or by nvidia-smi before it opens NVML; the list is all that it asks here.
+# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; it needs only the list of GPUs from it.
 cat > "$work/bin/nvidia-smi" <<'SMI'
 #!/bin/sh
 echo "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"
@@ -87,7 +87,7 @@ else
 fi
 
 if command -v all-smi > /dev/null; then
-    # It can listen on all interfaces or on a socket file; the file is its own.
+    # all-smi can listen only on all interfaces or on a socket file; the file is in this run's folder.
     PATH="$work/bin:$PATH" LD_LIBRARY_PATH="$work/lib" all-smi api --port 0 --socket "$work/all-smi.sock" \
         --processes --interval 1 > "$work/all-smi.log" 2>&1 &
     started+=($!)
@@ -96,7 +96,7 @@ else
     missing all-smi
 fi
 
-# What it prints of a GPU in MIG devices ends by an error where one of them lacks a figure.
+# The output of nvitop for a GPU with MIG devices ends with an error if one of them lacks a value.
 if command -v nvitop > /dev/null; then
     shown=$(LD_LIBRARY_PATH="$work/lib" NVML_SIM_SCENARIO=mig-h100 nvitop -1 2>&1) || true
     if [[ $(grep -c 'GI/CI.*BAR1: *[0-9]' <<< "$shown") == 7 ]]; then

@@ -20,7 +20,7 @@ const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// A follower ended.
 #[derive(Debug, thiserror::Error)]
-#[error("a follower of the cluster panicked and is started again in {RESTART_PAUSE:?}")]
+#[error("a follower of the cluster panicked and will be restarted in {RESTART_PAUSE:?}")]
 struct Panicked(#[source] JoinError);
 
 /// Follows the API server and the kubelet until the set is dropped. Requires a runtime.
@@ -49,7 +49,8 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
     followers
 }
 
-/// Runs a follower. Each time that it panics, calls `panicked` and starts it again after a `pause`. It ends with the future.
+/// Runs a follower. Each time the follower panics, calls `panicked` and restarts it after `pause`. The follower ends
+/// when this future is dropped.
 async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(JoinError), pause: Duration)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -137,7 +138,7 @@ mod tests {
             let start = move || {
                 let before = counted.fetch_add(1, Ordering::SeqCst);
                 async move {
-                    assert!(before >= 2, "as a test wants it");
+                    assert!(before >= 2, "on purpose");
                     pending().await
                 }
             };
@@ -147,7 +148,7 @@ mod tests {
             let up = (snapshot.pods.load().up, snapshot.allocations.load().up);
             let api = source == Source::KubernetesApi;
             assert_eq!(up, (Some(!api), Some(api)), "{source:?}");
-            assert!(snapshot.pods.load().containers.contains_key("c1"), "names are not taken away");
+            assert!(snapshot.pods.load().containers.contains_key("c1"), "names are kept");
             task.abort();
         }
     }

@@ -1,4 +1,4 @@
-//! The limit of open files and sockets.
+//! The limit on open files and sockets.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -8,8 +8,8 @@ const WANTED: u64 = 65_536;
 /// Twice what 16 GPUs with 512 processes each need.
 const MOST_DIRECTORIES: u64 = 16_384;
 
-/// Raises the limit as far as the system allows and the exporter can use: a shell grants 1024 at first, for old programs. If that is refused,
-/// the exporter runs with the limit that it has.
+/// Raises the limit as far as the system allows and the exporter needs: the usual limit is 1024, for the sake of old
+/// programs. If the system refuses, the exporter runs with the limit that it has.
 pub(super) fn raise() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         let wanted = hard.min(WANTED);

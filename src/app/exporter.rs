@@ -1,4 +1,4 @@
-//! Everything of the exporter but its web server.
+//! Everything in the exporter except its web server.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ fn sees_host(config: &Config) -> Option<bool> {
     let sees_host = attribution::sees_host_processes(&config.path.procfs);
     if sees_host == Some(false) {
         tracing::warn!(
-            "the exporter has a pid namespace of its own: the driver hides all other processes from it, and what they hold is \
-             shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
+            "the exporter has a pid namespace of its own: the driver hides all other processes from it, and \
+             their memory is shown as unattributed; give it the host's (hostPID: true, docker run --pid=host)"
         );
     }
     sees_host

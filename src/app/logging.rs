@@ -7,9 +7,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Log, LogFormat};
 
-/// Starts the log. A second start in one process (a test) leaves the first in place.
+/// Initializes logging. A second call in the same process (in a test) changes nothing.
 pub(super) fn start(log: &Log) -> Result<()> {
-    let filter = filter(&log.level).with_context(|| format!("log.level {:?} is no level", log.level))?;
+    let filter = filter(&log.level).with_context(|| format!("log.level {:?} is not a valid level", log.level))?;
     let registry = tracing_subscriber::registry().with(filter);
     let started = match log.format {
         LogFormat::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(std::io::stderr)).try_init(),

@@ -33,7 +33,7 @@ async fn read_once(mut config: Config) -> Result<Vec<u8>> {
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
     let answered = Instant::now();
     wait_until(ONCE, || has_read_all(&exporter.snapshot, answered)).await;
-    // A name service answers after its process was shown, and never for a uid without a name.
+    // A user name may arrive only after the process is first shown; a uid without a name never gets one.
     wait_until(NAMES, || has_names(&exporter.snapshot)).await;
     let exposition = exporter.metrics.encode().context("the exposition could not be built");
     exporter.lanes.stop();
@@ -54,7 +54,8 @@ fn has_names(snapshot: &Snapshot) -> bool {
     owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
-/// Whether every lane has read every GPU that answers, the processes not before `since`, or the driver cannot be opened.
+/// Whether every lane has read every GPU that answers (the processes at or after `since`), or the driver cannot be
+/// opened.
 fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();

@@ -99,11 +99,11 @@ async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Futu
     stop.await;
     service::stopping();
     end.send_replace(true);
-    // Each server limits how long its end takes.
+    // Each server limits how long its shutdown takes.
     while serving.join_next().await.is_some() {}
 }
 
-/// Logs where to look at a demo and what it shows.
+/// Logs the addresses of a demo and what it shows.
 fn introduce(scenario: &str, web: &Web, listeners: &[Listener], tls: bool) {
     // A socket file has no URL.
     let tcp = listeners.iter().find_map(|listener| match listener.name().parse() {

@@ -19,7 +19,7 @@ pub(super) fn stopping() {
     notify(NotifyState::Stopping);
 }
 
-/// Sends keep-alives for ever if the manager wants them, but not while `unhealthy` has a reason.
+/// Sends keep-alives forever if the service manager requests them, except while `unhealthy` returns a reason.
 pub(super) async fn keep_alive(unhealthy: impl Fn() -> Option<String>) {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| *limit > Duration::ZERO) else { return };
     send_while_healthy(limit / PER_INTERVAL, unhealthy, || notify(NotifyState::Watchdog)).await;
@@ -56,7 +56,7 @@ mod tests {
         let (beat, given) = (Cell::new(0), RefCell::new(Vec::new()));
         let unhealthy = || {
             beat.set(beat.get() + 1);
-            (3..=5).contains(&beat.get()).then(|| "as a test wants it".to_owned())
+            (3..=5).contains(&beat.get()).then(|| "on purpose".to_owned())
         };
         let eight = async {
             while beat.get() < 8 {

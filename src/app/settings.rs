@@ -1,4 +1,4 @@
-//! Translates the configuration into the settings of each room. No room but this one knows [`Config`].
+//! Translates the configuration into the settings of each module. The modules themselves do not know [`Config`].
 
 use std::time::Duration;
 

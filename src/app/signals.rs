@@ -43,7 +43,7 @@ pub(super) fn reread_signal() -> Result<Signal> {
     signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }
 
-/// Reads the web-config file again at each SIGHUP, for ever. The configuration itself is read once, at the start.
+/// Reads the web-config file again on each SIGHUP, forever. The configuration itself is read once, at the start.
 pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();
@@ -62,7 +62,7 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     }
 }
 
-/// Releases the driver at each SIGUSR1, for ever. A signal while it is released reacquires it.
+/// Releases the driver on each SIGUSR1, forever. A signal that arrives while the driver is released reacquires it.
 pub(super) async fn follow_release_signal(mut signal: Signal, lease: DriverLease, duration: Duration) {
     while signal.recv().await.is_some() {
         if lease.is_released() {

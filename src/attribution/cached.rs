@@ -1,6 +1,7 @@
-//! What is cached of one process on a GPU.
+//! What is cached about one process on a GPU.
 //!
-//! Invariant: names are filled in when they become known, and the owner becomes another object only if one of its values changed.
+//! Invariant: names are filled in when they become known, and the owner is replaced by a new object only if one of its
+//! values changed.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ pub(super) struct CachedProcess {
     pub(super) owner: Arc<Owner>,
     /// Whether all its files were read. The cgroup may still be unresolved.
     pub(super) read: bool,
-    /// Whether its cgroup is resolved; until then every look asks for it again.
+    /// Whether its cgroup is resolved; until then every pass reads it again.
     cgroup_resolved: bool,
-    /// Whether the process existed at the last look.
+    /// Whether the process existed at the last check.
     pub(super) seen: bool,
     /// Whether it was identified since the last sweep.
     pub(super) used_since_sweep: bool,
@@ -58,7 +59,7 @@ impl CachedProcess {
         }
         let workload =
             workload::workload(&owner.location, owner.uid, user, pod.as_ref()).filter(|_| self.cgroup_resolved);
-        // An unchanged workload stays the same object, so that a comparison of pointers is enough to see it.
+        // An unchanged workload stays the same object, so that comparing pointers is enough to detect a change.
         let workload = match &owner.workload {
             Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
             _ => workload.map(Arc::new),

@@ -13,7 +13,7 @@ use procfs::process::Process;
 
 use super::record::Stat;
 
-/// Bytes of `stat` and `status`, which have about one and two KiB.
+/// Bytes that are read of `stat` and `status`, which are about one and two KiB long.
 const LINE_LIMIT: u64 = 16 * 1024;
 /// Bytes of the arguments that are read; a process may have megabytes of them.
 const CMDLINE_LIMIT: u64 = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Identifies processes: reads the new ones, caches what was read, and checks at every look that a cached one still exists.
+//! Identifies processes: reads new ones, caches what was read, and checks each time that a cached process still exists.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -23,12 +23,12 @@ pub struct Settings {
     pub passwd: Option<PathBuf>,
     /// Whether to show the command line, which can contain secrets.
     pub command_line: bool,
-    /// How many directories of processes may be held open. Beyond it the start time is read at each look, which takes four times
-    /// as long.
+    /// How many directories of processes may be held open. Beyond this number, the start time is read at each check,
+    /// which takes four times as long.
     pub hold: usize,
 }
 
-/// When a process started: together with the pid, what makes it this process and no other.
+/// When a process started. Together with the pid, it identifies the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StartTime {
     /// Clock ticks since boot.
@@ -64,7 +64,7 @@ pub struct Attribution {
 }
 
 impl Attribution {
-    /// An empty cache; reads nothing. Of the snapshot only the names of containers are used.
+    /// An empty cache; reads nothing. Only the container names in the snapshot are used.
     pub fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
         Self {
             boot: Boot::new(&settings.procfs),
@@ -82,7 +82,8 @@ impl Attribution {
 
     /// The processes that have these pids now, in the same order. Cheap for processes that are cached. New ones are read together,
     /// and waited for until the pass (up to [`Attribution::sweep`]) has used up its time. A process that could not be read in time
-    /// is reported with what needs no wait: its pid, start time and `comm`. Never waits for a name service.
+    /// is reported with what can be read without waiting: its pid, start time and `comm`. Never waits for a name
+    /// service.
     pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
         let requests = self.requests(pids);
         if !requests.is_empty() {
@@ -129,8 +130,8 @@ impl Attribution {
         self.cache.values().filter(|cached| cached.directory.is_held()).count()
     }
 
-    /// Looks whether the cached process of the pid still exists, and drops it if not. If the look itself fails, a process whose
-    /// files hang is kept and not shown.
+    /// Checks whether the cached process of the pid still exists, and drops it if not. If the check itself fails, a
+    /// process whose files hang is kept but not shown.
     fn revalidate(&mut self, pid: u32) -> Result<(), ReadError> {
         let Some(cached) = self.cache.get_mut(&pid) else { return Ok(()) };
         let exists = cached.directory.is_still(cached.start);
@@ -200,8 +201,8 @@ impl Attribution {
         self.reader.abandon(timeout, self.cache.get(&pid).map(|cached| cached.start));
     }
 
-    /// Stores what can be known of a process without waiting: its `stat`, which the kernel composes without a lock that the process
-    /// may be wedged with, and what was read of the same process before.
+    /// Stores what can be known about a process without waiting: its `stat`, which the kernel composes without any lock
+    /// that a wedged process may hold, and what was read of the same process before.
     fn store_partial(&mut self, pid: u32, partial: Option<PartialReading>) {
         let directory = Directory::open(&self.settings.procfs, pid, false);
         match directory.and_then(|directory| Ok((directory.stat()?, directory))) {
@@ -241,7 +242,7 @@ impl Attribution {
         (!stat.ended || location.boundary.is_some()).then_some(location)
     }
 
-    /// Logs once when it begins and once when it ends.
+    /// Logs once when too many readers hang, and once when they no longer do.
     fn log_exhaustion(&mut self) {
         let exhausted = self.reader.is_exhausted();
         match (std::mem::replace(&mut self.logged_exhaustion, exhausted), exhausted) {
@@ -281,7 +282,7 @@ impl Attribution {
         self.reader.begin_pass();
     }
 
-    /// The value, if it could be read: one that could not be read leaves the others known.
+    /// The value, if it could be read. A value that could not be read does not affect the others.
     fn known<T>(&self, read: Result<T, ReadError>) -> Option<T> {
         read.inspect_err(|error| self.report_unreadable(error)).ok()
     }

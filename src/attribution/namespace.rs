@@ -11,8 +11,9 @@ const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// The pids in a procfs are not those that the driver reports to the exporter.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} is of another pid namespace than the exporter, whose pid is {own} and there {}: a pid there means another process, so \
-     none is identified; mount the procfs of the exporter's own namespace, or give it the host's (hostPID: true, docker run --pid=host)",
+    "{} belongs to another pid namespace than the exporter, whose pid is {own} but there {}: a pid there means \
+     another process, so none is identified; mount the procfs of the exporter's own namespace, or give it the host's \
+     (hostPID: true, docker run --pid=host)",
     procfs.display(),
     shown.as_ref().map_or("none".into(), |shown| shown.display().to_string())
 )]
@@ -42,8 +43,9 @@ pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
     Err(ForeignProcfs { procfs: procfs.to_owned(), own, shown })
 }
 
-/// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that namespace, and the
-/// driver lists no others to it. `None` if the procfs does not show the namespace, as a simulated one.
+/// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that
+/// namespace, and the driver lists only those to it. `None` if the procfs does not show the namespace, as is the case
+/// for a simulated one.
 pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
     let namespace = fs::read_link(procfs.join("self/ns/pid")).ok()?;
     Some(namespace.as_os_str() == MACHINE_PID_NAMESPACE)
@@ -60,7 +62,7 @@ mod tests {
         let own = std::process::id();
         assert!(check(Path::new("/proc"), own).is_ok());
         let foreign = check(Path::new("/proc"), own + 1).unwrap_err();
-        assert!(foreign.to_string().contains(&format!("is {} and there {own}:", own + 1)), "{foreign}");
+        assert!(foreign.to_string().contains(&format!("is {} but there {own}:", own + 1)), "{foreign}");
     }
 
     #[test]

@@ -19,11 +19,12 @@ use super::directory::{Directory, ReadError};
 use super::record::Stat;
 use crate::faults::Reason;
 
-/// How long all rounds of a pass may be waited for together.
+/// How long the caller may wait for all rounds of a pass together.
 const PASS: Duration = Duration::from_millis(400);
 /// Additional wait for a reader that is late: all threads of the exporter may have been stopped together.
 const GRACE: Duration = Duration::from_millis(20);
-/// A process whose files take this long hangs. One takes 0.1 ms; a machine that is short of CPU time must not look like a hang.
+/// If reading its files takes this long, a process counts as hanging. Normally it takes 0.1 ms; a lack of CPU time on
+/// the machine must not look like a hang.
 const STALLED: Duration = Duration::from_millis(300);
 /// From this number of abandoned readers on, arguments are not read.
 pub(super) const ABANDONED_LIMIT: usize = 4;
@@ -149,7 +150,7 @@ impl ProcReader {
         self.abandoned.iter().any(|reader| reader.pid == pid && reader.start == start && !reader.is_back())
     }
 
-    /// The processes whose readers are found to hang now, each once.
+    /// The processes whose readers hang and have not been reported yet.
     pub(super) fn newly_stalled(&mut self) -> Vec<u32> {
         let hangs = |reader: &&mut AbandonedReader| {
             !reader.stalled && reader.since.elapsed() >= STALLED && !reader.thread.is_finished()
@@ -172,7 +173,7 @@ impl ProcReader {
             requests.iter_mut().for_each(|request| request.cmdline = false);
         }
         let progress = Arc::new(Mutex::new(Progress::default()));
-        // Nothing is sent: the channel closes when the reader ends, also by a panic.
+        // Nothing is sent: the channel closes when the reader ends, even by a panic.
         let (open, closed) = channel();
         let thread = match self.start(requests, progress.clone(), open) {
             Ok(thread) => thread,

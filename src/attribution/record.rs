@@ -13,7 +13,7 @@ pub struct Stat {
     pub ended: bool,
 }
 
-/// The index of the start time, counted from the state behind the name.
+/// The index of the start time, counted from the state, which follows the name.
 const START: usize = 19;
 
 impl Stat {

@@ -46,7 +46,7 @@ fn takes_in(wide: &SocketAddr, address: &SocketAddr) -> bool {
 }
 
 impl fmt::Display for ListenAddress {
-    /// Writes it so that [`ListenAddress::from_str`] reads the same address.
+    /// Writes the address in a form that [`ListenAddress::from_str`] reads back as the same address.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(SocketAddr::V6(v6)) if v6.ip().is_unspecified() && v6.scope_id() == 0 => {
@@ -74,7 +74,7 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     let plain = path.is_absolute() && !text.ends_with('/') && !text.contains(char::is_control);
     if !plain {
-        return Err(format!("a socket file is given by its whole path, such as \"{UNIX}/run/vram-exporter.sock\""));
+        return Err(format!("a socket file is given by its absolute path, such as \"{UNIX}/run/vram-exporter.sock\""));
     }
     if text.len() > LONGEST_SOCKET_PATH {
         return Err(format!("a socket's path has at most {LONGEST_SOCKET_PATH} bytes; this one has {}", text.len()));
@@ -159,7 +159,7 @@ mod tests {
     fn addresses_overlap_where_the_system_gives_one_of_them_only() {
         let tcp = ["0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]", "[::ffff:127.0.0.1]"];
         for one in tcp {
-            // Who has no IPv6 cannot be asked about it.
+            // On a machine without IPv6, these addresses cannot be bound.
             let Ok(first) = std::net::TcpListener::bind(format!("{one}:0")) else { continue };
             let port = first.local_addr().unwrap().port();
             for other in tcp {
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_socket_file_is_named_by_a_path_that_the_system_takes() {
         for bad in ["unix:", "unix:run/x", "unix:/run/", "unix:/a\nb", "unix:@name", "unix://"] {
-            assert!(read(bad).unwrap_err().contains("whole path"), "{bad:?}");
+            assert!(read(bad).unwrap_err().contains("absolute path"), "{bad:?}");
         }
         let longest = format!("unix:/{}", "x".repeat(LONGEST_SOCKET_PATH - 1));
         assert!(read(&longest).is_ok());

@@ -51,15 +51,15 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     {
         let overlap = overlap(some, others, key == other);
         let must_be = overlap.as_ref().map(|(one, two)| match key == other {
-            true => format!("addresses that do not overlap, as {one} and {two} do"),
-            false => format!("addresses that do not overlap with {other}, as {one} does with {two}"),
+            true => format!("addresses that do not overlap; {one} and {two} do"),
+            false => format!("addresses that do not overlap with {other}; {one} overlaps with {two}"),
         });
         require(key, other, overlap.is_none(), must_be.unwrap_or_default());
     }
 
     let server = effective.get("kubernetes.api-server").0.text();
     let named = server.is_none() || config.kubernetes.node_name.is_some();
-    let must_be = "given together with kubernetes.node-name, since only this node's pods are asked for".to_owned();
+    let must_be = "given together with kubernetes.node-name, since only this node's pods are requested".to_owned();
     require("kubernetes.api-server", "kubernetes.node-name", named, must_be);
     let has_url = server.is_some_and(|server| server != IN_CLUSTER);
     for file in ["kubernetes.token-file", "kubernetes.ca-file"] {

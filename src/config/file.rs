@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Reads the settings of a file. An unreadable file gives an empty layer and a problem.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
-    // A message is one line, whatever the name of the file is.
+    // A message must be one line, whatever characters the file name contains.
     let origin = path.display().to_string().replace(char::is_control, "?");
     match tables(path, &origin) {
         Ok(root) => Reading { origin, layer: Layer::default(), seen: BTreeSet::new(), problems }.root(root),
@@ -53,12 +53,12 @@ fn text(path: &Path) -> Result<String, String> {
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err("is larger than 1 MiB, which no configuration is".to_owned());
+        return Err("is larger than 1 MiB, the limit for a configuration file".to_owned());
     }
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()))
 }
 
-/// A parser's message without its drawing of the line.
+/// A parser's message without the excerpt of the source line.
 fn one_line(message: &str) -> String {
     let drawn = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !drawn(l) && !l.is_empty()).collect();

@@ -46,7 +46,7 @@ pub(super) struct CommandLine {
     /// One of [`ACTIONS`], or none to run.
     pub(super) action: Option<&'static str>,
     pub(super) demo: Option<String>,
-    /// The text of `--help` or `--version`, which is all that happens then.
+    /// The text of `--help` or `--version`. If it is set, everything else is ignored.
     pub(super) explain: Option<String>,
 }
 
@@ -161,7 +161,7 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
                 || EXTRAS.iter().any(|(extra, ..)| *extra == long)
                 || ALIASES.iter().any(|(alias, _)| *alias == long)
         }
-        // A value may begin with a minus: only letters behind it make a flag.
+        // A value may begin with a minus sign: it is a flag only if a letter follows.
         None => {
             ["-h", "-V"].contains(&name)
                 || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
@@ -173,7 +173,7 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
 fn command() -> clap::Command {
     let simulated = if cfg!(feature = "demo") { " (simulated GPUs: built in)" } else { "" };
     let mut command = clap::Command::new("vram-exporter")
-        .about("Prometheus exporter for the memory of NVIDIA GPUs: true peaks, and who holds it.")
+        .about("Prometheus exporter for the memory of NVIDIA GPUs: true peaks and owners.")
         .after_help(
             "Every key is a flag, an environment variable and a key of the configuration file: --memory.rate=100, \
              VRAM_EXPORTER_MEMORY_RATE=100, or rate = 100 under [memory]. Flags win over the environment, the \

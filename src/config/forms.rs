@@ -9,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 /// The value of `kubernetes.api-server` inside a pod that has a service account.
 pub(super) const IN_CLUSTER: &str = "in-cluster";
 
-/// The longest name that Kubernetes gives a node.
+/// The longest node name that Kubernetes allows.
 const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths of the web server that `web.telemetry-path` may not use.
@@ -17,8 +17,8 @@ const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and stars have a
-/// meaning for the router, and a query or an escape would never match.
+/// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and asterisks have a
+/// special meaning for the router, and a query or an escape would never match.
 pub(super) fn check_url_path(text: &str) -> Result<(), String> {
     if TAKEN_PATHS.contains(&text) {
         return Err(format!("is one of the exporter's other paths ({}); choose another", TAKEN_PATHS.join(", ")));

@@ -26,7 +26,7 @@ pub struct Key {
 impl Key {
     /// The section, and the name within it.
     pub fn parts(&self) -> (&'static str, &'static str) {
-        self.name.split_once('.').expect("every key in the table has a section; a test holds this")
+        self.name.split_once('.').expect("every key in the table has a section; a test checks this")
     }
 
     /// The environment variable: `VRAM_EXPORTER_MEMORY_RATE`.
@@ -48,7 +48,7 @@ impl Key {
     pub(super) fn default_setting(&self) -> Setting {
         match self.default {
             None => Setting::Unset,
-            Some(text) => self.kind.read_text(text).expect("every default is valid; a test holds this"),
+            Some(text) => self.kind.read_text(text).expect("every default is valid; a test checks this"),
         }
     }
 

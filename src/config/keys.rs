@@ -8,7 +8,7 @@ use super::model::{ApiServer, LogFormat};
 use super::problem::nearest;
 use super::setting::Kind;
 
-/// The key that a bare port can be meant for.
+/// The key for which a bare port may be intended.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Words in the names of other programs' flags, each with the key of the same purpose.
@@ -40,8 +40,8 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Addresses,
         set: |c, s| c.web.listen_addresses = s.addresses(),
         help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"localhost:9836\" (127.0.0.1), \
-               \"[::1]:9836\", or a socket file, \"unix:/run/vram-exporter.sock\". Several addresses are a list in a file, a \
-               repeated flag, or text with commas. Port 0 takes a free port.",
+               \"[::1]:9836\", or a socket file, \"unix:/run/vram-exporter.sock\". Give several addresses as a list in \
+               a file, a repeated flag, or text with commas. Port 0 selects a free port.",
     },
     Key {
         name: "web.systemd-socket",
@@ -86,15 +86,16 @@ pub const KEYS: &[Key] = &[
         default: Some("40"),
         kind: Kind::Count { min: 1, max: 65_536 },
         set: |c, s| c.web.max_requests = s.count(),
-        help: "Maximum number of requests answered at the same time; further requests get 503. Health is always answered.",
+        help: "Maximum number of requests answered at the same time; further requests get 503. Health probes are \
+               always answered.",
     },
     Key {
         name: "web.max-connections",
         default: Some("512"),
         kind: Kind::Count { min: 1, max: 65_536 },
         set: |c, s| c.web.max_connections = s.count(),
-        help: "Maximum number of open connections. For a further connection, the one that has been idle or has owed a \
-               request longest is closed.",
+        help: "Maximum number of open connections. For a further connection, the one that has been idle or waiting \
+               for a request for the longest time is closed.",
     },
     Key {
         name: "web.read-timeout",
@@ -209,8 +210,8 @@ pub const KEYS: &[Key] = &[
         default: Some("true"),
         kind: Kind::Switch,
         set: |c, s| c.process.series = s.switch(),
-        help: "Show single processes. Without them the workloads remain, whose number does not grow with short-lived \
-               processes.",
+        help: "Show individual processes. Without them only the workloads are shown, whose number does not grow with \
+               short-lived processes.",
     },
     Key {
         name: "process.command-line",
@@ -318,8 +319,8 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in the name, or the one that
-    /// other programs call so.
+    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in the name, or
+    /// the one for which other programs use that name.
     pub(super) fn nearest(name: &str) -> Option<&'static Self> {
         let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
         let ending = || {

@@ -1,4 +1,4 @@
-//! Turns arguments and environment into a command. Of the file system only the configuration file is read.
+//! Turns arguments and environment into a command. The configuration file is the only file that is read.
 
 use std::ffi::OsString;
 
@@ -54,7 +54,7 @@ pub fn load(
         Some("check-config") => {
             let file = path.map_or("no file".to_owned(), |path| path.display().to_string());
             let keys = counts.map(|(count, place)| format!("{count} from {place}"));
-            let summary = format!("configuration is good: {file}; keys set: {}", keys.join(", "));
+            let summary = format!("configuration is valid: {file}; keys set: {}", keys.join(", "));
             Command::CheckConfig { summary, config: Box::new(config) }
         }
         Some("print-config") => Command::PrintConfig(show::toml(&effective)),

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// The most problems that are shown; further ones are only counted, so that a file of random bytes does not fill the log.
+/// The maximum number of problems that are shown; further ones are only counted, so that a file of random bytes does
+/// not fill the log.
 const SHOWN: usize = 20;
-/// The most characters of a name or value that a message shows.
+/// The maximum number of characters of a name or value that a message shows.
 const PREVIEW: usize = 64;
 
 /// Everything that is wrong with the configuration: at least one problem, one line each.
@@ -98,7 +99,7 @@ impl Problem {
     }
 }
 
-/// Foreign text for a message: quoted, escaped and shortened.
+/// Untrusted text for a message: quoted, escaped and shortened.
 pub(super) fn preview(text: &str) -> String {
     let cut: String = text.chars().take(PREVIEW).collect();
     let more = if cut.len() < text.len() { "…" } else { "" };

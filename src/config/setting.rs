@@ -17,7 +17,7 @@ pub enum Kind {
     Addresses,
     /// A path of the web server.
     UrlPath,
-    /// A path of the file system. The help calls it by this word.
+    /// A path in the file system. The text is the placeholder that the help shows.
     Path(&'static str),
     /// A time span with its unit, both bounds allowed.
     Duration {
@@ -143,7 +143,7 @@ impl Kind {
                     .iter()
                     .map(|entry| if let ValueKind::String(text) = &entry.kind { Some(text.as_str()) } else { None })
                     .collect();
-                addresses(texts.ok_or("must be a list of texts such as \":9836\"")?.into_iter())
+                addresses(texts.ok_or("must be a list of strings such as \":9836\"")?.into_iter())
             }
             (Self::Number { .. }, ValueKind::Float(number)) => self.read_number(Some(*number)),
             // Precision is lost only far beyond every range.
@@ -210,25 +210,25 @@ impl Setting {
 
     /// A time span.
     pub(super) fn duration(&self) -> Duration {
-        let Self::Duration(duration) = self else { unreachable!("{self:?} is no duration") };
+        let Self::Duration(duration) = self else { unreachable!("{self:?} is not a duration") };
         *duration
     }
 
     /// A number.
     pub(super) fn number(&self) -> f64 {
-        let Self::Number(number) = self else { unreachable!("{self:?} is no number") };
+        let Self::Number(number) = self else { unreachable!("{self:?} is not a number") };
         *number
     }
 
     /// A whole number.
     pub(super) fn count(&self) -> usize {
-        let Self::Count(count) = self else { unreachable!("{self:?} is no whole number") };
+        let Self::Count(count) = self else { unreachable!("{self:?} is not a whole number") };
         usize::try_from(*count).unwrap_or(usize::MAX)
     }
 
     /// On or off.
     pub(super) fn switch(&self) -> bool {
-        let Self::Switch(on) = self else { unreachable!("{self:?} is no switch") };
+        let Self::Switch(on) = self else { unreachable!("{self:?} is not a switch") };
         *on
     }
 

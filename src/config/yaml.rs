@@ -1,5 +1,5 @@
-//! A configuration in YAML, mostly as in version 1.2: `yes` is a text. The parser also reads `1_000` and `0b11` as numbers, and `<<` as a
-//! merge.
+//! A configuration in YAML, mostly as in version 1.2: `yes` is a string. The parser also reads `1_000` and `0b11` as
+//! numbers, and `<<` as a merge.
 //!
 //! Anchors, aliases and deep nesting are rejected before parsing: a parser copies what an alias names and recurses for every level, so a
 //! small file could use up the memory or the stack. The check is coarse: it may reject an unusual file that is harmless, but never accepts
@@ -16,7 +16,7 @@ const MAX_INDENT: usize = 128;
 /// Reads the text of a file; a file without keys gives an empty table.
 ///
 /// # Errors
-/// The problem and its line, in one line or several.
+/// The problem with its line number, as one or more lines of text.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     check_shape(text)?;
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
 
 /// Rejects anchors, aliases and deep nesting.
 fn check_shape(text: &str) -> Result<(), String> {
-    // Closing brackets are not counted, because inside a quoted text they close nothing.
+    // Closing brackets are not counted, because inside a quoted string they close nothing.
     let mut brackets = 0_usize;
     // A lone carriage return ends a line of YAML too.
     for (index, line) in text.replace("\r\n", "\n").split(['\n', '\r']).enumerate() {
@@ -51,7 +51,7 @@ fn check_shape(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The line without its comment. A `#` before a quote may be part of a quoted text of several lines, so it is kept.
+/// The line without its comment. A `#` before a quote may be part of a quoted string of several lines, so it is kept.
 fn without_comment(line: &str) -> &str {
     let comment = line.char_indices().find(|(at, c)| {
         *c == '#' && (*at == 0 || line.as_bytes()[at - 1] == b' ') && !line[*at..].contains(['"', '\''])

@@ -15,7 +15,7 @@ use super::limits::Limits;
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The client owes a request: it has connected, or has begun one.
+    /// The exporter waits for a request: the client has connected, or has begun to send one.
     ReadingRequest,
     /// The last request was answered, and another one may follow.
     Idle,
@@ -35,7 +35,7 @@ struct Progress {
     stage: Stage,
     /// When the stage began.
     since: Instant,
-    /// Since when the client reads nothing although there is something to read.
+    /// Since when the client has read nothing although there is something to read.
     stalled_since: Option<Instant>,
     /// hyper has taken the whole body; what is left of the response is in its buffers.
     body_taken: bool,

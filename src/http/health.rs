@@ -13,7 +13,7 @@ pub(super) const HEALTH: &str = "/healthz";
 /// The path that reports whether there is something to scrape.
 pub(super) const READINESS: &str = "/readyz";
 
-/// Whether a path reports health or readiness and nothing else. Such a request needs no password and no permit.
+/// Whether a path is one of the two that report health and readiness. Such a request needs no password and no permit.
 pub(super) fn is_probe(path: &str) -> bool {
     path == HEALTH || path == READINESS
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Displays text with everything escaped that has a meaning in HTML content or in quoted attributes. Control characters
-/// become U+FFFD, because HTML has no way to write them. So do characters that change the direction of the text that follows:
-/// a name must not make the pid and the owner beside it read backwards.
+/// Displays text and escapes all characters with a special meaning in HTML content or quoted attributes. Control
+/// characters become U+FFFD, because HTML has no way to write them. So do characters that change the direction of the
+/// text that follows: a name must not make the pid and the owner beside it read backwards.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {

@@ -1,4 +1,4 @@
-//! The page at `/`: the state of each GPU, and links. No script, and nothing from elsewhere.
+//! The page at `/`: the state of each GPU, and links. It has no script and loads nothing from other hosts.
 //!
 //! Invariant: every value that does not come from this file goes through [`Escaped`] or is a number.
 
@@ -13,7 +13,7 @@ use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 pub(super) const ICON: &str = "/favicon.ico";
 /// Seconds after which the page reloads.
 const REFRESH: u32 = 5;
-/// How many processes a GPU's row shows: of those that are running, and again of those that have ended.
+/// How many running processes a GPU's row shows, and how many ended ones.
 const SHOWN_PROCESSES: usize = 3;
 const STYLE: &str = include_str!("landing.css");
 

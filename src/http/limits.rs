@@ -1,4 +1,4 @@
-//! What clients may take of the exporter.
+//! Limits on the resources of the exporter that clients may use.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct Limits {
     pub max_connections: usize,
     /// How long a client may take from connecting, or from a request's first byte, to the request's last header.
     pub read_timeout: Duration,
-    /// How long a response may take to leave.
+    /// How long it may take to send a response.
     pub write_timeout: Duration,
     /// How long a connection may be idle between two requests.
     pub idle_timeout: Duration,

@@ -54,7 +54,8 @@ impl Listener {
                 remove_abandoned(path).await?;
                 let socket = Socket::Unix(UnixListener::bind(path)?);
                 let created = SocketFile { path: path.clone(), identity: identity(path) };
-                // Whatever the umask is, its folder decides which users may connect, which takes the right to write.
+                // Connecting requires write permission on the socket. It is granted to all, whatever the umask, so that
+                // the permissions of the folder decide which users may connect.
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
                 Ok(Self { socket, name: address.to_string(), _created: Some(created) })
             }
@@ -129,7 +130,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on an address. `[::]` stands for every address: on a kernel without IPv6, for every IPv4 address.
+/// Listens on an address. `[::]` means every address; on a kernel without IPv6, every IPv4 address.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     match open(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
@@ -142,7 +143,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn open(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
     if address.is_ipv6() {
-        // By default where net.ipv6.bindv6only is 1, `[::]` would not accept IPv4.
+        // Otherwise `[::]` would not accept IPv4 where net.ipv6.bindv6only is 1.
         SockRef::from(&socket).set_only_v6(false)?;
     }
     // As in the standard library: a restarted exporter does not wait for the connections of its predecessor.
@@ -157,8 +158,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
-/// Removes the socket of an exporter that was killed. If a process still listens, binding will fail; one that listens and does
-/// not accept is not waited for.
+/// Removes the socket of an exporter that was killed. If a process still listens, binding fails later. The wait for a
+/// process that listens but does not accept connections is limited.
 async fn remove_abandoned(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {

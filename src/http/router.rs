@@ -64,7 +64,8 @@ impl HttpState {
 
 /// All paths of the exporter, compressed when the client asks for it.
 pub fn router(state: HttpState) -> Router {
-    // Fastest, and small bodies too: a scraper's network is near, and the text shrinks tenfold at any level.
+    // The fastest level, for small bodies too: the network to a scraper is fast, and the text shrinks tenfold at any
+    // level.
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
     let pages = health_routes().route("/", get(page)).route(&telemetry_path, get(scrape));

@@ -12,8 +12,8 @@ use crate::metrics::Scrape;
 
 /// How many chunks of a streamed scrape may wait for the client.
 const QUEUED_CHUNKS: usize = 8;
-/// How many scrapes are streamed at the same time. Each occupies a thread for as long as its client takes to read; further
-/// scrapes are written first and sent then.
+/// How many scrapes are streamed at the same time. Each occupies a thread for as long as its client takes to read;
+/// further scrapes are written completely before they are sent.
 const WRITERS: usize = 4;
 
 /// The threads that write streamed scrapes.
@@ -26,8 +26,8 @@ impl ScrapeWriters {
     }
 
     /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as a
-    /// whole, and a client that is slow or gone stops the writing. HTTP/1.0 is not streamed to, because there a response that
-    /// breaks off looks like a complete one.
+    /// whole, and a client that is slow or gone stops the writing. Responses to HTTP/1.0 are not streamed, because
+    /// there a truncated response looks complete.
     pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };
@@ -38,7 +38,7 @@ impl ScrapeWriters {
             drop(writer);
         });
         let chunks = stream::poll_fn(move |context| receive.poll_recv(context)).map(Ok);
-        // An error where the writing ended before the text: a scrape that breaks off must not look complete.
+        // The stream ends with an error if the writer panicked: a truncated scrape must not look complete.
         let panicked = stream::once(writing).filter_map(|ended| ready(ended.err().map(Err)));
         // The compression layer polls once more after the end.
         Body::from_stream(chunks.chain(panicked).fuse())

@@ -3,8 +3,8 @@
 //!
 //! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from a response.
 //!
-//! The methods follow the way of a request: [`Server::serve`], `accept`, `serve_connection`, `handshake`, `serve_http`,
-//! `respond`, `authorize_and_route`.
+//! The methods are in the order in which a request passes through them: [`Server::serve`], `accept`,
+//! `serve_connection`, `handshake`, `serve_http`, `respond`, `authorize_and_route`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -42,11 +42,11 @@ use crate::faults::{Faults, Reason, Source};
 
 /// How long open connections may take to end after the shutdown began.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// The largest head of a request. That of a scraper has some hundred bytes, a proxy's tickets have some thousand.
+/// The largest request head. A scraper sends a few hundred bytes; tickets that a proxy adds take a few thousand.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// How often the server looks for overdue connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-/// The pause after a failed accept, while the system has nothing left to give.
+/// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a client's requests arrive.
@@ -139,8 +139,8 @@ impl Server {
         }
     }
 
-    /// Performs the TLS handshake where TLS is configured. A first byte that is a letter begins a method of HTTP, and no
-    /// handshake.
+    /// Performs the TLS handshake where TLS is configured. If the first byte is an upper-case letter, it begins an
+    /// HTTP method and not a handshake.
     async fn handshake(&self, stream: Box<dyn Stream>) -> io::Result<(Box<dyn Stream>, Transport)> {
         let Some(tls) = self.guard.tls() else { return Ok((stream, Transport::AsConfigured)) };
         let (mut read, write) = tokio::io::split(stream);
@@ -201,7 +201,7 @@ impl Server {
         let is_last = has_body(&request) || transport == Transport::PlainInsteadOfTls;
         let mut response = match transport {
             Transport::AsConfigured => self.authorize_and_route(request.map(Body::new), &connection).await,
-            Transport::PlainInsteadOfTls => text(StatusCode::BAD_REQUEST, "this port speaks TLS; ask with https://"),
+            Transport::PlainInsteadOfTls => text(StatusCode::BAD_REQUEST, "this port speaks TLS; use https://"),
         };
         for (name, value) in self.guard.headers().iter() {
             response.headers_mut().insert(name, value.clone());
@@ -212,13 +212,14 @@ impl Server {
         Ok(response.map(|body| TrackedBody::new(body, connection)))
     }
 
-    /// Passes a request to the router, or says why not. Health probes need neither password nor permit.
+    /// Passes a request to the router, or responds with the reason for refusing it. Health probes need neither password
+    /// nor permit.
     async fn authorize_and_route(&self, request: Request, connection: &Connection) -> Response {
         if let Some(problem) = host_problem(&request) {
             return text(StatusCode::BAD_REQUEST, problem);
         }
         if has_body(&request) {
-            return text(StatusCode::PAYLOAD_TOO_LARGE, "no request here has a body");
+            return text(StatusCode::PAYLOAD_TOO_LARGE, "requests with a body are not accepted");
         }
         if !is_probe(request.uri().path()) {
             if let Err(refusal) = self.guard.admit(request.headers()).await {
@@ -243,7 +244,7 @@ impl Server {
 
     fn report_refusal(&self, refusal: Refusal, asked: &HeaderMap) {
         match refusal {
-            // By HTTP a client's first request comes without a password: that is no fault.
+            // In HTTP a client usually sends its first request without a password: that is not a fault.
             Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
             Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
             Refusal::TooManyRequests => {

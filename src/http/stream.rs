@@ -72,7 +72,7 @@ impl AsyncWrite for TrackedStream {
     }
 }
 
-/// The body of a response, which tells its connection when it has been taken as a whole.
+/// The body of a response, which notifies its connection when hyper has taken all of it.
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: Body,

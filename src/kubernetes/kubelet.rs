@@ -1,7 +1,7 @@
 //! Follows the kubelet's pod-resources socket: which device is allocated to which container.
 //!
 //! Invariant: what is published is one whole answer of the kubelet, with the time at which it came. A failure removes
-//! nothing and makes nothing look newer: the reader of the snapshot judges by the age.
+//! nothing and does not renew that time: the reader of the snapshot judges the answer by its age.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
     }
 }
 
-/// The pauses after failures. A kubelet that answers is asked once per interval, so that one that fails may be asked as
-/// often.
+/// The pauses after failures. A kubelet that answers is asked once per interval, so a kubelet that fails may be asked
+/// just as often.
 fn pauses(interval: Duration) -> Backoff {
     Backoff::new(FIRST_PAUSE, interval.clamp(FIRST_PAUSE, LONGEST_PAUSE))
 }
@@ -91,7 +91,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Without an answer the allocatable devices are unknown: the published time would not be that of an old list.
+    /// Without an answer, the allocatable devices become unknown: the published time would be too recent for an old
+    /// list.
     fn take_allocatable(&mut self, answer: Result<Vec<Device>, Error>) {
         match answer {
             Ok(devices) => {

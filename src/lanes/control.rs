@@ -17,7 +17,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Names the thread that each request wakes. The first one stays.
+    /// Sets the thread that each request wakes. Only the first call has an effect.
     pub(super) fn wakes(&self, supervisor: Thread) {
         let _ = self.supervisor.set(supervisor);
     }
@@ -91,8 +91,8 @@ mod tests {
         assert_eq!(control.released_for(now), None);
         lease.release(Duration::from_secs(60));
         assert!(control.released_for(now).is_some_and(|left| left >= Duration::from_secs(60)));
-        assert_eq!(control.released_for(now + Duration::from_secs(120)), None, "the time is over");
-        assert_eq!(control.released_for(now), None, "and stays over");
+        assert_eq!(control.released_for(now + Duration::from_secs(120)), None, "the release has expired");
+        assert_eq!(control.released_for(now), None, "and stays expired");
         lease.release(Duration::from_secs(60));
         assert!(lease.is_released());
         lease.reacquire();

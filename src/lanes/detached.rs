@@ -1,6 +1,6 @@
 //! Threads that nothing waits for: those that hang in a driver call, and those that close a driver in the background.
 //!
-//! Invariant: from [`MAX_STUCK_THREADS`] threads that hang on, neither a lane nor an opening adds another one.
+//! Invariant: once [`MAX_STUCK_THREADS`] threads hang, neither a lane nor an opening adds another one.
 
 use std::thread::JoinHandle;
 
@@ -17,7 +17,7 @@ pub(super) struct DetachedThreads {
 /// A thread whose call has not returned within its limit.
 struct StuckThread {
     thread: JoinHandle<()>,
-    /// The index of the GPU at which it hangs, if it opens the driver.
+    /// The index of the GPU at which the thread hangs, if it is opening the driver.
     opening_at: Option<u32>,
 }
 
@@ -37,7 +37,8 @@ impl DetachedThreads {
         self.closings.extend(closing);
     }
 
-    /// Removes the threads that have ended, and counts slow closings as stuck from now on. Returns their number.
+    /// Removes the threads that have ended, and counts slow closings as stuck from now on. Returns the number of these
+    /// closings.
     pub(super) fn reap(&mut self) -> usize {
         self.stuck.retain(|stuck| !stuck.thread.is_finished());
         let closings = std::mem::take(&mut self.closings).into_iter().filter(|closing| !closing.is_done());
@@ -58,7 +59,7 @@ impl DetachedThreads {
         self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).filter_map(|stuck| stuck.opening_at)
     }
 
-    /// Whether no further thread may be abandoned, given the number of other calls that are in progress and may come to hang.
+    /// Whether no further thread may be abandoned, given the number of other calls that are in progress and may hang.
     pub(super) fn is_full(&self, in_progress: usize) -> bool {
         self.stuck.len() + self.closings.len() + in_progress >= MAX_STUCK_THREADS
     }

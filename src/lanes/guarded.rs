@@ -1,5 +1,5 @@
-//! Driver calls as a lane makes them: each under the [`Watch`] of its thread, and none to a GPU while another thread hangs
-//! in a call to it.
+//! The driver calls of a lane. Each runs under the [`Watch`] of its thread, and no call is made to a GPU while another
+//! thread hangs in a call to it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) enum Unavailable {
     NotOpened,
 }
 
-/// A call without an answer.
+/// Why a call has no usable result.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// The call returned too late: the thread must end without touching anything.
@@ -83,7 +83,7 @@ impl<T: Copy> Guarded<'_, T> {
         answer.map_err(CallError::Refused)
     }
 
-    /// Counts a refused call, and ends the session where only another opening of the driver helps.
+    /// Counts a refused call, and ends the session if only reopening the driver can help.
     pub(super) fn report(&self, faults: &Faults, source: Source, error: &Error) {
         if error.severity() == Severity::Driver {
             self.session.end(crate::faults::chain(error));
@@ -94,13 +94,13 @@ impl<T: Copy> Guarded<'_, T> {
 }
 
 impl<'s> GuardedDevice<'s> {
-    /// The GPU's position in the session; a MIG device has that of its GPU.
+    /// The GPU's position in the session; for a MIG device, the position of its GPU.
     pub(super) fn position(&self) -> usize {
         self.slot
     }
 
     pub(super) fn gpu(&self) -> &'s Arc<Gpu> {
-        self.session.gpu_of_slot(self.slot).expect("the driver gives devices of its GPUs only")
+        self.session.gpu_of_slot(self.slot).expect("the driver returns only devices of its own GPUs")
     }
 
     /// The GPU's MIG devices, in the order of [`Gpu::mig`]; none where the layout could not be read.
@@ -120,7 +120,7 @@ impl<'s> GuardedDevice<'s> {
 }
 
 impl CallError {
-    /// The driver's refusal. A superseded thread gets the order to end instead.
+    /// The driver's refusal. For a superseded thread, returns [`Superseded`] instead: the thread must end.
     pub(super) fn refusal(self) -> Result<Error, Superseded> {
         match self {
             Self::Superseded(superseded) => Err(superseded),

@@ -1,7 +1,7 @@
-//! The lanes driven by hand: the code that their threads run, on the caller's thread and at the caller's command, so that a
-//! benchmark or a test can count what one step costs.
+//! The lanes without their threads: the caller runs the same code step by step on its own thread, so that a benchmark
+//! or a test can measure the cost of one step.
 //!
-//! Invariant: no part of the exporter uses it, and a step is what a thread of the lane does, no more and no less.
+//! Invariant: no part of the exporter uses this module, and a step does exactly what a thread of the lane does.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ use crate::faults::Faults;
 use crate::nvml::{Discovery, Library, OpenError};
 use crate::snapshot::Snapshot;
 
-/// How often [`ManualLanes::follow`] checks whether the process lane has done enough.
+/// How often [`ManualLanes::follow`] checks the snapshot.
 const LOOK: Duration = Duration::from_millis(1);
 
 const NOT_SUPERSEDED: &str = "only a supervisor supersedes a thread";
@@ -37,7 +37,7 @@ pub struct ManualLanes {
     session: Session,
     state: LaneState,
     watch: Watch,
-    /// Without it the session would end, as one without a supervisor.
+    /// Keeps the session alive, in place of a supervisor.
     _alive: Arc<()>,
 }
 
@@ -60,7 +60,7 @@ impl ManualLanes {
         Self::begin(library, snapshot, memory, process, xids)
     }
 
-    /// Closes the driver and opens it again; what the lanes remember stays.
+    /// Closes the driver and opens it again; the lanes keep their state.
     ///
     /// # Errors
     /// When the driver cannot be opened.
@@ -97,8 +97,8 @@ impl ManualLanes {
         memory.tick(Caller::new(session, watch), state, began).expect(NOT_SUPERSEDED);
     }
 
-    /// Runs the process lane on this thread, by its own schedule, until the snapshot is as wanted. This ends the session:
-    /// call [`ManualLanes::reopen`] before the next step.
+    /// Runs the process lane on this thread, by its own schedule, until `wanted` accepts the snapshot. This ends the
+    /// session: call [`ManualLanes::reopen`] before the next step.
     pub fn follow(&mut self, wanted: impl Fn(&Snapshot) -> bool + Sync) {
         let Self { process, session, watch, snapshot, .. } = &*self;
         thread::scope(|scope| {

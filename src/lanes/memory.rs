@@ -1,5 +1,5 @@
-//! The memory lane: reads the memory of every GPU at its rate, accumulates the samples, publishes them, and wakes the
-//! process lane when memory moved.
+//! The memory lane: reads the memory of every GPU at the configured rate, accumulates the samples, publishes them, and
+//! wakes the process lane when memory changes.
 
 mod accumulator;
 mod lane;

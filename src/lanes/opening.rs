@@ -11,8 +11,8 @@ use super::worker::UnparkOnDrop;
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
-/// How long an opening or closing may take before it is reported. A slow opening is still waited for, because nothing else can
-/// be done with the driver until it ends.
+/// How long an opening or closing may take before it is reported. The supervisor keeps waiting for a slow opening,
+/// because nothing else can be done with the driver until the opening ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
 /// The result of an opening.
@@ -54,7 +54,7 @@ impl Opening {
     /// Starts a thread that opens the driver and unparks the calling thread at its end.
     ///
     /// # Errors
-    /// When the system provides no thread.
+    /// When the system cannot create a thread.
     pub(super) fn begin(library: Library, discovery: Discovery) -> std::io::Result<Self> {
         let (send, result) = mpsc::channel();
         let unpark = UnparkOnDrop::current();
@@ -121,8 +121,8 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Drops an owner of a driver on a new thread; the last owner closes the driver. `None` if the system provides no thread:
-    /// then the owner was dropped here.
+    /// Drops an owner of a driver on a new thread; the last owner closes the driver. `None` if the system cannot create
+    /// a thread: then the owner has been dropped on the calling thread.
     pub(super) fn begin(owner: impl Send + 'static) -> Option<Self> {
         let thread = thread::Builder::new().name("driver-close".into()).spawn(move || drop(owner)).ok()?;
         Some(Self { thread, since: Instant::now() })

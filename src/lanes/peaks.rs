@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many slots a window is divided into. More slots cost memory (at most 16 bytes each) and shorten the time for which a
-/// peak outlasts its window (one slot).
+/// How many slots a window is divided into. More slots cost memory (at most 16 bytes each) but shorten the time by
+/// which a peak can outlast its window (at most one slot).
 const SLOTS: u64 = 100;
 
-/// The most slots that are held: those of a window, and one that is partly inside it at each end.
+/// The maximum number of slots held: those of a window, plus one at each end that is partly inside the window.
 const MOST_SLOTS: usize = SLOTS as usize + 2;
 
-/// The highest value within the last window, and ever.
+/// The highest value within the window, and the highest value ever.
 ///
-/// At any sampling rate a value stays for at least one window, and for at most one hundredth of a window longer. Memory is
-/// bounded by the number of slots.
+/// At any sampling rate a value is kept for at least one window, and for at most one hundredth of a window longer.
+/// Memory is bounded by the number of slots.
 #[derive(Debug, Clone)]
 pub(super) struct Peaks {
     /// Nanoseconds.
@@ -21,24 +21,24 @@ pub(super) struct Peaks {
     /// Nanoseconds.
     window: u64,
     origin: Option<Instant>,
-    /// Slot number and the highest value in it; slots rise, values fall.
+    /// Slot numbers, each with the highest value in the slot; the numbers ascend and the values descend.
     slots: VecDeque<(u64, u64)>,
     highest: u64,
 }
 
 impl Peaks {
-    /// Nothing seen yet.
+    /// Creates peaks without values.
     pub(super) fn new(window: Duration) -> Self {
         let window = nanos(window);
         Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
     }
 
-    /// Nothing seen yet, and room for all slots of a window, so that [`Peaks::see`] never allocates.
+    /// Creates peaks without values but with room for all slots of a window, so that [`Peaks::see`] never allocates.
     pub(super) fn with_room(window: Duration) -> Self {
         Self { slots: VecDeque::with_capacity(MOST_SLOTS), ..Self::new(window) }
     }
 
-    /// Sees a value. `now` never goes back.
+    /// Records a value. `now` must never decrease.
     pub(super) fn see(&mut self, value: u64, now: Instant) {
         self.highest = self.highest.max(value);
         let slot = self.slot_of(now);
@@ -46,7 +46,7 @@ impl Peaks {
         while self.slots.back().is_some_and(|&(_, lower)| lower <= value) {
             self.slots.pop_back();
         }
-        // A higher value of the same slot covers this one: both leave the window together.
+        // A higher value in the same slot makes this one redundant: both leave the window together.
         if self.slots.back().is_none_or(|&(last, _)| last < slot) {
             self.slots.push_back((slot, value));
         }
@@ -57,7 +57,7 @@ impl Peaks {
         self.highest = self.highest.max(value);
     }
 
-    /// Takes over the values of another instance with the same window, at the times at which it saw them.
+    /// Merges the values of another instance with the same window, keeping the times at which they were recorded.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.highest = self.highest.max(other.highest);
         let Some(theirs) = other.origin else { return };
@@ -80,7 +80,7 @@ impl Peaks {
         self.origin = Some(origin);
     }
 
-    /// The highest value within the window that ends now; `None` where none was seen in it.
+    /// The highest value within the window that ends now; `None` if there is no value in the window.
     pub(super) fn within_window(&mut self, now: Instant) -> Option<u64> {
         self.expire(now);
         self.slots.front().map(|&(_, value)| value)
@@ -107,7 +107,7 @@ impl Peaks {
     }
 }
 
-/// The peaks of a process or a workload, whose memory may be unknown and which ends.
+/// The peaks of a process or workload, which can end and whose memory may be unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     peaks: Peaks,
@@ -116,12 +116,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Nothing known yet.
+    /// Creates a record without values.
     pub(super) fn new(window: Duration) -> Self {
         Self { peaks: Peaks::new(window), measured: false }
     }
 
-    /// Sees the memory, where it is known.
+    /// Records the memory in use, if it is known.
     pub(super) fn see(&mut self, used: Option<u64>, now: Instant) {
         if let Some(bytes) = used {
             self.measured = true;
@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// The process or workload ended: it holds nothing from now on.
+    /// Records that the process or workload ended: it holds no memory from now on.
     pub(super) fn end(&mut self, now: Instant) {
         if self.measured {
             self.peaks.see(0, now);
@@ -205,7 +205,7 @@ mod tests {
         let start = Instant::now();
         let mut peaks = Peaks::new(WINDOW);
         let mut samples = Vec::new();
-        // A fixed linear congruential sequence: saw teeth, plateaus and falls at an uneven rhythm.
+        // A fixed linear congruential sequence: sawteeth, plateaus and drops at irregular intervals.
         let (mut random, mut now) = (1u64, 0u64);
         for _ in 0..40_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,5 +1,5 @@
-//! The process lane: lists the processes of every GPU, at once when its memory moved and at least once per interval, and
-//! between two passes takes the telemetry readings one driver call at a time.
+//! The process lane: lists the processes of a GPU as soon as its memory changes, and those of every GPU at least once
+//! per interval. Between two passes it takes the telemetry readings, one driver call at a time.
 //!
 //! ```text
 //!  driver ── list_source ──> list_cache ──> list ──> state ──> snapshot

@@ -1,4 +1,4 @@
-//! The lanes as the exporter holds them: started, controlled, stopped.
+//! Starts, controls and stops the lanes for the exporter.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -24,7 +24,7 @@ impl Lanes {
     /// Starts the supervisor, which starts everything else. Returns at once, with or without a driver.
     ///
     /// # Errors
-    /// When the system provides no thread.
+    /// When the system cannot create a thread.
     pub fn start(
         settings: Settings,
         attribution: Attribution,
@@ -46,7 +46,7 @@ impl Lanes {
         Ok(Self { control, supervisor })
     }
 
-    /// The means to release the driver and to reacquire it.
+    /// Returns a handle with which to release and reacquire the driver.
     pub fn driver_lease(&self) -> DriverLease {
         DriverLease::new(self.control.clone())
     }

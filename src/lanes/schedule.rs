@@ -1,10 +1,11 @@
-//! When the lanes work: how often, how slowly when idle, how long they rest, and when they ask again.
+//! When the lanes run: their rates, their idle rate, their rests, and their retries.
 //!
 //! - The memory lane ticks at `memory.rate`, and at `memory.idle-rate` while it is idle by [`IdlePolicy`].
-//! - The process lane makes a pass when memory moved, and every `process.interval`. After a pass it rests: [`rest_after`].
+//! - The process lane makes a pass when memory changes, and every `process.interval`. After a pass it rests:
+//!   [`rest_after`].
 //! - Telemetry readings are due every `telemetry.interval` and every `telemetry.slow-interval`. The process lane's thread
 //!   takes them between two passes: [`time_for_readings`], [`IDLE_STRIDE`], [`RECONSIDER`].
-//! - The watch for Xid events asks every `telemetry.interval`, but at least once per [`HEARTBEAT`].
+//! - The watch for Xid events polls every `telemetry.interval`, but at least once per [`HEARTBEAT`].
 
 mod idle;
 mod ticker;
@@ -17,27 +18,28 @@ pub(super) use ticker::Ticker;
 /// The longest time for which a lane that has nothing to do stays silent.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// How often a GPU or a MIG device that does not answer is asked again.
+/// How often a GPU or a MIG device that does not answer is queried again.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
-/// How often memory that does not change is published: only to say that the samples are fresh. Ten times a second is
-/// enough for that, and a tick without a publication costs a third less: on the H200 most of a tick's time is what it
-/// touches with cold caches.
+/// How often unchanged memory is published, only to show that the samples are fresh. Ten times a second is enough for
+/// that, and a tick without a publication costs a third less: on the H200 most of a tick's time is spent on cache
+/// misses.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
-/// After a pass the process lane rests for this many times as long as the pass took, so that memory that moves at every
-/// tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings in that time.
+/// After a pass the process lane rests for this many times as long as the pass took, so that memory that changes at
+/// every tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings
+/// while it rests.
 const REST: u32 = 2;
 
 /// The longest rest: a pass that waited for the driver says nothing about the cost of the next one.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// While a GPU does nothing, the work of its processes is read in every fifth fast round only: the call holds the driver's
-/// lock for 1 to 2 ms, and the driver keeps the samples until then.
+/// While a GPU does nothing, the work of its processes is read only in every fifth fast round: the call holds the
+/// driver's lock for 1 to 2 ms, and the driver keeps the samples until then.
 pub(super) const IDLE_STRIDE: u32 = 5;
 
-/// A reading that a GPU does not give is tried again after this many slow rounds: a permission may have been granted, or
-/// the driver may have refused at a bad moment.
+/// A reading that a GPU does not provide is tried again after this many slow rounds: a permission may have been
+/// granted, or the driver may have refused at a bad moment.
 pub(super) const RECONSIDER: u32 = 20;
 
 /// How long the process lane rests after a pass of this length.
@@ -45,9 +47,9 @@ pub(super) fn rest_after(pass: Duration) -> Duration {
     (pass * REST).min(LONGEST_REST)
 }
 
-/// For how long telemetry readings may follow a pass of this length. One reading is always taken and normally no more, so
-/// that a list waits for one driver call at most. Long passes get as much time for readings, or lists that are slow on one
-/// GPU would leave none.
+/// How long telemetry readings may be taken after a pass of this length. One reading is always taken, and normally only
+/// one, so that a list waits for at most one driver call. After a long pass, the readings get about as much time as the
+/// pass took; otherwise slow lists on one GPU would leave no time for readings.
 pub(super) fn time_for_readings(pass: Duration) -> Duration {
     pass.saturating_sub(LONGEST_REST)
 }

@@ -26,8 +26,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A session that ends with `alive` at the latest: lanes without a supervisor would hide that it is gone. A slot whose call
-    /// has been hanging since an earlier session starts as stalled.
+    /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
+    /// hide that the supervisor is gone. A slot whose call has been hanging since an earlier session starts as stalled.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),
@@ -60,12 +60,12 @@ impl Session {
         self.stalled[slot].load(Ordering::Relaxed) > 0
     }
 
-    /// A call for the slot hangs.
+    /// Records that a call for the slot hangs.
     pub(super) fn mark_stalled(&self, slot: usize) {
         self.stalled[slot].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call that hung has returned.
+    /// Records that a call that hung has returned.
     pub(super) fn mark_recovered(&self, slot: usize) {
         self.stalled[slot].fetch_sub(1, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl Session {
         self.reopen_request.lock().clone()
     }
 
-    /// Whether a GPU is out of reach until the driver is reopened.
+    /// Sets whether a GPU is out of reach until the driver is reopened.
     pub(super) fn set_lost(&self, lost: bool) {
         self.lost.store(lost, Ordering::Relaxed);
     }

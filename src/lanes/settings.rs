@@ -8,7 +8,7 @@ use crate::nvml::Library;
 /// The settings of the lanes.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The driver's library to open.
+    /// The driver library to open.
     pub library: Library,
     /// A driver call that takes longer marks its GPU as stalled.
     pub call_timeout: Duration,

@@ -1,4 +1,4 @@
-//! How one lane wakes another: bits that any thread may set, and that one thread waits for and takes.
+//! How one lane wakes another: bits that any thread may set, and that one thread waits for and clears.
 
 use std::time::Instant;
 
@@ -12,7 +12,8 @@ pub(super) struct WakeBits {
 }
 
 impl WakeBits {
-    /// The bit of a GPU. From 65 GPUs on, several share one: then a GPU may be queried needlessly, but none is missed.
+    /// The bit of a GPU. With more than 64 GPUs, several share a bit: then a GPU may be queried needlessly, but none is
+    /// missed.
     pub(super) fn bit(position: usize) -> u64 {
         1 << (position % 64)
     }
@@ -23,7 +24,7 @@ impl WakeBits {
         self.changed.notify_one();
     }
 
-    /// Waits for a bit until the deadline at the latest. Takes and returns all bits; 0 at the deadline.
+    /// Waits for a bit, at most until the deadline. Clears and returns all bits; returns 0 at the deadline.
     pub(super) fn wait_until(&self, deadline: Instant) -> u64 {
         let mut pending = self.pending.lock();
         self.changed.wait_while_until(&mut pending, |bits| *bits == 0, deadline);

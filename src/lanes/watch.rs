@@ -17,7 +17,8 @@ pub(super) struct Watch {
     slot: AtomicUsize,
 }
 
-/// Another thread took over while this one's call did not return: this thread must end without touching anything.
+/// Another thread took over because the call of this thread did not return within its limit: this thread must end
+/// without touching anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superseded {
     /// The slot of the call that hung.

@@ -26,7 +26,7 @@ pub(super) struct Worker {
 
 /// The status of a worker.
 pub(super) enum WorkerStatus {
-    /// It works.
+    /// It is running.
     Working(Worker),
     /// Its call for this slot does not return. It is superseded from now on; the call may still return later.
     Hung(usize, JoinHandle<()>),
@@ -40,7 +40,7 @@ impl Worker {
     /// Starts a thread that runs the task and unparks the calling thread at its end.
     ///
     /// # Errors
-    /// When the system provides no thread.
+    /// When the system cannot create a thread.
     pub(super) fn start(lane: Lane, task: Arc<dyn LaneTask>, session: Arc<Session>) -> std::io::Result<Self> {
         let watch = Arc::new(Watch::new());
         let (watched, unpark) = (watch.clone(), UnparkOnDrop::current());
@@ -61,7 +61,7 @@ impl Worker {
 
     /// Checks the thread. `limit` is the time that a driver call may take.
     pub(super) fn check(self, limit: Duration) -> WorkerStatus {
-        // First: after a panic inside a driver call the watch still shows the call as in progress.
+        // Checked first, because after a panic inside a driver call the watch still shows the call as in progress.
         if !self.thread.is_finished() {
             return match self.watch.give_up_after(limit) {
                 Some(slot) => WorkerStatus::Hung(slot, self.thread),
@@ -84,11 +84,11 @@ pub(super) fn thread_name(lane: Lane) -> &'static str {
     }
 }
 
-/// Unparks a thread when dropped: at the end of another thread, also after a panic.
+/// Unparks a thread when dropped, that is, when another thread ends or panics.
 pub(super) struct UnparkOnDrop(Thread);
 
 impl UnparkOnDrop {
-    /// Unparks the calling thread.
+    /// Creates a guard that unparks the calling thread.
     pub(super) fn current() -> Self {
         Self(thread::current())
     }

@@ -1,7 +1,8 @@
-//! The watch for Xid events: a thread that asks the event set of each GPU for critical errors, and makes no other call.
+//! The watch for Xid events: a thread that polls the event set of each GPU for critical errors and makes no other
+//! driver calls.
 //!
-//! Invariant: the event sets belong to the open driver. A thread of another lane that hangs costs no event; this thread, if
-//! it hangs, costs the events of one GPU only, until the call returns.
+//! Invariant: the event sets belong to the open driver. No event is missed if a thread of another lane hangs. If this
+//! thread hangs, only the events of one GPU are missed, until the call returns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,19 +21,20 @@ use crate::faults::{Faults, Source};
 use crate::nvml::{Driver, Severity};
 use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
 
-/// Xids that are shown as 0 from the start, so that the first one is an increase: those that NVIDIA's Xid catalogue
-/// calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or a GPU in trouble.
+/// Xids that are shown as 0 from the start, so that the first error is visible as an increase: those that NVIDIA's Xid
+/// catalogue calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or signs of a GPU in
+/// trouble.
 const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
 
-/// The most events taken from a GPU in one round: a storm on one GPU must not delay the others.
+/// The maximum number of events taken from a GPU in one round: a storm on one GPU must not delay the others.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// The critical errors of every GPU by [`Gpu::key`] since the exporter started. They outlive the session: a lost GPU is
-/// opened again, and its last Xid is the one that matters.
+/// The critical errors of every GPU by [`Gpu::key`] since the exporter started. They outlive the session, because the
+/// last Xid of a lost GPU must still be shown after the driver is reopened.
 #[derive(Debug, Default)]
 struct Ledger {
     counts: HashMap<String, BTreeMap<u64, u64>>,
-    /// How often it was written.
+    /// The number of changes so far.
     version: u64,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct XidWatch {
 /// What one thread keeps from round to round.
 #[derive(Debug, Default)]
 pub(super) struct LaneState {
-    /// For each GPU, until when it is not asked because it gives no events.
+    /// For each GPU that provides no events, the time until which it is not polled.
     rest_until: Vec<Option<Instant>>,
     /// The ledger's version that was published last.
     published: Option<u64>,
@@ -78,7 +80,7 @@ impl XidWatch {
         }
     }
 
-    /// Asks every GPU once, and publishes what is new.
+    /// Polls every GPU once, and publishes new events.
     pub(super) fn round(&self, caller: Caller<'_>, state: &mut LaneState) -> Result<(), Superseded> {
         state.rest_until.resize(caller.session.driver.gpus().len(), None);
         for (position, rest_until) in state.rest_until.iter_mut().enumerate() {
@@ -93,8 +95,8 @@ impl XidWatch {
         Ok(())
     }
 
-    /// Registers for a GPU's events where that was not done, and takes those that came. Returns for how long the GPU is
-    /// not to be asked.
+    /// Registers for a GPU's events if that has not been done yet, and takes the pending ones. Returns how long to wait
+    /// before polling the GPU again.
     fn ask(&self, events: Guarded<'_, &Driver>, position: usize) -> Result<Option<Duration>, Superseded> {
         let session = events.session;
         if !session.driver.reports_xids(position) {
@@ -125,7 +127,7 @@ impl XidWatch {
         Ok(None)
     }
 
-    /// Counts an Xid. Without one, starts the counts of a GPU that reports Xids at 0.
+    /// Counts an Xid. If `xid` is `None`, initialises the counts of a GPU that reports Xids to 0.
     fn count(&self, session: &Session, position: usize, xid: Option<u64>) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
         let mut ledger = self.ledger.lock();

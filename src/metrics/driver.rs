@@ -54,7 +54,7 @@ pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Expositio
             (labels, 1.0)
         }),
     );
-    // The versions of a driver that is closed may be those of a driver that was replaced since.
+    // While the driver is closed, its last known versions may be those of a driver that has been replaced since.
     if driver.up {
         let labels = Labels::default()
             .and_known("driver_version", driver.driver_version.as_deref())

@@ -1,7 +1,7 @@
 //! The exporter's own work: its sampling loops and its faults.
 //!
 //! Invariant: every fault is in `vram_exporter_faults_total` and in `vram_exporter_faults_by_reason_total`, and in each scrape
-//! the second sums up to the first.
+//! the second adds up to the first.
 
 use std::sync::LazyLock;
 
@@ -23,14 +23,14 @@ static FAULTS: Family = Family::counter(
     Unit::Number,
     When::Scrape,
     &["source"],
-    "Faults by the part of the exporter that met them, for all reasons together. Every source that the configuration uses exists from the start at 0.",
+    "Faults by the part of the exporter in which they occurred, for all reasons together. Every source that the configuration uses exists from the start at 0.",
 );
 static FAULTS_BY_REASON: Family = Family::counter(
     "vram_exporter_faults_by_reason_total",
     Unit::Number,
     When::Scrape,
     &["source", "reason"],
-    "Faults by the part of the exporter that met them and by reason. A pair appears with its first fault, which rate() and increase() cannot see: use vram_exporter_faults_total for these.",
+    "Faults by the part of the exporter in which they occurred and by reason. A pair appears with its first fault, which rate() and increase() cannot see: use vram_exporter_faults_total for these.",
 );
 static MISSED_TICKS: Family = Family::counter(
     "vram_exporter_missed_ticks_total",

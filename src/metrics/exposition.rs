@@ -38,12 +38,12 @@ impl<'t> Exposition<'t> {
         Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), wanted: true }
     }
 
-    /// Adds a gauge or a counter with its series; nothing where there is no series.
+    /// Adds a gauge or a counter with its series; adds nothing if there are no series.
     pub(super) fn add<L: LabelText>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
         if !self.wanted {
             return;
         }
-        // A value that is not a number is unknown, and unknown is absent.
+        // A value that is not finite is unknown, and unknown values are left out.
         let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
         if series.peek().is_none() {
             return;
@@ -137,10 +137,10 @@ impl<'t> Exposition<'t> {
     fn value(&mut self, value: f64) {
         // Below this every integer is exact. Nearly all values are integers.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        // Below this two numbers that differ in the third decimal are different floats. Nearly all values that are not
-        // integers have no further digits.
+        // Below this, two numbers that differ in the third decimal are different floats. Nearly all values that are not
+        // integers have at most three decimals.
         const THREE_DECIMALS: f64 = 1e12;
-        // A conversion, because rounding is a function call on the oldest supported processors.
+        // Checked by conversion, because rounding is a function call on the oldest supported processors.
         if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {
             return self.number(value as u64);
         }
@@ -148,11 +148,11 @@ impl<'t> Exposition<'t> {
         if value > 0.0 && value < THREE_DECIMALS && thousandths as f64 / 1e3 == value {
             return self.three_decimals(thousandths);
         }
-        writeln!(self.text, "{value}").expect("a vector takes all that is written");
+        writeln!(self.text, "{value}").expect("writing to a vector cannot fail");
         self.line_ends();
     }
 
-    /// Writes a number of thousandths that is no integer, without trailing zeros.
+    /// Writes a number, given in thousandths, that is not an integer, without trailing zeros.
     fn three_decimals(&mut self, value: u64) {
         self.text.extend_from_slice(itoa::Buffer::new().format(value / 1000).as_bytes());
         let digit = |unit: u64| b'0' + (value / unit % 10) as u8;
@@ -170,7 +170,7 @@ impl<'t> Exposition<'t> {
         self.line_ends();
     }
 
-    /// Whether the family is in the part of the text that was not sent yet.
+    /// Whether the family is in the part of the text that has not been sent yet.
     fn holds(&self, name: &str) -> bool {
         let head = format!("# TYPE {name} ");
         self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))

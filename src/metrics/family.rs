@@ -7,14 +7,14 @@
 pub enum Kind {
     /// Goes up and down.
     Gauge,
-    /// Only rises, and starts again at 0 with the exporter or the driver.
+    /// Only increases, and restarts at 0 with the exporter or the driver.
     Counter,
     /// Cumulative buckets, a sum and a count.
     Histogram,
 }
 
 impl Kind {
-    /// The word of the TYPE line.
+    /// The type as written in the TYPE line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",

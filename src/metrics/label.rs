@@ -1,8 +1,8 @@
 //! The labels of one series as text.
 //!
-//! Invariants: whatever name a process chose, a value is never empty and has at most [`LONGEST`] characters and no NUL. A
-//! longer value ends in a digest of the whole, so that two different values stay different. Quotes, backslashes and line
-//! ends are escaped, so two sets of labels are equal if and only if their texts are.
+//! Invariants: regardless of the name that a process chooses, a value is never empty and has at most [`LONGEST`]
+//! characters and no NUL. A longer value ends in a digest of the whole, so that two different values stay different.
+//! Quotes, backslashes and line ends are escaped, so two sets of labels are equal if and only if their texts are.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ const DIGEST: usize = 8;
 /// The characters kept of a value that is shortened; a tilde and the digest follow.
 const KEPT: usize = LONGEST - 1 - 2 * DIGEST;
 
-/// Bytes that most labels take at most, with their name.
+/// Bytes that are enough for most labels, including the name.
 const USUAL: usize = 32;
 
 /// The labels of a series in the order in which they are written, without the braces: `gpu="0",uuid="GPU-…"`.
@@ -102,7 +102,7 @@ impl Labels {
         self
     }
 
-    /// Returns a copy with room for `more` labels, so that adding them does not move the text again.
+    /// Returns a copy with room for `more` labels, so that adding them does not reallocate the text.
     pub(super) fn with_room(&self, more: usize) -> Self {
         let mut text = String::with_capacity(self.text.len() + more * USUAL);
         text.push_str(&self.text);
@@ -143,7 +143,7 @@ fn kept(value: &str) -> &str {
 /// refuse the whole scrape.
 fn escape(value: &str, text: &mut String) {
     let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'\n' | 0);
-    // Few values hold one. A loop without an early exit checks many bytes at a time.
+    // Few values contain a special byte. A loop without an early exit checks many bytes at a time.
     if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
         return text.push_str(value);
     }

@@ -87,7 +87,7 @@ impl GpuLabels {
             && self.processes.iter().zip(processes).all(|(cached, process)| cached.fits(process))
     }
 
-    /// Pairs each of the processes that these labels were written for with its own.
+    /// Pairs each process with its labels. `processes` must be those that the labels were written for.
     pub(super) fn on<'a>(&'a self, processes: &[&'a Process]) -> impl Iterator<Item = LabeledProcess<'a>> {
         self.processes.iter().zip(processes).map(|(cached, &process)| {
             let [begin, kind_at, more_at, end] = cached.at;

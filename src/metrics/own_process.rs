@@ -1,6 +1,6 @@
 //! The `process_*` families of the exporter, as in every Prometheus client.
 //!
-//! Always read from the real `/proc`, whatever `path.procfs` is. What cannot be read is absent.
+//! Always read from the real `/proc`, whatever `path.procfs` is. Values that cannot be read are absent.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -69,7 +69,7 @@ const LINE: usize = 2048;
 
 /// The directory of the exporter's open files.
 const FILES: &str = "/proc/self/fd";
-/// How long a count of the open files is used again: thousands of process directories may be open.
+/// How long a count of the open files is reused: thousands of process directories may be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
 /// Reads the process at each scrape, and keeps what does not change while it runs.
@@ -123,7 +123,7 @@ impl OwnProcess {
     }
 
     fn open_files(&self) -> Option<u64> {
-        // From Linux 6.2 on the number is the size of the directory.
+        // Since Linux 6.2, the size of the directory is the number of open files.
         match fs::metadata(FILES).ok()?.len() {
             0 => self.counted_files(Path::new(FILES), Instant::now()),
             size => Some(size),

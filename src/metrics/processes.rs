@@ -1,7 +1,7 @@
 //! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
-//! Invariant: no two series of a family have the same labels, even if entries of the list have the same labels: of those
-//! the living one is shown, else the one with the larger peak. The memory of several living ones is summed.
+//! Invariant: no two series of a family have the same labels, even if entries of the list have the same labels: then
+//! the living entry is shown, or else the one with the larger peak. The memory of several living entries is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -89,8 +89,8 @@ static INFO: Family = Family::gauge(
 pub(super) static SECTION: Section = Section {
     title: "Processes",
     intro: "One series for each process on each GPU or MIG device, `mig_uuid` under MIG only. A process is a pid with a start \
-            time: a pid that is used again is another process. `namespace`, `pod` and `container` are present where the cluster \
-            names the process' container. `type` is `compute`, `graphics` or `mps`. `process` is the \
+            time: a reused pid is another process. `namespace`, `pod` and `container` are present where the cluster \
+            names the process's container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
 };
@@ -121,7 +121,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, o
     out.add(&INFO, described(&entries).map(|entry| ([entry.untyped, entry.described], 1.0)));
 }
 
-/// What the GPU's processes beyond the limit use together.
+/// The total memory that the GPU's processes beyond the limit use.
 fn other(gpu: &GpuView<'_>) -> Option<(Labels, f64)> {
     Some((gpu.labels.with_room(1).and("process", "other"), gpu.processes?.other?.used? as f64))
 }
@@ -130,14 +130,14 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, rounded down to milliseconds: a scrape is later by more than that.
+/// Seconds, rounded down to milliseconds: a scrape is delayed by more than that.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
 
 /// A GPU's processes by pid and then by their labels, with each set of labels once.
 fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
-    // Equal labels have the same pid, and few entries share a pid: texts are rarely compared.
+    // Entries with equal labels have the same pid, and few entries share a pid, so texts are rarely compared.
     entries.sort_by(|a, b| {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)

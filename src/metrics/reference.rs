@@ -8,16 +8,18 @@ use super::table::SECTIONS;
 const INTRO: &str = "\
 # Metrics
 
-This page is generated from the table that HELP and TYPE in the exposition come from.
+This page is generated from the same table as HELP and TYPE in the exposition.
 
-- **Unknown is absent.** What the driver does not report has no series: never 0, never the last good value.
-- **Old is absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`, `gpu_info`, its Xid
-  errors and its sample ages, and loses everything else. A list of processes or a telemetry reading disappears after
-  three of its intervals, and at least `memory.stale-after`, without a new one.
+- **Unknown values are absent.** A value that the driver does not report has no series: never 0, never the last
+  good value.
+- **Old values are absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`,
+  `gpu_info`, its Xid errors and its sample ages, and loses everything else. A list of processes or a telemetry reading
+  disappears after three of its intervals, and at least `memory.stale-after`, without a new one.
 - **A scrape changes nothing.** Any number of Prometheus servers may scrape, each at its own rate, and all see the same peaks.
-- **A family holds one level only:** the GPU, the MIG device or the process.
-- A label with an empty or unknown value is left out. A label value has at most 128 characters: of a longer one the
-  first 111 are kept, followed by a tilde and 16 hexadecimal digits of its SHA-256, so that different values stay different.
+- **A family covers only one level:** the GPU, the MIG device or the process.
+- A label with an empty or unknown value is left out. A label value has at most 128 characters: the first 111 of a
+  longer one are kept, followed by a tilde and 16 hexadecimal digits of its SHA-256, so that different values stay
+  different.
 ";
 
 /// Returns the whole document in Markdown.

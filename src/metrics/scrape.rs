@@ -1,6 +1,6 @@
 //! One scrape: the latest parts of the snapshot, rendered as text.
 //!
-//! Invariant: a scrape calls no driver, waits for no lane and changes no value but the count of scrapes.
+//! Invariant: a scrape never calls the driver, never waits for a lane and changes only the count of scrapes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ pub enum Error {
     Encode(#[source] prometheus::Error),
 }
 
-/// A scrape that has begun and was counted. All that is left to do is to write its text.
+/// A scrape that has begun and has been counted. Only its text remains to be written.
 #[derive(Debug)]
 pub struct Scrape {
     metrics: Arc<Metrics>,
@@ -75,7 +75,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics of whatever the snapshot holds at each scrape.
+    /// Creates the metrics, which show what the snapshot contains at the time of each scrape.
     ///
     /// # Errors
     /// When the registry refuses a collector.
@@ -109,7 +109,7 @@ impl Metrics {
         Ok(self.text(&self.registry_text()?))
     }
 
-    /// What the metrics know of the configuration.
+    /// What the metrics know about the configuration.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -120,7 +120,7 @@ impl Metrics {
 
     /// Renders the latest parts, followed by the text of the registry.
     fn text(&self, registry: &[u8]) -> Vec<u8> {
-        // Two scrapes have about the same length: room for the last one and a little more saves moving the text.
+        // Two scrapes have about the same length: room for the last one and a little more avoids reallocating the text.
         let room = self.last_length.load(Ordering::Relaxed);
         let mut out = Exposition::whole(room + room / 16);
         self.write(&Parts::load(&self.snapshot), &mut out);

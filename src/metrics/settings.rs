@@ -1,4 +1,4 @@
-//! What the metrics need to know of the configuration.
+//! What the metrics need to know about the configuration.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Settings {
     pub process_interval: Duration,
     /// Whether the exporter sees the machine's processes; `None` where that is unknown.
     pub host_pid_namespace: Option<bool>,
-    /// Whether single processes are shown.
+    /// Whether individual processes are shown.
     pub process_series: bool,
     /// The time between two requests to the kubelet.
     pub pod_resources_interval: Duration,
@@ -31,7 +31,7 @@ pub struct Settings {
 
 #[cfg(test)]
 impl Settings {
-    /// The defaults of the configuration, for tests of this room.
+    /// The defaults of the configuration, for tests of this module.
     pub(crate) fn for_tests() -> Self {
         Self {
             peak_window: Duration::from_secs(60),

@@ -59,7 +59,7 @@ static ENERGY: Family = Family::counter(
     Unit::Joules,
     When::Slow,
     GPU,
-    "Energy used since the driver was loaded in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
+    "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
 );
 static CLOCK: Family = Family::gauge(
     "gpu_clock_hertz",
@@ -151,7 +151,7 @@ type Reading<T> = (&'static Family, fn(&T) -> Option<f64>);
 /// A family, the name of its own label, and how to read the value for each value of that label.
 type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
 
-static QUICK: [Reading<FastTelemetry>; 10] = [
+static FAST: [Reading<FastTelemetry>; 10] = [
     (&UTILIZATION, |q| q.utilization),
     (&BANDWIDTH, |q| q.memory_bandwidth_utilization),
     (&ENCODER, |q| q.encoder_utilization),
@@ -165,7 +165,7 @@ static QUICK: [Reading<FastTelemetry>; 10] = [
 ];
 static SLOW: [Reading<SlowTelemetry>; 2] =
     [(&PCIE_REPLAYS, |s| s.pcie_replays.map(|n| n as f64)), (&ENERGY, |s| s.energy)];
-static QUICK_SPLIT: [Split<FastTelemetry>; 2] = [
+static FAST_SPLIT: [Split<FastTelemetry>; 2] = [
     (&ECC, "type", [("corrected", |q| q.ecc_corrected), ("uncorrected", |q| q.ecc_uncorrected)]),
     (
         &REMAPPED,
@@ -180,19 +180,19 @@ static SLOW_SPLIT: [Split<SlowTelemetry>; 1] = [(
 )];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    let quick: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.quick?))).collect();
+    let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
-    plain(&QUICK, &quick, out);
+    plain(&FAST, &fast, out);
     plain(&SLOW, &slow, out);
-    split(&QUICK_SPLIT, &quick, out);
+    split(&FAST_SPLIT, &fast, out);
     split(&SLOW_SPLIT, &slow, out);
-    let clocks = quick.iter().flat_map(|(labels, quick)| {
-        let domains = ClockDomain::ALL.iter().zip(quick.clocks);
+    let clocks = fast.iter().flat_map(|(labels, fast)| {
+        let domains = ClockDomain::ALL.iter().zip(fast.clocks);
         domains.filter_map(|(domain, hertz)| Some((labels.with_room(1).and("clock", domain.label()), hertz?)))
     });
     out.add(&CLOCK, clocks);
     let throttle =
-        quick.iter().filter_map(|(labels, quick)| Some((labels, quick.throttle?))).flat_map(|(labels, bits)| {
+        fast.iter().filter_map(|(labels, fast)| Some((labels, fast.throttle?))).flat_map(|(labels, bits)| {
             THROTTLE_REASONS
                 .iter()
                 .map(move |(reason, bit)| (labels.with_room(1).and("reason", reason), f64::from(bits & bit != 0)))

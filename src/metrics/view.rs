@@ -1,7 +1,7 @@
 //! Which values of the snapshot may be shown now.
 //!
 //! Invariant: a [`GpuView`] holds no value that is too old: a GPU that does not answer has no values at all, and each part of
-//! the others is present only within its own limit. All rules of absence are here and nowhere else.
+//! the others is present only within its own limit. All rules about when a value is absent are in this module.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct GpuView<'a> {
     /// Its processes. `None` if the GPU is not up or the list is too old.
     pub processes: Option<&'a GpuProcesses>,
     /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
-    pub quick: Option<&'a FastTelemetry>,
+    pub fast: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
     pub slow: Option<&'a SlowTelemetry>,
     /// Xid errors, also of a GPU that is not up. `None` if the GPU does not report them.
@@ -106,9 +106,9 @@ impl Parts {
             state,
             memory: memory.filter(|_| up),
             processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
-            quick: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
+            fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
-            // Events, not samples: the last Xid of a lost GPU is the one that matters.
+            // Xids are events, not samples: the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),

@@ -1,4 +1,4 @@
-//! One GPU or MIG device: each method makes one NVML call, or a fallback of it.
+//! One GPU or MIG device: each method makes one NVML call, or its fallback.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};

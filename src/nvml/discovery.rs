@@ -28,8 +28,8 @@ pub struct Discovery {
 
 impl Discovery {
     /// `known`: the GPUs of earlier openings. A GPU that does not give its identity now keeps the one it had there, including
-    /// its MIG layout. `stalled`: those of them to which a call hangs; they are looked up but not queried. `skipped`: the
-    /// indices at which an earlier opening hangs; no call is made for them.
+    /// its MIG layout. `stalled`: the known GPUs to which a call hangs; they are looked up but not queried. `skipped`:
+    /// the indices at which an earlier opening hangs; no call is made for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
         Self { known, stalled, skipped, current: AtomicU32::new(0) }
     }

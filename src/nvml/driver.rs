@@ -48,7 +48,7 @@ impl Drop for Driver {
 
 impl Driver {
     pub(super) fn new(nvml: Nvml, simulated: bool) -> Self {
-        // A driver that does not report its version may be one of them.
+        // A driver that does not report its version may have the other layout.
         let second_version_lists = nvml.sys_driver_version().map_or(true, |version| has_other_process_layout(&version));
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }

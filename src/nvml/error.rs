@@ -11,7 +11,7 @@ const ARGUMENT_VERSION_MISMATCH: u32 = 25;
 #[derive(Debug, thiserror::Error)]
 #[error("{call} failed")]
 pub struct Error {
-    /// NVML's name of the call.
+    /// NVML's name for the call.
     pub call: &'static str,
     #[source]
     cause: Cause,

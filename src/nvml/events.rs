@@ -69,7 +69,7 @@ impl Driver {
     }
 }
 
-/// A GPU that does not support the call reports no events; that is no error.
+/// A GPU that does not support the call reports no events; that is not an error.
 fn not_given(error: Error) -> Result<bool, Error> {
     if error.severity() == Severity::Absent { Ok(false) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! The identity of GPUs that do not return it at an opening of the driver.
+//! The identities of GPUs that do not return one when the driver is opened.
 //!
 //! Invariant: a GPU inherits an identity of an earlier opening only if no other GPU can have it.
 

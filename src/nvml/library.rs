@@ -30,7 +30,7 @@ const SEARCH_PATHS: [&str; 9] = [
 pub enum Library {
     /// The first one that opens, in the usual places.
     Search,
-    /// This one and no other.
+    /// Only this one.
     At(PathBuf),
     /// The simulator, with its scenario and the folder for its `/proc`.
     Simulator {
@@ -88,8 +88,8 @@ impl Library {
     /// Loads and initialises the library.
     ///
     /// # Errors
-    /// If several places are searched, a library that loads but cannot reach its driver says more than a place without a
-    /// library, so its error is returned.
+    /// If several places are searched, the error of a library that loads but cannot reach its driver is returned,
+    /// because it is more informative than the error of a place without a library.
     pub fn open(&self) -> Result<Driver, OpenError> {
         match self {
             Self::Search => open_first(&SEARCH_PATHS.map(Path::new)),

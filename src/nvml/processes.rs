@@ -22,7 +22,7 @@ pub struct ListedProcess {
     pub instance: Option<(u32, u32)>,
 }
 
-/// A buffer for a process list. Reusing it, a list costs one call and no allocation.
+/// A buffer for a process list. If it is reused, reading a list takes one call and no allocation.
 #[derive(Debug, Default)]
 pub struct ProcessBuffer(Vec<nvmlProcessInfo_t>);
 

@@ -43,7 +43,8 @@ impl Handle {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventSet(nvmlEventSet_t);
 
-// SAFETY: a set is a process-wide handle like a device. `Driver` owns it, and says that only one thread asks it at a time.
+// SAFETY: a set is a process-wide handle like a device. `Driver` owns it and requires that only one thread polls it at
+// a time.
 unsafe impl Send for EventSet {}
 // SAFETY: as above.
 unsafe impl Sync for EventSet {}
@@ -242,6 +243,6 @@ pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Pat
     std::mem::forget(lib);
     match code {
         0 => Ok(()),
-        code => Err(format!("it returned NVML code {code}; standard error says what is wrong")),
+        code => Err(format!("it returned NVML code {code}; see standard error for details")),
     }
 }

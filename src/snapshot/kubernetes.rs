@@ -29,7 +29,8 @@ impl Pods {
     }
 }
 
-/// The devices that the kubelet has allocated, and those that it can. Written by the follower of the pod-resources socket.
+/// The devices that the kubelet has allocated, and those that it can allocate. Written by the follower of the
+/// pod-resources socket.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
     /// Whether the kubelet responds; `None` if the exporter does not query it.

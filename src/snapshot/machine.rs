@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct Driver {
     /// Whether NVML is open.
     pub up: bool,
-    /// Why NVML is not open, as a text for users. `None` while it is open, or before the first attempt has ended.
+    /// Why NVML is not open, as text for users. `None` while it is open, or before the first attempt has ended.
     pub problem: Option<String>,
     /// The driver's version (`nvmlSystemGetDriverVersion`).
     pub driver_version: Option<String>,

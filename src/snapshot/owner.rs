@@ -21,7 +21,7 @@ pub struct Owner {
     pub command: Option<String>,
     /// Its place in the cgroup hierarchy.
     pub location: CgroupLocation,
-    /// The workload to which its memory counts; `None` if `/proc` does not show the process.
+    /// The workload to which its memory is attributed; `None` if `/proc` does not show the process.
     pub workload: Option<Arc<Workload>>,
 }
 

@@ -8,7 +8,7 @@ use super::{Gpu, MigDevice, Owner, Workload};
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
 pub struct ProcessPart {
-    /// One entry for each GPU. If only another GPU's processes change, an entry is published again as it is.
+    /// One entry for each GPU. If only another GPU's processes change, an entry is published again unchanged.
     pub gpus: Vec<Arc<GpuProcesses>>,
 }
 
@@ -46,8 +46,8 @@ pub struct Other {
     pub entries: u64,
     /// The number of their living processes.
     pub processes: u64,
-    /// Bytes they use now. `None` if none of them lives. For processes also `None` if the memory of one is unknown; workloads
-    /// of unknown memory are not included.
+    /// Bytes they use now. `None` if none of them is alive. For processes also `None` if the memory of one is unknown;
+    /// workloads of unknown memory are not included.
     pub used: Option<u64>,
 }
 

@@ -29,7 +29,7 @@ pub struct GpuTelemetry {
 }
 
 impl GpuTelemetry {
-    /// A GPU that was not read yet.
+    /// A GPU that has not been read yet.
     pub fn unread(gpu: Arc<Gpu>) -> Self {
         Self { gpu, fast_at: None, fast: FastTelemetry::default(), slow_at: None, slow: SlowTelemetry::default() }
     }
@@ -129,7 +129,7 @@ pub struct FastTelemetry {
     pub remap_failed: Option<bool>,
 }
 
-/// Readings that hold the driver's lock for long.
+/// Readings that hold the driver's lock for a long time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SlowTelemetry {
     /// Bytes.

@@ -1,6 +1,6 @@
 //! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
-//! configuration and rules, a real Alertmanager, and a receiver. Every trouble arrives as the alert that was made for
-//! it, with the labels that say where, and its end arrives too. A healthy machine beside them raises none.
+//! configuration and rules, a real Alertmanager, and a receiver. Every fault raises the intended alert, with the labels
+//! that locate it, and its end is notified too. A healthy machine beside them raises no alert.
 //!
 //! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
 //! intervals ([`FAST`]). Memory is still sampled 100 times a second.
@@ -24,7 +24,7 @@ use receiver::Receiver;
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::{rules, rules_of, shipped};
 
-/// A minute of the shipped files is a second here: the most that the exporter's shortest peak window, 1 s, allows.
+/// A minute of the shipped files is a second here: the exporter's shortest peak window, 1 s, allows no larger factor.
 const FACTOR: u32 = 60;
 
 /// The exporter's own times, divided as far as its limits allow.
@@ -37,7 +37,7 @@ const FAST: [&str; 6] = [
     "--telemetry.slow-interval=250ms",
 ];
 
-/// What a Prometheus needs beside the shipped scrape configuration; the address of an Alertmanager follows.
+/// The configuration that Prometheus needs besides the shipped one; the address of an Alertmanager follows.
 const ALERTING: &str = "
 rule_files:
   - rules/*.yml
@@ -50,7 +50,7 @@ alerting:
 /// How long all alerts and their ends may take. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until it is so, and fails with the notices received until then.
+/// Waits until the condition holds. Fails with the notices received until then.
 fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         let late = begin.elapsed() > PATIENCE;
@@ -59,8 +59,8 @@ fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus
     }
 }
 
-/// Makes a peak right after a scrape, so that it is over before the next one, and sees to it that no scrape met it: of
-/// the recorded samples only the window peak shows it. Tries again where the machine was too busy for that.
+/// Makes a peak right after a scrape, so that it is over before the next one, and checks that no scrape coincided with
+/// it: of the recorded samples only the window peak shows it. Tries again if the machine was too busy for that.
 fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
     let samples = |family: &str| {
         prometheus.samples(&format!("{family}{{instance=\"{}\",gpu=\"{}\"}}[5s]", case.instance(), case.gpu))
@@ -110,7 +110,7 @@ fn every_trouble_arrives_as_its_alert_and_a_healthy_machine_raises_none() {
     let [peak, others @ ..] = &cases;
     others.iter().for_each(|case| case.machine.control(case.trouble));
     peak_between_two_scrapes(peak, &prometheus);
-    // The peak is long over; each other trouble lasts until it is known.
+    // The peak is long over; every other fault lasts until its alert has arrived.
     let mut lasting: Vec<&Case> = others.iter().collect();
     wait("the alerts of every trouble", begin, &receiver, &prometheus, || {
         let notices = receiver.notices();

@@ -1,5 +1,5 @@
 //! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and every
-//! failure that a test asks for. It records each request, so that a test can check what is never requested.
+//! failure that a test requests. It records each request, so that a test can check what is never requested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -44,7 +44,7 @@ pub(crate) enum Trouble {
     Status(u16, String, Option<u32>),
     /// 200, and this.
     Text(String),
-    /// 200, and this again and again without an end.
+    /// 200, and this text repeated endlessly.
     Flood(Bytes),
     /// Accepts the request and never answers.
     Silence,
@@ -445,7 +445,7 @@ fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
         let piece = match receiver.recv().await? {
             Piece::Text(text) => Ok(Frame::data(text)),
             Piece::Cut => {
-                // Gives hyper the time to write what came before.
+                // Gives hyper time to write the previous pieces.
                 tokio::task::yield_now().await;
                 Err(io::Error::from(io::ErrorKind::BrokenPipe))
             }

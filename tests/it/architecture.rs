@@ -1,10 +1,10 @@
-//! Imports go one way. This test reads the source and refuses an arrow that the house does not have.
+//! Imports go in one direction. This test reads the source and refuses any import that the architecture does not allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Room → the rooms that it may know. `app` knows everybody; `main` knows `app` and `config`.
+/// Top-level module → the modules that it may import. `app` may import all; `main` may import `app` and `config`.
 const ALLOWED: [(&str, &[&str]); 14] = [
     ("main", &["app", "config"]),
     (
@@ -34,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("config", &[]),
     ("faults", &[]),
     ("backoff", &[]),
-    // For tests, benchmarks and fuzz targets outside `src`: no room may import it.
+    // For tests, benchmarks and fuzz targets outside `src`: no module may import it.
     ("internals", &["app", "attribution", "kubernetes", "lanes", "metrics"]),
 ];
 
@@ -43,21 +43,21 @@ fn imports_go_one_way() {
     let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
     let mut seen = BTreeSet::new();
     for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
-        let room = room_of(&file);
-        if room == "lib" {
+        let module = module_of(&file);
+        if module == "lib" {
             continue;
         }
-        let may = allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room {room} is not on the plan"));
-        let root = if room == "main" { "vram_exporter::" } else { "crate::" };
+        let may = allowed.get(module.as_str()).unwrap_or_else(|| panic!("the module {module} is not in ALLOWED"));
+        let root = if module == "main" { "vram_exporter::" } else { "crate::" };
         for other in imports(root, &fs::read_to_string(&file).unwrap()) {
             let known = allowed.contains_key(other.as_str());
-            assert!(known, "{} names crate::{other}, which is no room", file.display());
-            let legal = other == room || may.contains(&other.as_str());
-            assert!(legal, "{} (room {room}) must not import {other}", file.display());
-            seen.insert((room.clone(), other));
+            assert!(known, "{} names crate::{other}, which is not a module", file.display());
+            let legal = other == module || may.contains(&other.as_str());
+            assert!(legal, "{} (module {module}) must not import {other}", file.display());
+            seen.insert((module.clone(), other));
         }
     }
-    // The check itself must be able to see: these arrows exist.
+    // The check itself must find imports: these exist.
     for arrow in [("http", "metrics"), ("metrics", "snapshot"), ("lanes", "nvml"), ("lanes", "attribution")] {
         assert!(seen.contains(&(arrow.0.to_owned(), arrow.1.to_owned())), "no import seen for {arrow:?}");
     }
@@ -65,15 +65,15 @@ fn imports_go_one_way() {
 
 /// The files of the exporter's package that may switch the lint off.
 const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
-/// Where the simulator, whose face is C, may be unsafe.
+/// Where the simulator, whose interface is C, may contain unsafe code.
 const UNSAFE_IN_SIMULATOR: [&str; 3] =
     ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
 
-/// Where the sources of other packages are, the simulator apart.
+/// The sources of the other packages, without the simulator.
 const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/"];
 
-/// `forbid` would forbid these files too. So the lint is denied for every target of the package, and nothing but they
-/// may name it; where the lint does not reach, the keyword itself is looked for.
+/// `forbid` would include these files. So the lint is denied for every target of the package, and only these files may
+/// name it; where the lint does not apply, the test searches for the keyword itself.
 #[test]
 fn unsafe_code_is_only_where_it_may_be() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -98,25 +98,25 @@ fn unsafe_code_is_only_where_it_may_be() {
                 unsafe_in_simulator.insert(path);
             }
         } else if OTHER_PACKAGES.iter().any(|folder| path.starts_with(folder)) || path.ends_with("build.rs") {
-            // The exporter's lint does not reach other packages, nor a program that runs while they are built.
+            // The exporter's lint applies neither to other packages nor to build scripts.
             assert!(!has_word(&text, "unsafe"), "{path} must not be unsafe");
         } else if path != "tests/it/architecture.rs" && has_word(&text, "unsafe_code") {
             named.insert(path);
         }
     }
     assert_eq!(named, BTreeSet::from(UNSAFE_FILES.map(str::to_owned)));
-    // The check itself must be able to see.
+    // The check itself must find the word.
     assert!(unsafe_in_simulator.contains("crates/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
 }
 
-/// Whether code, as opposed to comments, holds the word.
+/// Whether code, as opposed to comments, contains the word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.any(|line| line.split(|c| !is_part(c)).any(|found| found == word))
 }
 
-/// A crate of the workspace and the rooms that may use it.
+/// A crate of the workspace and the top-level modules that may use it.
 const CRATES: [(&str, &[&str]); 4] = [
     ("cgroup_owner", &["attribution", "snapshot"]),
     ("pod_resources", &["kubernetes", "snapshot"]),
@@ -126,15 +126,15 @@ const CRATES: [(&str, &[&str]); 4] = [
 
 #[test]
 fn crates_of_the_workspace_are_used_in_their_rooms_alone() {
-    for (name, rooms) in CRATES {
+    for (name, modules) in CRATES {
         let mut seen = BTreeSet::new();
         for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
             let text = fs::read_to_string(&file).unwrap();
             if text.contains(&format!("{name}::")) && has_word(&text, name) {
-                seen.insert(room_of(&file));
+                seen.insert(module_of(&file));
             }
         }
-        assert_eq!(seen, rooms.iter().map(|&room| room.to_owned()).collect(), "{name}");
+        assert_eq!(seen, modules.iter().map(|&module| module.to_owned()).collect(), "{name}");
     }
 }
 
@@ -152,32 +152,32 @@ fn crates_of_pure_functions_forbid_unsafe_code_and_depend_on_nothing() {
 fn nvml_wrapper_types_stay_in_their_room() {
     for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         let text = fs::read_to_string(&file).unwrap();
-        assert!(room_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
+        assert!(module_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
     }
 }
 
 /// The first part of a file's path under `src`.
-fn room_of(file: &Path) -> String {
+fn module_of(file: &Path) -> String {
     let inside = file.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
     let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The rooms named by `crate::room` anywhere and by `crate::{room, …}`; in the binary the crate has its own name.
+/// The modules named by `crate::module` anywhere and by `crate::{module, …}`; in the binary the crate has its own name.
 fn imports(root: &str, text: &str) -> BTreeSet<String> {
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-    let mut rooms = BTreeSet::new();
+    let mut modules = BTreeSet::new();
     for (at, _) in code.match_indices(root) {
         let rest = &code[at + root.len()..];
         if let Some(list) = rest.strip_prefix('{') {
             let list = &list[..list.find('}').unwrap_or(list.len())];
-            rooms.extend(list.split(',').map(first_word));
+            modules.extend(list.split(',').map(first_word));
         } else {
-            rooms.insert(first_word(rest));
+            modules.insert(first_word(rest));
         }
     }
-    rooms.retain(|room| !room.is_empty());
-    rooms
+    modules.retain(|module| !module.is_empty());
+    modules
 }
 
 fn first_word(text: &str) -> String {
@@ -190,7 +190,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             let name = path.file_name().unwrap().to_string_lossy();
-            // What is built or hidden is no source.
+            // Build outputs and hidden folders contain no source.
             if name != "target" && !name.starts_with('.') {
                 files.extend(sources(&path));
             }

@@ -1,4 +1,4 @@
-//! The configuration as a user meets it: files good and bad, the order of the layers, what is printed, what is refused.
+//! The configuration as users see it: valid and invalid files, the order of the layers, the printed values, refusals.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -51,7 +51,7 @@ fn fixtures(kind: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Compares with a committed file, or writes it where `UPDATE_GOLDEN=1`.
+/// Compares with a committed file, or writes it if `UPDATE_GOLDEN=1`.
 fn golden(path: &Path, actual: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         std::fs::write(path, actual).unwrap();
@@ -60,7 +60,7 @@ fn golden(path: &Path, actual: &str) {
     assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
 }
 
-/// A value of the key that differs from its default and fits the other defaults.
+/// A value of the key that differs from its default and is valid with the other defaults.
 fn changed(key: &Key) -> &'static str {
     match key.name {
         "web.listen-address" => "127.0.0.1:1",
@@ -102,7 +102,7 @@ fn changed(key: &Key) -> &'static str {
     }
 }
 
-/// The keys of the same section without which the key may not be changed.
+/// The keys of the same section that must be set for the key to be allowed.
 fn company(key: &Key) -> Vec<&'static Key> {
     let names: &[&str] = match key.name {
         "kubernetes.api-server" => &["kubernetes.node-name"],
@@ -174,9 +174,9 @@ fn flags_win_over_environment_over_file_over_defaults() {
     assert_eq!(config(&["--config.file", file], &[]).memory.rate, 200.0);
     assert_eq!(config(&[], &env).memory.rate, 300.0);
     assert_eq!(config(&["--memory.rate", "400"], &env).memory.rate, 400.0);
-    // The layers below still give what the upper ones leave open.
+    // The lower layers still provide the values that the upper ones do not set.
     assert_eq!(config(&["--memory.rate", "400"], &env).process.series_limit, 64);
-    // A flag names another file than the environment does: only that one is read.
+    // A flag names another file than the environment does: only the flag's file is read.
     let other = root("tests/fixtures/config/minimal.good.toml");
     assert_eq!(config(&["--config.file", other.to_str().unwrap()], &env[1..]).memory.rate, 100.0);
 }
@@ -313,14 +313,14 @@ fn impossible_values_are_refused() {
         (
             "--web.health-address=127.0.0.1:9836",
             "web.health-address = \"127.0.0.1:9836\" (flag --web.health-address) must be addresses that do not overlap with \
-             web.listen-address, as 127.0.0.1:9836 does with :9836 (default)",
+             web.listen-address; 127.0.0.1:9836 overlaps with :9836 (default)",
         ),
-        ("--web.health-address=:9836", "as :9836 does with :9836"),
+        ("--web.health-address=:9836", "; :9836 overlaps with :9836"),
         (
             "--web.listen-address=127.0.0.1:1,0.0.0.0:1",
-            "must be addresses that do not overlap, as 127.0.0.1:1 and 0.0.0.0:1 do",
+            "must be addresses that do not overlap; 127.0.0.1:1 and 0.0.0.0:1 do",
         ),
-        ("--web.health-address=127.0.0.1:1,:1", "must be addresses that do not overlap, as 127.0.0.1:1 and :1 do"),
+        ("--web.health-address=127.0.0.1:1,:1", "must be addresses that do not overlap; 127.0.0.1:1 and :1 do"),
         ("--telemetry.interval=20s", "telemetry.slow-interval = \"15s\" (default) must be at least telemetry.interval"),
         ("--process.series-limit=0", "from 1 to 65536"),
         ("--process.series-limit=1.5", "from 1 to 65536"),
@@ -446,7 +446,7 @@ fn actions_and_the_demo() {
     let Ok(Command::CheckConfig { summary, .. }) = given(&["--check-config", "--memory.rate=5"], &[]) else {
         panic!("no summary")
     };
-    assert_eq!(summary, "configuration is good: no file; keys set: 0 from file, 0 from environment, 1 from flags");
+    assert_eq!(summary, "configuration is valid: no file; keys set: 0 from file, 0 from environment, 1 from flags");
 }
 
 #[test]

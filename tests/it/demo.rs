@@ -1,4 +1,4 @@
-//! `--demo` as a visitor meets it.
+//! `--demo` as a new user sees it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -42,7 +42,7 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
     let introduced = log.lines().take(8).filter(|line| line.contains("demo: ")).count();
     assert_eq!(introduced, lines.len(), "not among the first lines: {log}");
 
-    // What it names can be found at once; only kernel_tests starts later.
+    // The named processes appear at once; only kernel_tests starts later.
     let names = ["llama-13b-0", "notebook-7", "embedder.service"];
     let families = ["gpu_memory_window_peak_bytes", "gpu_process_idle_seconds", "gpu_allocation_info"];
     assert!(names.iter().chain(&families).all(|word| log.contains(word)), "{log}");
@@ -74,7 +74,7 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
         let output = bare(&["--demo=nosuch", action]).output().unwrap();
         let said = said(&output);
         assert_eq!(output.status.code(), Some(64), "{action}: {said}");
-        assert!(said.contains("--demo=nosuch makes no machine"), "{said}");
+        assert!(said.contains("--demo=nosuch does not describe a machine"), "{said}");
         assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
     }
     assert!(bare(&["--demo=idle-h200", "--check-config"]).output().unwrap().status.success());
@@ -84,7 +84,7 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
 fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("vram-exporter");
-    // Not by this process: a child of another test could hold the copy open for writing while it is started.
+    // Not written by this process: a child of another test could hold the copy open for writing while it is started.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
     let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
     let output = output.unwrap();
@@ -130,7 +130,7 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
 }
 
-/// A real driver's library would resolve its own calls to them.
+/// Otherwise a real driver's library would resolve its own calls to them.
 #[test]
 fn the_program_exports_no_function_of_a_driver() {
     let exported = |file: &Path| {

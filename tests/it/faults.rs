@@ -1,5 +1,5 @@
-//! What the exporter shows when the driver, a GPU, a process or the machine misbehaves, and that it comes back by itself.
-//! `docs/reliability.md` names each of these tests, and `tests/it/reliability.rs` holds it to that.
+//! What the exporter shows when the driver, a GPU, a process or the machine fails, and that it recovers by itself.
+//! `docs/reliability.md` names each of these tests, which `tests/it/reliability.rs` checks.
 
 mod by_hand;
 mod calls;
@@ -28,7 +28,7 @@ fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
-/// What is shown of a GPU that does not answer: its state, its identity, and the errors that its driver reported.
+/// The families of a GPU that does not answer: its state, its identity, and the errors that the driver reported.
 const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
 
 /// The number of values shown for a GPU.

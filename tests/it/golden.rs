@@ -12,7 +12,7 @@ use crate::harness::{Machine, Scrape, missing};
 
 const SCENARIOS: [&str; 6] = ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
 
-/// Families whose values are not the same in two runs.
+/// Families whose values differ between two runs.
 const MOVING: [&str; 10] = [
     "gpu_memory_pressure_seconds_total",
     "gpu_memory_increase_bytes_total",

@@ -1,6 +1,6 @@
-//! Runs the real binary on a simulated machine, through the real nvml-wrapper, and reads what it serves.
+//! Runs the real binary on a simulated machine, through the real nvml-wrapper, and reads its responses.
 //!
-//! Nothing here waits for a fixed time: [`eventually`] asks again until the answer is there or a generous limit is over.
+//! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous limit is over.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long anything may take before a test calls it missing. Generous: the machine may be busy.
+/// How long anything may take before a test fails. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The simulator's library, which cargo builds as a dependency of the exporter.
@@ -24,7 +24,7 @@ pub(crate) fn simulator() -> PathBuf {
     library
 }
 
-/// Lifts this process' limit of open files to what the system allows. For tests that hold hundreds: they run side by side.
+/// Raises this process' limit of open files to the maximum. For tests that hold hundreds: they run concurrently.
 pub(crate) fn allow_many_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     eventually_or(what, || ask().ok_or(String::new()))
 }
 
-/// Asks until there is an answer. Where none comes, says what the last one lacked.
+/// Repeats the check until it succeeds. On failure the message says what the last attempt lacked.
 pub(crate) fn eventually_or<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let begin = Instant::now();
     loop {
@@ -63,7 +63,7 @@ impl Machine {
         Self::of(name.to_owned(), tempfile::tempdir().unwrap())
     }
 
-    /// A scenario of the test's own.
+    /// A scenario that the test provides.
     pub(crate) fn new(scenario: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("scenario.toml");
@@ -76,7 +76,7 @@ impl Machine {
         Self { folder, scenario, library: simulator(), epoch: now.as_secs_f64() }
     }
 
-    /// Another library in place of the simulator as it was built.
+    /// Uses another library in place of the built simulator.
     pub(crate) fn with_library(mut self, library: PathBuf) -> Self {
         self.library = library;
         self
@@ -86,7 +86,7 @@ impl Machine {
         self.folder.path().join("proc")
     }
 
-    /// Replaces what the control file holds: faults and processes that were not in the scenario.
+    /// Replaces the content of the control file: faults and processes in addition to the scenario.
     pub(crate) fn control(&self, content: &str) {
         let aside = self.folder.path().join("control.new");
         fs::write(&aside, content).unwrap();
@@ -109,7 +109,7 @@ impl Machine {
         command
             .arg(format!("--nvml.library={}", self.library.display()))
             .args(flags)
-            // As variables, so that a test's flag wins over them.
+            // As variables, so that a test's flag takes precedence.
             .env("VRAM_EXPORTER_PATH_PROCFS", self.procfs())
             .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
             .envs(self.environment());
@@ -132,7 +132,7 @@ impl Machine {
     }
 }
 
-/// What the command wrote. One that does not end is killed, and fails the test.
+/// The output of the command. If it does not end, it is killed and the test fails.
 fn finish(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = pid(&child);
@@ -178,7 +178,7 @@ impl Exporter {
         let address = eventually("the log names the address", || {
             assert!(child.try_wait().unwrap().is_none(), "the exporter ended: {}", log.lock().unwrap());
             let log = log.lock().unwrap();
-            // A socket file is no address that could be parsed.
+            // A socket file is not an address that can be parsed.
             log.lines().filter(|line| line.contains("listening")).find_map(|line| {
                 let address = line.split("address=").nth(1)?.split_whitespace().next()?;
                 address.trim_matches('"').parse().ok()
@@ -201,12 +201,12 @@ impl Exporter {
         Scrape::parse(&answer.body)
     }
 
-    /// Scrapes until the scrape is as wanted, and gives it back.
+    /// Scrapes until the scrape meets the condition, and returns it.
     pub(crate) fn scrape_until(&self, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
         eventually(what, || Some(self.scrape()).filter(&wanted))
     }
 
-    /// One request over a connection of its own.
+    /// One request over a new connection.
     pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -253,7 +253,7 @@ pub(crate) struct Answer {
     pub(crate) whole: bool,
 }
 
-/// A body that came in chunks, and whether the last one, which is empty, is there.
+/// A chunked body, and whether its last, empty chunk has arrived.
 fn join_chunks(mut rest: &str) -> (String, bool) {
     let mut body = String::new();
     while let Some((length, after)) = rest.split_once("\r\n") {
@@ -318,8 +318,8 @@ impl Scrape {
     }
 }
 
-/// Whether a tool that a test needs is missing; then the test says so in a line and ends. Where everything was
-/// installed for the tests, a missing tool fails them.
+/// Whether a tool that a test needs is missing; then the test prints one line and ends. If all tools are required, a
+/// missing tool fails the test.
 pub(crate) fn missing(tool: &str, there: bool) -> bool {
     if there {
         return false;

@@ -1,7 +1,7 @@
 //! No two files of a package import each other, directly or through other files.
 //!
-//! A module and the modules inside it are not held against each other: a front may call its parts, and a part may use what its
-//! front defines.
+//! Imports between a module and the modules inside it are allowed: a parent may call its children, and a child may use
+//! the definitions of its parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,7 +58,7 @@ fn read(folder: &Path, module: &mut Vec<String>, modules: &mut Modules) {
     }
 }
 
-/// Module → the modules that it imports, those above and below it apart.
+/// Module → the modules that it imports, without those above and below it.
 fn arrows(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
     let imports: BTreeMap<_, _> = modules.iter().map(|(module, code)| (module, imports(code))).collect();
     let mut arrows = BTreeMap::new();
@@ -75,7 +75,7 @@ fn arrows(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
     arrows
 }
 
-/// The modules of a circle, if there is one.
+/// The modules of an import cycle, if there is one.
 fn circle(arrows: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     let reached = |from: &str| {
         let mut seen = BTreeSet::new();

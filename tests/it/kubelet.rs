@@ -39,7 +39,7 @@ pub(crate) enum Reply {
     Never,
 }
 
-/// A kubelet that listens until it is dropped, and leaves its socket behind like a killed one.
+/// A kubelet that listens until it is dropped, and leaves its socket behind like a killed kubelet.
 pub(crate) struct Kubelet {
     runtime: Option<Runtime>,
     socket: PathBuf,

@@ -133,7 +133,7 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
     let four = ("c4", "team/trainer/main");
     watch.shows(&[ONE, WEB, three, four]).await;
-    // So does the id of a deleted pod. The pod after it shows that the event was taken.
+    // So does the id of a deleted pod. The pod after it shows that the event was processed.
     server.delete("team", "web");
     server.put(pod("team", "last", &[("main", "containerd://c5")]));
     let five = ("c5", "team/last/main");
@@ -236,7 +236,7 @@ async fn behind_two_servers_an_unknown_list_is_repeated_and_is_no_fault() {
         watch.shows(&[ONE, WEB]).await;
         server.expire(as_status);
         server.cut();
-        // A 410 for the watch that was cut, and one for each list of the server that is behind.
+        // A 410 for the broken watch, and one for each list of the server that is behind.
         eventually("three more lists", || {
             assert_eq!(watch.names().len(), 2, "an older list removes no name");
             server.lists().len() == 1 + 3
@@ -523,7 +523,7 @@ async fn an_answer_without_an_end_is_cut_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
     let server = serving().await;
-    // Eighteen jobs of 1 MiB weigh as much as some two thousand of the usual size.
+    // Eighteen jobs of 1 MiB are as large as about two thousand of the usual size.
     for n in 0..18 {
         let mut job = pod("team", &format!("job-{n}"), &[("main", &format!("containerd://j{n}"))]);
         job["status"]["phase"] = json!(if n % 2 == 0 { "Succeeded" } else { "Failed" });
@@ -589,7 +589,7 @@ async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
     server.restore();
     server.put(web());
     server.resume().await;
-    // The new pod has a version that is old to the watch.
+    // For the watch, the new pod has an old version.
     eventually("the new pod", || {
         server.end_watches();
         watch.names().contains_key("c2")

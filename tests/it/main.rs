@@ -1,8 +1,8 @@
-//! The integration tests, in one binary. `tests/README.md` says what each module holds.
+//! The integration tests, in one binary. `tests/README.md` describes each module.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "what fails in a test fails the test")]
 
-// What tests share: the exporter as a process, a web server in this one, and the cluster's two services as doubles.
+// Shared by the tests: the exporter as a process, a web server in this process, and doubles of the cluster's services.
 mod api_server;
 mod harness;
 mod kubelet;

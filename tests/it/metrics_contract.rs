@@ -1,4 +1,4 @@
-//! The contract of the metrics, checked on hand-made snapshots: names, types, what is absent and when, unique series.
+//! The contract of the metrics, checked on hand-made snapshots: names, types, absence, unique series.
 
 mod machine;
 mod scrape;
@@ -359,7 +359,7 @@ fn workloads_with_equal_labels_are_summed() {
         // On two MIG devices that are not identified yet.
         workload(of_pod("a"), 5),
         workload(of_pod("a"), 6),
-        // The names differ in a character that the text cannot hold.
+        // The names differ in a character that the text format cannot represent.
         workload(nul("unit:\0"), 20),
         WorkloadUse { used: None, ..workload(nul("unit:\u{FFFD}"), 30) },
         // One has ended.

@@ -1,5 +1,5 @@
 //! The owners of GPU memory, on a simulated machine through the real binary: workloads in every environment, reused pids, invisible
-//! processes, and processes that start and end by the hundred.
+//! processes, and hundreds of processes that start and end.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ fn a_workload_continues_when_its_process_is_restarted() {
 #[test]
 fn an_invisible_process_is_distinguished_from_one_that_ended() {
     let machine = machine(&[process(31, 1, ""), process(32, 2, "")]);
-    // No process has a directory there, as if all were in another pid namespace.
+    // No process has a folder there, as if all were in another pid namespace.
     let exporter = machine.export(&["--path.procfs=/nonexistent"]);
     let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
     let scrape = exporter.scrape_until("both are counted as invisible", |s| hidden(s) == Some(2.0));

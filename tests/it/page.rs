@@ -1,4 +1,4 @@
-//! The page for people, of a snapshot and of the real binary on a simulated machine. Nothing that a process controls becomes markup.
+//! The HTML page, from a snapshot and from the real binary on a simulated machine. No process can inject markup.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

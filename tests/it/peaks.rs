@@ -4,7 +4,7 @@ use crate::harness::{Machine, Scrape};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1u64 << 20) as f64;
-/// What a context takes of the GPU beside what NVML shows for its process.
+/// GPU memory of a context that NVML does not show for its process.
 const CONTEXT: f64 = 520.0 * MIB;
 
 /// One H200 and a process that holds 2 GiB.
@@ -135,7 +135,7 @@ fn a_reused_pid_never_shows_the_owner_or_the_peak_of_the_one_before() {
     };
     let scrape = exporter.scrape_until("the second", |scrape| {
         let Some(now) = living(scrape) else { return false };
-        // The memory of one process is never under the name of the other.
+        // The memory of one process is never shown under the name of the other.
         let whose = (now.label("process").unwrap(), now.value);
         assert!(whose == ("first", 30.0 * GIB + CONTEXT) || whose == ("second", GIB + CONTEXT), "{whose:?}");
         whose.0 == "second"

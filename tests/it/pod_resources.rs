@@ -1,4 +1,4 @@
-//! The follower of the kubelet over a real unix socket: right names or no names, whatever answers, and recovery without a
+//! The follower of the kubelet over a real unix socket: right names or no names with any peer, and recovery without a
 //! restart.
 
 use std::fs;
@@ -501,7 +501,7 @@ fn a_socket_without_permission_has_a_reason_of_its_own() {
     const NAME: &str = "pod_resources::a_socket_without_permission_has_a_reason_of_its_own";
     const NOBODY: u32 = 65534;
     if nix::unistd::geteuid().is_root() {
-        // Root may connect to anything, so that the test runs again as the user `nobody`.
+        // Root may connect to anything, so the test runs again as the user `nobody`.
         let mut again = Command::new(std::env::current_exe().unwrap());
         let again = again.args(["--exact", NAME]).uid(NOBODY).gid(NOBODY).current_dir("/").output();
         let Ok(again) =

@@ -43,11 +43,11 @@ const ROWS: [&str; 31] = [
 /// The integration tests.
 const TESTS: &str = "tests/it";
 
-/// Where every test is of a fault.
+/// The folder in which every test is about a fault.
 const FAULTS: &str = "tests/it/faults";
 
-/// Where a moment of the wall clock may be named: what a process' start and its work are dated by, until when
-/// messages say that something lasts, and files.
+/// The files that may use the wall clock: for the start and the activity of processes, for times in messages, and for
+/// files.
 const WALL_CLOCK: [&str; 8] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",
@@ -80,7 +80,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// The test functions of a source, and whether each runs: one that is ignored, or compiled only on request, does not.
+/// The test functions of a source, and whether each runs: ignored tests and those compiled only on request do not.
 fn tests(source: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     let (mut is_test, mut runs) = (false, true);

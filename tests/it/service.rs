@@ -1,4 +1,4 @@
-//! What a service manager hears, over a real notification socket.
+//! The notifications to a service manager, over a real notification socket.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::harness::{Exporter, PATIENCE, bare};
 
-/// Life signs are given three times within the limit.
+/// The watchdog's limit; the exporter notifies it three times within this time.
 const LIMIT: Duration = Duration::from_millis(600);
 
 fn hear(socket: &UnixDatagram) -> String {
@@ -14,7 +14,7 @@ fn hear(socket: &UnixDatagram) -> String {
     loop {
         match socket.recv(&mut message) {
             Ok(length) => return String::from_utf8(message[..length].to_vec()).unwrap().trim().to_owned(),
-            // A test that was stopped and goes on.
+            // The test was stopped and continues.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("no message in time: {error}"),
         }
@@ -50,7 +50,7 @@ fn a_manager_that_asks_for_no_life_signs_gets_none() {
     command.env("NOTIFY_SOCKET", &path);
     let exporter = Exporter::start(command);
     assert_eq!(hear(&socket), "READY=1");
-    // As long as it took several signs to come, if they came.
+    // Long enough for several notifications, if there were any.
     std::thread::sleep(LIMIT);
     assert!(exporter.terminate().success());
     assert_eq!(hear(&socket), "STOPPING=1");

@@ -35,7 +35,7 @@ pub(crate) const LIMITS: Limits = Limits {
     max_requests: 40,
     max_connections: 512,
     read_timeout: Duration::from_secs(10),
-    // Longer than a test takes on a busy machine. A test of the timeout sets its own.
+    // Longer than any test takes on a busy machine. Tests of timeouts set their own.
     write_timeout: Duration::from_secs(600),
     idle_timeout: Duration::from_secs(300),
 };
@@ -126,7 +126,7 @@ impl Served {
     }
 }
 
-/// A name that no other server of this process has: tests run side by side.
+/// A name that no other server of this process has, because tests run concurrently.
 fn thread_name() -> String {
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     format!("served-{}", STARTED.fetch_add(1, Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! The web-config file: every shape of it is accepted or refused, and it has the intended effect in real handshakes and on real
-//! passwords.
+//! The web-config file: every form of it is accepted or refused, and it has the intended effect on real handshakes and
+//! real passwords.
 
 mod differs;
 mod handshakes;

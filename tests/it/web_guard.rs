@@ -87,7 +87,7 @@ fn a_password_over_tls_opens_every_page_and_health_needs_none() {
     assert_eq!(faults(&scrape, "http", "handshake"), 0);
 
     let plain = exporter.get("/metrics").unwrap();
-    assert_eq!((plain.status, plain.body.as_str()), (400, "this port speaks TLS; ask with https://\n"));
+    assert_eq!((plain.status, plain.body.as_str()), (400, "this port speaks TLS; use https://\n"));
     let scrape = eventually("the handshake is counted", || {
         Some(ask("/metrics", ALICES)).filter(|scrape| faults(scrape, "http", "handshake") == 1)
     });

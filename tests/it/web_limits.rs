@@ -1,4 +1,4 @@
-//! The limits of the web server: clients that are slow, silent, many or hostile cost others nothing.
+//! The limits of the web server: slow, silent, numerous or hostile clients do not affect others.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};

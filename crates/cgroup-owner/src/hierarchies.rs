@@ -5,7 +5,7 @@
 use crate::location::{Boundary, CgroupLocation};
 use crate::path::Path;
 
-/// Lines that are read. The kernel has fewer hierarchies, so it did not write more lines than this.
+/// How many lines are read. The kernel has fewer hierarchies, so it never writes more lines than this.
 const LINES: usize = 64;
 
 /// The hierarchies that are read, the most reliable first. The unified line has no controllers.
@@ -15,11 +15,11 @@ const SYSTEMD: usize = 6;
 /// The index of the unified line among them.
 const UNIFIED: usize = 7;
 
-/// Locates the process that has the file `cgroup`. `own` is the cgroup file of the calling process, and may be empty.
+/// Locates a process. `cgroup` is its cgroup file; `own` is that of the calling process, and may be empty.
 ///
-/// A container that also encloses the calling process is the machine and not an owner (a node of kind), as long as there is a
-/// boundary further inside. If the calling process has its own cgroup namespace, the kernel shows it all paths relative to its
-/// own cgroup (`/../..`); what is above the visible part is not known and not returned.
+/// A container that also encloses the calling process counts as the machine and not as an owner (as on a node of kind),
+/// as long as there is a boundary further inside. If the calling process has its own cgroup namespace, the kernel shows
+/// it all paths relative to its own cgroup (`/../..`); what is above the visible part is not known and not returned.
 pub fn locate(cgroup: &[u8], own: &[u8]) -> CgroupLocation {
     let mut hierarchies = [None; HIERARCHIES.len()];
     for line in lines(cgroup) {

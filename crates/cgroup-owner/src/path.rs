@@ -6,7 +6,7 @@
 use crate::location::{Boundary, CgroupLocation};
 use crate::{scheduler, shape};
 
-/// Names of a path that are read. Deeper ones decide nothing: real boundaries are at a depth of a dozen at most.
+/// How many names of a path are read. Deeper names are irrelevant: real boundaries are at a depth of a dozen at most.
 const DEPTH: usize = 64;
 
 /// A path, split into names.
@@ -20,13 +20,13 @@ pub(crate) struct Path<'a> {
     cut: bool,
 }
 
-/// A boundary, and the index behind the container that forms it or is inside it.
+/// A boundary, and the index after the container that forms it or is inside it.
 struct Found {
     location: CgroupLocation,
     container_end: Option<usize>,
 }
 
-/// A container, and the index behind its names.
+/// A container, and the index after its names.
 type Container = (String, usize);
 
 impl<'a> Path<'a> {
@@ -57,7 +57,7 @@ impl<'a> Path<'a> {
         enclosing.unwrap_or_default()
     }
 
-    /// The first boundary at or behind `from`.
+    /// The first boundary at or after `from`.
     fn boundary(&self, from: usize) -> Option<Found> {
         // In a cgroup namespace, `kubepods` can be above the visible part of the path.
         let mut in_kubepods = from == 0 && self.name(0) == b"..";
@@ -191,13 +191,13 @@ impl<'a> Path<'a> {
         Some(self.filled(CgroupLocation { unit: Some(unit), ..at_boundary(Boundary::Unit) }, at + 1))
     }
 
-    /// Adds the first container at or behind `from`, which belongs to the owner in `location`.
+    /// Adds the first container at or after `from`, which belongs to the owner in `location`.
     fn filled(&self, location: CgroupLocation, from: usize) -> Found {
         let (container_id, container_end) = (from..self.length).find_map(|at| self.container(at)).unzip();
         Found { location: CgroupLocation { container_id, ..location }, container_end }
     }
 
-    /// The name at an index; empty behind the end.
+    /// The name at an index; empty beyond the end.
     fn name(&self, at: usize) -> &'a [u8] {
         self.names.get(at).copied().unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! Jobs of batch schedulers other than Slurm, by the names that the schedulers give to cgroups.
 //!
-//! Invariant: two jobs never have the same identifier; a name that is not certainly a job's gives none.
+//! Invariant: two jobs never have the same identifier; a name that is not certainly that of a job yields no identifier.
 
 use crate::location::{Job, Scheduler};
 use crate::shape;

@@ -46,7 +46,7 @@ fn is_number(bytes: &[u8]) -> bool {
     (1..=10).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// A runtime's container: its 64 hexadecimal digits alone, behind `prefix-`, or so in a scope: `docker-<id>.scope`,
+/// A runtime's container: its 64 hexadecimal digits, alone or after `prefix-`, also as a scope: `docker-<id>.scope`,
 /// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the systemd driver passes on
 /// and a runtime without systemd takes for a name.
 ///
@@ -94,8 +94,8 @@ fn ends_like_a_unit(name: &[u8]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The name of an LXC container behind `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. Behind the bare word,
-/// or behind `lxc`, the container is the next name on the path.
+/// The name of an LXC container after `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. After the
+/// bare word, or after `lxc`, the container is the next name on the path.
 pub(crate) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(b"lxc.payload.").or_else(|| name.strip_prefix(b"incus.payload."))
 }
@@ -211,8 +211,8 @@ pub(crate) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens, which the text writes as `hyphen`: in a slice's name a hyphen separates levels. A static pod's uid has
-/// none.
+/// A uid with hyphens, for which the text has the character `hyphen`: in a slice's name a hyphen separates levels. A
+/// static pod's uid has none.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
         return is_hex(text).then(|| owned(text));

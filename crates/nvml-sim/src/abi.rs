@@ -1,7 +1,8 @@
-//! NVML's C functions. A call that is not simulated is no symbol of this library.
+//! NVML's C functions. A call that is not simulated is not a symbol of this library.
 //!
-//! Every function takes the same steps: is the library open, does this driver have the call, does a fault affect it,
-//! then the answer. The caller guarantees its pointers, as with NVIDIA's library; NULL is refused.
+//! Every function takes the same steps: it checks that the library is open and that this driver has the call, applies
+//! the faults that affect the call, and then answers. The caller guarantees its pointers, as with NVIDIA's library;
+//! NULL is refused.
 
 mod accounting;
 mod boards;
@@ -38,7 +39,7 @@ const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
 pub(crate) struct On {
     pub(crate) machine: &'static Machine,
     pub(crate) gpu: &'static Gpu,
-    /// The MIG device, where the handle is of one.
+    /// The MIG device, if the handle belongs to one.
     pub(crate) instance: Option<&'static Instance>,
     pub(crate) now: Nanos,
     pub(crate) call: &'static str,
@@ -181,7 +182,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn Fn
     })
 }
 
-/// Applies the present faults to a call; afterwards the machine and the time may be others.
+/// Applies the present faults to a call; afterwards the machine and the time may have changed.
 pub(crate) fn pass(
     machine: &'static Machine,
     call: &'static str,
@@ -215,13 +216,13 @@ pub(crate) fn pass(
     error.map_or(Ok((machine, now)), Err)
 }
 
-/// Whether a GPU, or one of its MIG devices, is not there now.
+/// Whether a GPU, or one of its MIG devices, is absent now.
 pub(crate) fn absent(machine: &Machine, gpu: u32, mig: Option<u32>, now: Nanos) -> bool {
     machine.faults.iter().any(|f| f.kind == Kind::Absent(mig) && f.gpu == Some(gpu) && f.active(now))
 }
 
 impl On {
-    /// What the call is on.
+    /// The target of the call.
     pub(crate) fn target(&self) -> Target {
         Target { gpu: Some(self.gpu.index), slice: self.instance.map(|instance| instance.index) }
     }

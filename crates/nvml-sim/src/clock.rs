@@ -14,7 +14,7 @@ static ZERO: AtomicI64 = AtomicI64::new(0);
 
 /// Nanoseconds of unix time.
 pub(crate) fn unix_now() -> Nanos {
-    // The clock is after 1970 and before 2262, or everything on this machine is wrong.
+    // The system clock is assumed to be between 1970 and 2262.
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Nanos::try_from(d.as_nanos()).ok()).unwrap_or(0)
 }
 

@@ -232,7 +232,7 @@ impl Shape {
         }
     }
 
-    /// The highest value of the phase's first `elapsed`.
+    /// The highest value in the first `elapsed` of the phase.
     fn peak(&self, elapsed: Nanos, key: u64, grain: f64) -> f64 {
         let now = self.at(elapsed, key, grain);
         match *self {

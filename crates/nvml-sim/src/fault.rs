@@ -24,7 +24,7 @@ pub(crate) struct Fault {
 pub(crate) enum Calls {
     /// Every call that can fail; of one GPU, every call on it.
     All,
-    /// These.
+    /// Only these calls.
     Named(Vec<&'static str>),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Calls {
 pub(crate) enum Kind {
     /// The call answers this.
     Error(Code),
-    /// The call does not come back before the fault is over.
+    /// The call does not return before the fault is over.
     Hang,
     /// The call takes this much longer.
     Slow(Nanos),

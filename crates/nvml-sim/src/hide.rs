@@ -4,7 +4,7 @@
 /// Nothing moves, and the code stays.
 ///
 /// # Errors
-/// Names the first function that is no symbol of the library.
+/// Names the first function that is not a symbol of the library.
 pub fn hide<'n>(library: &mut [u8], names: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
     for name in names {
         let entry = [b"\0", name.as_bytes(), b"\0"].concat();

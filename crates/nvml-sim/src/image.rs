@@ -15,7 +15,8 @@ const DYNAMIC_ENTRY: usize = 16;
 const PROGRAM_HEADERS: usize = 3;
 const DYNAMIC_ENTRIES: usize = 7;
 
-/// `e_machine` and the largest page. The loader refuses a file for no machine: this program's is none of those known here.
+/// `e_machine` and the largest page size. On an architecture that is not known here, `e_machine` is 0, and the loader
+/// refuses the file.
 const MACHINE: (u16, u64) = if cfg!(target_arch = "x86_64") {
     (62, 4096)
 } else if cfg!(target_arch = "aarch64") {

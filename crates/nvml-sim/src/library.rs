@@ -1,7 +1,7 @@
 //! The state of the library: whether it is open, what it simulates, and the current machine.
 //!
 //! A call reads the machine without a lock. A machine that was replaced stays in memory, because a call that hangs may
-//! still read it; it is replaced only when the scenario or the control file changes.
+//! still read it; the machine is replaced only when the scenario or the control file changes.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
@@ -77,10 +77,10 @@ pub(crate) fn configure(new: Settings) -> Answer {
     Ok(())
 }
 
-/// Loads the scenario if the library is not open, and gives the machine. [`count_opening`] then opens the library.
+/// Loads the scenario if the library is not open, and returns the machine. [`count_opening`] then opens the library.
 ///
 /// # Errors
-/// `UNKNOWN` for a wrong scenario, with the reason on standard error.
+/// `UNKNOWN` for an invalid scenario, with the reason on standard error.
 pub(crate) fn load() -> Answer<&'static Machine> {
     let mut inner = inner();
     if OPEN.load(Ordering::Acquire) == 0 {

@@ -185,7 +185,7 @@ mod tests {
         let (one, other) = (machine("demo"), machine("demo"));
         assert!(one.gpus.iter().zip(&other.gpus).all(|(a, b)| a.uuid == b.uuid && a.serial == b.serial));
         let mut different = 0;
-        // Asked in another order, too.
+        // Also when asked in another order.
         for step in 0..600 {
             let (now, back) = (step * SECOND, (599 - step) * SECOND);
             assert_eq!(seen(&one, now), seen(&other, now), "{step}");

@@ -126,7 +126,7 @@ impl Tree {
     }
 }
 
-/// Unix time of the boot, in whole seconds of nanoseconds.
+/// Unix time of the boot in nanoseconds, rounded down to whole seconds.
 fn boot() -> Nanos {
     let boot = clock::zero() - UPTIME;
     boot - boot.rem_euclid(clock::SECOND)

@@ -1,4 +1,4 @@
-//! Opening, closing and telling the library what to simulate, through bare C functions.
+//! Opening, closing and configuring the library through bare C functions.
 
 mod rig;
 
@@ -98,7 +98,7 @@ fn a_handle_that_was_never_given_is_refused() {
         let mut room: [c_char; 96] = [0; 96];
         for word in [0, 1, 0x6E76_0100, 0x6E76_0010, 0x6E76_0001, usize::MAX] {
             let handle = std::ptr::without_provenance_mut(word);
-            // SAFETY: the library looks a handle up and never follows it.
+            // SAFETY: the library looks a handle up and never dereferences it.
             assert_eq!(unsafe { name(handle, room.as_mut_ptr(), 96) }, INVALID_ARGUMENT, "{word:#x}");
         }
     });

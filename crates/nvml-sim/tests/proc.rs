@@ -1,4 +1,4 @@
-//! The invented `/proc`, read by the procfs crate.
+//! The simulated `/proc`, read by the procfs crate.
 
 mod rig;
 
@@ -12,7 +12,8 @@ fn read_all(test: &str, scenario: &str, least: usize) {
         for process in procfs::process::all_processes_with_root(rig.procfs()).unwrap() {
             let process = process.unwrap();
             assert_eq!(process.stat().unwrap().pid, process.pid());
-            // The crate reads `status` as UTF-8, which a name need not be, nor one that the kernel has cut.
+            // The crate reads `status` as UTF-8, but a name need not be UTF-8, in particular if the kernel has
+            // truncated it.
             match process.status() {
                 Ok(status) => assert_eq!(status.pid, process.pid()),
                 Err(error) => assert!([6003, 6005].contains(&process.pid()), "{}: {error}", process.pid()),

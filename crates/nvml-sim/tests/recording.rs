@@ -202,7 +202,7 @@ impl Library {
     }
 }
 
-/// The recorder asks for the name of a process that lives; on an idle GPU that is the recorder.
+/// The recorder asks for the name of a living process; on an idle GPU that is the recorder itself.
 const OF_A_PROCESS: &str = "nvmlSystemGetProcessName";
 
 fn code_name(library: &Library, code: c_uint) -> String {

@@ -4,7 +4,7 @@ mod rig;
 
 use std::process::Command;
 
-/// Opens the library on a scenario in a child and gives the lines that it said.
+/// Opens the library on a scenario in a child process and returns the lines that the child printed.
 fn said(scenario: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrong.toml");
@@ -35,7 +35,7 @@ fn child_opens_the_library() {
 
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 
-/// A process that has pid 5 at each begin of 800 ms, for a while.
+/// A process that has pid 5 for a while, again every 800 ms.
 fn turns(start: &str, end: &str) -> String {
     format!("[[process]]\npid = 5\nstart = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\n")
 }

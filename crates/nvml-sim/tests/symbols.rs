@@ -1,4 +1,5 @@
-//! What programs find that look functions up by name, as bindings of C, Go and Python do before they choose a version.
+//! What programs find when they look functions up by name, as bindings of C, Go and Python do before they choose a
+//! version.
 
 mod rig;
 

@@ -56,7 +56,7 @@ impl Device {
     /// one.
     ///
     /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not: there a scheduler
-    /// picks the GPU, and the device that the kubelet picks only counts, so that the two can differ.
+    /// picks the GPU, and the device that the kubelet picks serves only for counting, so the two can differ.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
             return None;

@@ -1,4 +1,4 @@
-//! Why there is no answer from the kubelet, and the way out.
+//! Why there is no answer from the kubelet, and what to do about it.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 /// The longest message of a server that is repeated, in characters.
 const LONGEST_MESSAGE: usize = 200;
 
-/// How prost's error for bytes that are no message of a type begins.
+/// The beginning of prost's error for bytes that are not a message of the expected type.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
-/// Why there is no answer. The text says the way out; the cause is in [`source`](StdError::source) and not in the text.
+/// Why there is no answer. The text says what to do; the cause is in [`source`](StdError::source) and not in the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path does not exist.
@@ -87,13 +87,13 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// No protobuf, a truncated message, a text that is not UTF-8, or a field of another type.
-    #[error("it is no message of the pod-resources service")]
+    #[error("it is not a message of the pod-resources service")]
     Form,
     /// Longer than what is read.
     #[error("it is longer than 4 MiB")]
     Long,
     /// The gRPC library panicked on it.
-    #[error("its headers are no gRPC")]
+    #[error("its headers are not gRPC")]
     Headers,
 }
 
@@ -137,8 +137,8 @@ impl Error {
     /// A request failed. `unsent` says that tonic had no connection to send it over.
     pub(super) fn asking(socket: &Path, status: Status, unsent: bool) -> Self {
         let socket = socket.to_owned();
-        // tonic gives a cause to errors of this side, and none to errors from the server; nor to a request that it did not
-        // send.
+        // tonic gives a cause to local errors, but not to errors from the server, nor to the error of a request that it
+        // did not send.
         if unsent || status.source().is_some() {
             return Self::Broken { socket, source: Lost(Box::new(status)) };
         }

@@ -58,7 +58,7 @@ impl Kubelet {
     ///
     /// # Errors
     ///
-    /// As [`Error`] says, but neither [`Error::Malformed`] nor [`Error::Refused`].
+    /// Any [`Error`] except [`Error::Malformed`] and [`Error::Refused`].
     pub async fn connect(socket: impl Into<PathBuf>, limit: Duration) -> Result<Self, Error> {
         let peer = Peer { socket: socket.into(), limit };
         let unsent = Arc::new(AtomicBool::new(false));
@@ -144,7 +144,7 @@ async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, t
     Endpoint::from_static("http://localhost").connect_with_connector(once).await
 }
 
-/// The stream, and the sender whose end closes `ended`.
+/// The stream, and the sender that closes `ended` when it is dropped.
 struct Connection {
     stream: UnixStream,
     _alive: watch::Sender<()>,

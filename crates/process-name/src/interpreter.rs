@@ -32,7 +32,7 @@ struct Dialect {
     long_value: &'static [&'static str],
     /// Long options that take code to run.
     long_code: &'static [&'static str],
-    /// Long options with the script behind `=`.
+    /// Long options with the script after `=`.
     long_script: &'static [&'static str],
 }
 

@@ -41,7 +41,7 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
         let title = zeroth.windows(2).any(|pair| pair == b"::") && !zeroth.starts_with(b"/");
         return if title { zeroth } else { without_colon(file_name(zeroth)) };
     }
-    // A path that contains a space, or a title with words behind the name? The kernel's own name decides.
+    // A path that contains a space, or a title with words after the name? The kernel's own name decides.
     let whole = file_name(zeroth);
     if !comm.is_empty() && whole == comm {
         return whole;
@@ -55,7 +55,8 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
     without_colon(file_name(word))
 }
 
-/// The part behind the last separator; of a path that ends in one, the directory's name. Empty if the path does not name a file.
+/// The part after the last separator; for a path that ends in one, the directory's name. Empty if the path does not
+/// name a file.
 fn file_name(path: &[u8]) -> &[u8] {
     if is_descriptor(path) {
         return b"";

@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, header};
 
-/// A client's name and password. Names are bytes: one that is not UTF-8 is no user's name, and is not repaired into one.
+/// A client's name and password. Names are bytes: a name that is not UTF-8 belongs to no user, and is not converted.
 pub struct Credentials {
     /// The user name, without a colon.
     pub user: Vec<u8>,

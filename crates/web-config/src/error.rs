@@ -27,7 +27,7 @@ impl Error {
     }
 }
 
-/// The two kinds of errors, for an exporter that counts them apart.
+/// The two kinds of errors, for an exporter that counts them separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The web-config file, or a file that it names, cannot be read.

@@ -1,7 +1,7 @@
 //! Reads the web-config file and the files that it names, and detects when their contents change.
 //!
-//! Invariant: a read is bounded in size and opens regular files only. The contents are compared and not the times of the
-//! last write, because Kubernetes updates a secret by replacing a symlink.
+//! Invariant: a read is bounded in size and opens regular files only. The contents are compared and not the
+//! modification times, because Kubernetes updates a secret by replacing a symlink.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -20,7 +20,8 @@ use crate::{Error, Event, Refusal, Summary};
 
 /// How often [`Guard::watch`] compares the files with what was read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a reload reads the files at most, where they are changing or do not match each other, and the pause between reads.
+/// How many times a reload reads the files at most if they change meanwhile or do not match, and the pause between
+/// reads.
 const MAX_READS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -65,7 +66,7 @@ impl Guard {
         })
     }
 
-    /// Checks a file as [`Self::open`] does, and returns what it asks for.
+    /// Checks a file as [`Self::open`] does, and returns a summary of its settings.
     ///
     /// # Errors
     /// When a file cannot be read or is invalid.
@@ -110,7 +111,7 @@ impl Guard {
     /// disk. A refusal is reported as an event when it is new, and returned for as long as it lasts.
     ///
     /// # Errors
-    /// When a file cannot be read or is invalid, or drops what only a restart may drop. The settings stay.
+    /// When a file cannot be read or is invalid, or drops what only a restart may drop. The settings in effect stay.
     pub fn reload(&self) -> Result<bool, Error> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut state = self.reload.lock();
@@ -175,7 +176,8 @@ impl Guard {
         if settings.tls.is_some() && current.tls.is_none() {
             return switched("TLS", "on");
         }
-        // A file that is being written is empty at first, then cut off: that must not open the server.
+        // A file that is being written is empty at first and then incomplete, which must not make the server accept
+        // everyone.
         let mut proofs = current.required_proofs().into_iter().zip(settings.required_proofs());
         if let Some(((what, _), _)) = proofs.find(|((_, before), (_, after))| *before && !after) {
             return switched(what, "off");

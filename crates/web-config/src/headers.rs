@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::error::Problem;
 
-/// Name, and the allowed values if not all are.
+/// The name, and the allowed values if not every value is allowed.
 const ALLOWED: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),

@@ -29,7 +29,7 @@ pub(super) struct Settings {
     pub(super) summary: Summary,
 }
 
-/// What a web-config file asks for. Displayed as one line.
+/// A summary of the settings in a web-config file. Displayed as one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// `None`: plain HTTP.
@@ -63,7 +63,7 @@ impl Settings {
         Ok((settings, files.finish()))
     }
 
-    /// What clients must prove, by the name that a message gives it. No kind of proof is dropped while the server runs.
+    /// What clients must prove, with the name used in messages. No kind of proof is dropped while the server runs.
     pub(super) fn required_proofs(&self) -> [(&'static str, bool); 5] {
         let client = |asks: fn(ClientAuth) -> bool| self.summary.client_auth.is_some_and(asks);
         [

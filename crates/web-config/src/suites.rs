@@ -80,7 +80,7 @@ pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Resul
                 format!("HTTP/2 needs {HTTP2_RSA} or {HTTP2_ECDSA}: add one, or set http_server_config.http2: false");
             return Err(Problem::refused("tls_server_config.cipher_suites", why));
         }
-        // As in Go, the list is about TLS 1.2. All suites of TLS 1.3 stay unless the list names some of them.
+        // As in Go, the list applies to TLS 1.2. All suites of TLS 1.3 stay unless the list names some of them.
         let (newer, older): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|suite| suite.tls13().is_some());
         if !speaks_tls12 && newer.is_empty() {
             notes.push("tls_server_config.cipher_suites names no suite of TLS 1.3 and has no effect".to_owned());

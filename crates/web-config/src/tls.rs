@@ -1,7 +1,7 @@
 //! The TLS settings: certificate and key, versions and suites, and what clients must present.
 //!
-//! Invariant: every value of `tls_server_config` is in effect, mentioned in a note, or refused. The provider of
-//! cryptography is named, and never the process's default.
+//! Invariant: every value of `tls_server_config` is in effect, mentioned in a note, or refused. The
+//! cryptography provider is given explicitly and is never the process's default.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(super) fn server_config(
     let key = key.read(folder, files)?;
     let ca_given = ca.is_some();
     let ca = ca.map(|ca| ca.read(folder, files)).transpose();
-    // Before the CAs: that the policy is missing is a better message than that the CA file is invalid.
+    // Checked before the CAs are read: a missing policy is a more helpful message than an invalid CA file.
     let auth = client::policy(tls, ca_given, notes)?;
     let ca = ca?;
     let versions = suites::versions(tls)?;

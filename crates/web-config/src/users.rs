@@ -1,7 +1,7 @@
 //! The users that a web-config file names, each with the bcrypt hash of the password.
 //!
-//! Invariant: every hash is well formed and has a bounded cost. A name that is no user's gets a decoy hash, which no password
-//! matches, so that checking one takes as long as for a user.
+//! Invariant: every hash is well formed and has a bounded cost. An unknown name gets a decoy hash, which no password
+//! matches, so that checking a password for it takes as long as for a user.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -56,7 +56,7 @@ impl Users {
         self.hashes.is_empty()
     }
 
-    /// The hash of a user, or a decoy: with the cost of some user's hash, always of the same one for the same name.
+    /// The hash of a user, or a decoy: with the cost of some user's hash, always the same cost for the same name.
     pub(super) fn candidate(&self, name: &[u8]) -> Candidate {
         match self.hashes.get(name) {
             Some(hash) => Candidate { hash: hash.clone(), known: true },
@@ -71,7 +71,7 @@ impl Users {
     }
 }
 
-/// The cost of a hash, or why it is no hash. The message never contains the hash.
+/// The cost of a hash, or why it is not a hash. The message never contains the hash.
 fn cost(hash: &str) -> Result<u32, String> {
     if !["$2a$", "$2b$", "$2y$"].iter().any(|prefix| hash.starts_with(prefix)) {
         return Err(

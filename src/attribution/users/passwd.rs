@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::directory::read_bounded;
 use crate::faults::{Faults, Reason, Source};
 
-/// Shortest time between two checks whether the file has changed.
+/// Shortest time between two checks for a change of the file.
 const LOOK: Duration = Duration::from_secs(10);
 /// Bytes; far more than the file of any machine.
 const LIMIT: u64 = 16 * 1024 * 1024;
@@ -73,7 +73,8 @@ fn version(metadata: &Metadata) -> Version {
     (metadata.modified().ok(), metadata.len())
 }
 
-/// The names by uid; the first line of a uid counts, as in the C library. Malformed lines are skipped.
+/// The names by uid. If several lines have the same uid, the first one counts, as in the C library. Malformed lines are
+/// skipped.
 pub fn parse(bytes: &[u8]) -> HashMap<u32, String> {
     let mut names = HashMap::new();
     for line in bytes.split(|&b| b == b'\n') {

@@ -1,7 +1,7 @@
 //! User names from the machine's name service, looked up on a thread of its own.
 //!
-//! The name service may be a directory server on the network that does not answer for minutes. Only this thread waits for it. It
-//! looks up one uid at a time, and none twice at once.
+//! The name service may be a directory server on the network that does not answer for minutes. Only this thread waits
+//! for it. It looks up one uid at a time. A uid whose lookup is pending is not requested again.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +15,7 @@ use crate::faults::{Faults, Reason, Source};
 
 /// When a uid without a name is looked up again.
 const RETRY: Duration = Duration::from_secs(5 * 60);
-/// How many uids are cached. A process that may change its uid at will must not fill the memory.
+/// How many uids are cached: a process that may change its uid at will must not be able to fill the memory.
 const REMEMBERED: usize = 4096;
 
 /// Looks up one uid; `Ok(None)` if it has no name.

@@ -1,4 +1,4 @@
-//! What an answer is when the metrics cannot be written.
+//! The response when the metrics cannot be written.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Reads of files that may hang, as on a dead mount, on a thread of their own.
+//! Reads files on a separate thread, because a read may hang, for example on a dead mount.
 //!
 //! Invariant: at most one read is in progress. A read that hangs cannot be ended; a later caller waits for the same read, up
 //! to its own limit.
@@ -76,8 +76,8 @@ mod tests {
     #[tokio::test]
     async fn a_read_that_panics_is_an_error_and_the_next_one_is_not() {
         let reads = BlockingRead::default();
-        let died = reads.take(LONG, || -> u32 { panic!("as a test wants it") }).await.unwrap_err();
-        assert!(died.to_string().contains("as a test wants it"), "{died}");
+        let died = reads.take(LONG, || -> u32 { panic!("on purpose") }).await.unwrap_err();
+        assert!(died.to_string().contains("on purpose"), "{died}");
         assert_eq!(reads.take(LONG, || 1).await.unwrap(), 1);
     }
 }

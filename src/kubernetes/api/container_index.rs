@@ -15,11 +15,12 @@ use super::pod::{ContainerName, Pod};
 
 /// How long an id stays after it is gone.
 pub const RETENTION: Duration = Duration::from_secs(600);
-/// Most ids of existing pods. A node runs a few hundred pods.
+/// The maximum number of ids of existing pods. A node runs a few hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
-/// Most ended pods. A cluster keeps thousands. Beyond the limit, the kubelet alone decides what a pod still holds.
+/// The maximum number of ended pods. A cluster keeps thousands. Beyond the limit, the kubelet alone decides what a pod
+/// still holds.
 const ENDED_LIMIT: usize = 16_384;
-/// Most ids that are kept after they are gone; the oldest are dropped first.
+/// The maximum number of ids that are kept after they are gone; the oldest are dropped first.
 const GONE_LIMIT: usize = 4_096;
 
 /// The names of this node's containers, by id.
@@ -60,7 +61,7 @@ impl ContainerIndex {
         pods.iter().try_for_each(|pod| self.put(pod, now))
     }
 
-    /// Takes the present state of a pod. An error, and no change, where that would exceed the limit.
+    /// Takes the present state of a pod. If that would exceed the limit, returns an error and changes nothing.
     pub fn put(&mut self, pod: &Pod, now: Instant) -> Result<(), Error> {
         let Some((namespace, name)) = pod.key() else { return Ok(()) };
         let (key, reported) = ((namespace.to_owned(), name.to_owned()), pod.containers());

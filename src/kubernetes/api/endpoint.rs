@@ -31,7 +31,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads the files that are needed. May block for long.
+    /// Reads the files that are needed. May block for a long time.
     pub(super) fn read(server: &Server) -> Result<Self, Error> {
         match server {
             Server::InCluster => Self::in_cluster(|name| std::env::var(name), Path::new(SERVICE_ACCOUNT)),

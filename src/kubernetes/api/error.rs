@@ -11,7 +11,7 @@ use crate::faults::Reason;
 
 /// The longest text that is repeated from a response, in characters.
 const LONGEST_TEXT: usize = 300;
-/// How a connection fails that is refused, or that a proxy without a server accepts.
+/// The errors of a connection that is refused, or that a proxy accepts although no server is behind it.
 const HUNG_UP: &[io::ErrorKind] = &[
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::ConnectionReset,
@@ -27,10 +27,11 @@ const HUNG_UP: &[io::ErrorKind] = &[
 pub enum Error {
     /// A variable or file of a pod's service account is missing.
     #[error(
-        "this is no pod with a service account ({0}): set automountServiceAccountToken, or a URL as kubernetes.api-server"
+        "this is not a pod with a service account ({0}): set automountServiceAccountToken, or a URL as \
+         kubernetes.api-server"
     )]
     NoServiceAccount(String),
-    #[error("kubernetes.api-server is no URL ({0})")]
+    #[error("kubernetes.api-server is not a URL ({0})")]
     Url(String),
     /// A file that is needed cannot be used. Tried again: it may appear later.
     #[error("{path}, needed as {purpose}: {text}")]
@@ -43,8 +44,8 @@ pub enum Error {
     Unauthorized(String),
     /// 403, for less time than a server takes to start.
     #[error(
-        "the API server does not let the exporter list and watch pods (403): a starting server answers so; if it \
-         lasts, a ClusterRole with these two verbs or its binding is missing: {0}"
+        "the API server does not let the exporter list and watch pods (403): a starting server does this; if it \
+         persists, a ClusterRole with these two verbs or its binding is missing: {0}"
     )]
     NotYetAllowed(String),
     /// 403, for longer than a server takes to start.
@@ -63,9 +64,10 @@ pub enum Error {
     /// A response with Retry-After.
     #[error("the API server answered {code} and asks to wait {after:?}")]
     Busy { code: u16, after: Duration },
-    /// A watch ended soon after it began, the last of `row` in a row. A fault only where it is repeated.
+    /// A watch ended soon after it began, for the `row`-th time in a row. A fault only where it is repeated.
     #[error(
-        "the API server, or a proxy before it, ends each watch soon after it began: the next one begins in {after:?}"
+        "the API server, or a proxy in front of it, ends each watch soon after its start: the next one begins in \
+         {after:?}"
     )]
     Brief { row: u32, after: Duration },
     #[error("no answer within {0:?}")]

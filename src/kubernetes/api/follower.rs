@@ -52,8 +52,8 @@ struct Follower {
     followed: Option<Instant>,
     /// Since when the server answers 403; `None` after any other answer.
     forbidden: Option<Instant>,
-    /// Whether pods that have ended are left out of the request, because all pods of the node are too many. Never reset: a
-    /// node on which they pile up does so again.
+    /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
+    /// reset: on such a node they pile up again.
     without_ended: bool,
     pauses: Pauses,
 }
@@ -77,7 +77,7 @@ impl Follower {
     async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
         let selector = self.selector();
         let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
-            // A list cannot be too old, so that something else is wrong.
+            // A list cannot be too old, so something else is wrong.
             Error::Gone => Error::Refused { code: 410, text: error.to_string() },
             error => error,
         })?;
@@ -129,7 +129,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Awaits `step`, and does in the meantime what is due.
+    /// Awaits `step`, and meanwhile does what is due.
     async fn during<T>(&mut self, step: impl Future<Output = T>) -> T {
         let mut step = pin!(step);
         loop {

@@ -1,4 +1,4 @@
-//! The list and the watch of this node's pods, as the API server speaks them: JSON, and JSON by the line.
+//! The list and the watch of this node's pods in the API server's formats: JSON, and one JSON object per line.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::pod::Pod;
 
 /// The time after which the server should end a watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much later a watch that the server has not ended is taken for dead.
+/// How long after that a watch that the server has not ended counts as dead.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
 
 /// What is escaped in the value of a parameter.
@@ -86,7 +86,7 @@ pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, S
 #[derive(Debug)]
 pub(super) struct Watch {
     lines: Lines<Incoming>,
-    /// When it is taken for dead.
+    /// When the watch counts as dead.
     deadline: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Pauses before the next request: never none, and not the same in all exporters.
+//! Pauses before the next request: never zero, and different in each exporter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use crate::backoff::Backoff;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// A request that reaches no server costs no server anything. It is repeated soon, so that a new pod gets its name right
-/// after the server's return.
+/// A request that reaches no server costs no server anything. It is repeated soon, so that a new pod gets its name as
+/// soon as the server is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
 /// After the pods were followed for this long, the next failure counts as a first one.
 const CALM: Duration = Duration::from_secs(10);
-/// A watch that ends sooner probably ended for a reason that the next one will meet too.
+/// A watch that ends sooner probably ended for a reason that will also end the next one.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// The pauses after failures: 1 s at first, doubled each time, less a random part of up to a half. Each kind of failure is
-/// counted on its own: the failures of an outage must not delay the list that a 410 after it requires.
+/// The pauses after failures: 1 s at first, doubled each time, minus a random part of up to half. Each kind of failure
+/// is counted on its own: the failures of an outage must not delay the list that a 410 after it requires.
 #[derive(Debug)]
 pub(super) struct Pauses {
     gone: Backoff,
@@ -76,7 +76,7 @@ impl WatchThrottle {
         self.began = Some(now);
     }
 
-    /// Whether the next watch may begin now. [`Error::Brief`] holds the pause before it, after which it may.
+    /// Whether the next watch may begin now. If not, [`Error::Brief`] holds the pause after which it may begin.
     pub(super) fn check(&mut self, now: Instant) -> Result<(), Error> {
         let Some(began) = self.began.take() else { return Ok(()) };
         if now.saturating_duration_since(began) >= SHORT {

@@ -161,7 +161,7 @@ impl ContainerStatus {
     }
 }
 
-/// The id behind `containerd://`, `docker://`, `cri-o://` or another runtime's name; `None` for anything else.
+/// The id after `containerd://`, `docker://`, `cri-o://` or another runtime's name; `None` for anything else.
 fn bare_id(text: &str) -> Option<&str> {
     let (runtime, id) = text.split_once("://")?;
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');

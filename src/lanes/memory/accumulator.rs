@@ -1,4 +1,4 @@
-//! What is kept of a GPU's memory over all samples: peaks, time under pressure, increases and decreases.
+//! The values accumulated over all samples of a GPU's memory: peaks, time under pressure, increases and decreases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
 use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS};
 
-/// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues it.
+/// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues with it.
 #[derive(Debug)]
 pub(super) struct GpuAccumulator {
     peaks: Peaks,
@@ -16,11 +16,11 @@ pub(super) struct GpuAccumulator {
     window: Duration,
     /// What is published, kept up to date.
     pub(super) shown: GpuMemory,
-    /// When a GPU that does not answer is asked again.
+    /// When to query the GPU again, if it does not answer.
     pub(super) retry_at: Option<Instant>,
-    /// Whether the GPU can come back only by another opening of the driver.
+    /// Whether the GPU can come back only after the driver is reopened.
     pub(super) lost: bool,
-    /// MIG devices that do not answer, by position, and when each is asked again.
+    /// MIG devices that do not answer, by position, and when to query each again.
     silent: Vec<(usize, Instant)>,
 }
 
@@ -31,17 +31,17 @@ pub(super) enum Sampled {
     Same,
     /// The state of the GPU or of a MIG device changed.
     Changed,
-    /// `used` moved.
+    /// `used` changed.
     Moved,
 }
 
-/// The latest samples, as far back as they are equal.
+/// The latest run of equal samples.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     reading: MemoryReading,
     /// `used` as a share of the memory that can be allocated.
     ratio: f64,
-    /// Up to when the run is flushed; `None` before the first time.
+    /// The time up to which the run has been flushed; `None` before the first flush.
     flushed: Option<Instant>,
     /// When its latest sample was taken.
     latest: Instant,
@@ -61,8 +61,8 @@ impl GpuAccumulator {
         }
     }
 
-    /// A new session: the identity and the MIG layout may have changed, and the figures are to be read again. The peaks of
-    /// removed MIG devices are forgotten if the layout could be read (`layout_known`).
+    /// Prepares for a new session: the identity and the MIG layout may have changed, and the figures must be read
+    /// again. The peaks of removed MIG devices are forgotten if the layout could be read (`layout_known`).
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
@@ -76,10 +76,10 @@ impl GpuAccumulator {
         self.silent.clear();
     }
 
-    /// Takes a good sample. `gap` is the longest time between two samples for which pressure is counted.
+    /// Records a good sample. `gap` is the longest time between two samples for which pressure is counted.
     ///
-    /// Most samples are equal to the one before: then only its time is kept, and [`GpuAccumulator::flush_run`] takes
-    /// the whole run.
+    /// Most samples equal the previous one: then only the time is stored, and [`GpuAccumulator::flush_run`] adds the
+    /// whole run later.
     pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
         let since = self.run.map(|run| at.saturating_duration_since(run.latest));
         let unbroken = since.is_some_and(|since| since <= gap);
@@ -108,7 +108,7 @@ impl GpuAccumulator {
         }
     }
 
-    /// Takes the present run of equal samples up to its latest one. To be called before anything is published.
+    /// Adds the current run of equal samples, up to its latest one. Must be called before anything is published.
     pub(super) fn flush_run(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| run.flushed != Some(run.latest)) else { return };
         let Run { reading, ratio, flushed, latest } = *run;
@@ -124,7 +124,7 @@ impl GpuAccumulator {
         }
     }
 
-    /// Counts a time for which memory was at this ratio.
+    /// Adds a period during which memory was at this ratio.
     fn add_pressure(&mut self, ratio: f64, time: Duration) {
         let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
         seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
@@ -137,7 +137,8 @@ impl GpuAccumulator {
         self.lost = false;
     }
 
-    /// The GPU answered that it has no memory of its own, or does not give its figures. Returns whether that is new.
+    /// Records that the GPU answered, but has no memory of its own or does not report its figures. Returns whether that
+    /// is new.
     pub(super) fn answered_without_figures(&mut self, at: Instant) -> bool {
         let new = self.shown.at.is_none() || self.shown.figures.is_some() || self.shown.state != GpuState::Up;
         self.flush_run();
@@ -147,7 +148,7 @@ impl GpuAccumulator {
         new
     }
 
-    /// Whether a MIG device is to be asked now.
+    /// Whether to query a MIG device now.
     pub(super) fn is_mig_due(&self, position: usize, now: Instant) -> bool {
         self.silent.iter().all(|&(silent, retry_at)| silent != position || now >= retry_at)
     }
@@ -157,7 +158,7 @@ impl GpuAccumulator {
         self.shown.mig.get(position)?.at
     }
 
-    /// A MIG device is out of reach. Returns whether that is new.
+    /// Records that a MIG device is out of reach. Returns whether that is new.
     pub(super) fn lose_mig(&mut self, position: usize, retry_at: Instant) -> bool {
         if let Some(device) = self.shown.mig.get_mut(position) {
             device.figures = None;
@@ -170,7 +171,7 @@ impl GpuAccumulator {
         true
     }
 
-    /// Takes a good sample of a MIG device.
+    /// Records a good sample of a MIG device.
     pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> Sampled {
         let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
         let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
@@ -192,7 +193,7 @@ impl GpuAccumulator {
         if moved { Sampled::Moved } else { Sampled::Same }
     }
 
-    /// The GPU is out of reach: its last figures are not valid any longer.
+    /// Records that the GPU is out of reach: its last figures are no longer valid.
     pub(super) fn lose(&mut self, state: GpuState) -> Sampled {
         self.flush_run();
         let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
@@ -225,7 +226,7 @@ mod tests {
         for step in [1u64, 10, 250] {
             let mut accumulator = accumulator();
             for millis in (0..=4000).step_by(step as usize) {
-                // 85 % of what can be allocated between 1 s and 3 s.
+                // Between 1 s and 3 s, 85 % of the memory that can be allocated is used.
                 let used = if (1000..3000).contains(&millis) { 85 * GIB } else { 10 * GIB };
                 accumulator.sample(reading(used), start + Duration::from_millis(millis), GAP);
             }
@@ -291,7 +292,8 @@ mod tests {
         accumulator.lose(GpuState::Unreadable);
         assert_eq!(accumulator.shown.figures, None);
         assert_eq!(accumulator.shown.increase, 4 * GIB);
-        // Back again: what happened in between is unknown and counts as no decrease; the peak since the start is kept.
+        // The GPU is back: changes in the meantime are unknown, so no decrease is counted; the peak since the start is
+        // kept.
         accumulator.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
         assert_eq!(accumulator.shown.decrease, 0);
         assert_eq!(accumulator.shown.figures.unwrap().peak, 8 * GIB);

@@ -71,7 +71,8 @@ impl MemoryLane {
         }
     }
 
-    /// One tick that began at a given time: reads every GPU, reports which moved, and publishes what is new.
+    /// Runs one tick, which began at `began`: reads every GPU, reports the GPUs whose memory changed, and publishes new
+    /// values.
     pub(crate) fn tick(&self, caller: Caller<'_>, state: &mut LaneState, began: Instant) -> Result<(), Superseded> {
         let (mut moved, mut changed) = (0, false);
         for (position, accumulator) in state.accumulators.iter().enumerate() {
@@ -95,7 +96,7 @@ impl MemoryLane {
         Ok(())
     }
 
-    /// Waits for the next tick and returns when it came; `None` at the end of the session.
+    /// Waits for the next tick and returns its time; `None` at the end of the session.
     fn wait(&self, session: &Session, ticker: &mut Ticker, policy: &IdlePolicy) -> Option<Instant> {
         let mut now = Instant::now();
         let idle = policy.is_idle(self.link.processes.load(Ordering::Relaxed), now);
@@ -141,7 +142,7 @@ impl MemoryLane {
 }
 
 impl LaneTask for MemoryLane {
-    /// Continues with what is known of the GPUs.
+    /// Continues with the accumulated values of the GPUs.
     fn resume(&self, session: &Session) {
         for (position, gpu) in session.driver.gpus().enumerate() {
             self.accumulator(gpu).lock().resume(gpu, session.driver.knows_mig_layout(position));
@@ -159,7 +160,7 @@ impl LaneTask for MemoryLane {
     }
 }
 
-/// Copies without an allocation where the MIG layout is the same.
+/// Copies; does not allocate if the MIG layout is the same.
 fn copy(from: &GpuMemory, to: &mut GpuMemory) {
     let mut mig = std::mem::take(&mut to.mig);
     mig.clone_from(&from.mig);

@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::lanes::wake::WakeBits;
 
-/// What the threads of a session exchange beside the snapshot.
+/// What the threads of a session exchange besides the snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    /// From the memory lane: the memory of these GPUs moved.
+    /// From the memory lane: the memory of these GPUs changed.
     pub(crate) moved: WakeBits,
     /// From the process lane: there are processes again.
     pub(crate) awake: WakeBits,

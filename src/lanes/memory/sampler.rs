@@ -1,4 +1,4 @@
-//! One sample of one GPU and its MIG devices, and what a refused call means for it.
+//! Samples a GPU and its MIG devices, and decides what a refused call means for the GPU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,15 +62,15 @@ impl Sampler {
     fn refused(&self, device: &GuardedDevice<'_>, accumulator: &Mutex<GpuAccumulator>, error: &Error) -> Sampled {
         let mut accumulator = accumulator.lock();
         let sampled = match error.severity() {
-            // A part that shares the system's memory answers and has no figures. A GPU with MIG devices may refuse its own
-            // figures and give theirs. Either is reported and counted once.
+            // A GPU that shares the system's memory answers but has no figures. A GPU with MIG devices may refuse its
+            // own figures but return those of the MIG devices. Each case is reported and counted once.
             Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
                 if !accumulator.answered_without_figures(Instant::now()) {
                     return Sampled::Same;
                 }
                 Sampled::Changed
             }
-            // This sample says nothing; the last good one stays valid until it is stale.
+            // This sample contains no information; the last good one stays valid until it is stale.
             Severity::Passing if accumulator.shown.at.is_some_and(|at| at.elapsed() <= self.stale_after) => {
                 Sampled::Same
             }
@@ -95,12 +95,13 @@ impl Sampler {
         error: &Error,
     ) -> Sampled {
         let mut accumulator = accumulator.lock();
-        // As for a GPU: the last good sample stays valid until it is stale, and until then every tick asks again.
+        // As for a GPU: the last good sample stays valid until it is stale, and until then every tick queries the
+        // device again.
         let passes = error.severity() == Severity::Passing
             && accumulator.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.stale_after);
         let lost = !passes && accumulator.lose_mig(index, Instant::now() + RETRY);
         drop(accumulator);
-        // What the device will never give is reported at the first refusal only.
+        // A value that the device never provides is reported only at the first refusal.
         if error.severity() != Severity::Absent || lost {
             device.report(&self.faults, Source::Memory, error);
         }

@@ -1,4 +1,4 @@
-//! The driver's own maxima, where an administrator has turned its accounting on.
+//! The driver's own maximum for each process, if an administrator has enabled accounting mode.
 
 use super::reported::ReportedReason;
 use crate::faults::{Faults, Source};
@@ -6,7 +6,7 @@ use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
 use crate::nvml::Severity;
 
-/// What is known of a GPU's accounting.
+/// What is known about a GPU's accounting mode.
 #[derive(Debug, Default)]
 pub(super) struct Accounting {
     on: Option<bool>,
@@ -14,7 +14,7 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    /// Whether accounting is on. The driver is asked until it answers once.
+    /// Whether accounting is on. The driver is queried until it has answered once.
     pub(super) fn is_on(&mut self, device: &GuardedDevice<'_>, faults: &Faults) -> Result<bool, Superseded> {
         if self.on.is_none() {
             match device.call(|gpu| gpu.accounting()) {
@@ -32,7 +32,7 @@ impl Accounting {
         Ok(self.on == Some(true))
     }
 
-    /// The maximum of each process that the driver knows, in bytes, until it refuses a call.
+    /// The driver's own maximum for each process, in bytes, if the driver knows one. Stops at the first refused call.
     pub(super) fn peaks(
         &mut self,
         pids: &[u32],

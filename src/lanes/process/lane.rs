@@ -50,20 +50,20 @@ pub(crate) struct ProcessLane {
     state: Mutex<ProcessLaneState>,
 }
 
-/// What one thread of the lane keeps of the GPUs between passes.
+/// What one thread of the lane remembers about the GPUs between passes.
 #[derive(Debug)]
 struct Passes {
     gpus: Vec<GpuLists>,
     buffer: ProcessBuffer,
 }
 
-/// What one thread of the lane keeps of one GPU between passes.
+/// What one thread of the lane remembers about one GPU between passes.
 #[derive(Debug, Default)]
 struct GpuLists {
     lists: ListCache,
     accounting: Accounting,
     layout: LayoutCheck,
-    /// How many processes were on it at its last list; at least 1 while the list is refused.
+    /// The number of processes in the GPU's last list; at least 1 while the list is refused.
     alive: usize,
 }
 
@@ -92,7 +92,7 @@ impl ProcessLane {
             if now < rested && deadline > now {
                 std::thread::sleep(deadline.min(rested) - now);
             }
-            // While the lane rests, the wake-ups of the memory lane wait.
+            // While the lane rests, wake-ups from the memory lane stay pending.
             let moved = if Instant::now() < rested { 0 } else { self.link.moved.wait_until(deadline) };
             if session.ending() {
                 break;
@@ -136,8 +136,8 @@ impl ProcessLane {
         }
     }
 
-    /// Lists the processes of the GPUs whose bits are set in `moved`, and publishes. A `whole` pass covers all GPUs and all
-    /// their lists.
+    /// Lists the processes of the GPUs whose bits are set in `moved`, and publishes them. A `whole` pass covers all
+    /// GPUs and all their lists.
     fn pass(&self, caller: Caller<'_>, passes: &mut Passes, moved: u64, whole: bool) -> Result<(), Superseded> {
         let Passes { gpus, buffer } = passes;
         for (position, kept) in gpus.iter_mut().enumerate() {
@@ -171,7 +171,7 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// Lists the processes of one GPU. Returns how many there are; `None` where the list was refused or the session ends.
+    /// Lists the processes of one GPU. Returns their number; `None` if the list was refused or the session ends.
     fn list(
         &self,
         device: &GuardedDevice<'_>,
@@ -199,7 +199,7 @@ impl ProcessLane {
         }
     }
 
-    /// Asks the driver's accounting for its own maxima, where it is on.
+    /// Reads the driver's own maxima, if accounting mode is on.
     fn account(&self, device: &GuardedDevice<'_>, accounting: &mut Accounting) -> Result<(), Superseded> {
         if !accounting.is_on(device, &self.faults)? {
             return Ok(());
@@ -216,7 +216,8 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// All memory of a GPU, where it is known. What was published last may be of an earlier session with other positions.
+    /// The total memory of a GPU, if it is known. The last published values may be from an earlier session with other
+    /// positions.
     fn total(&self, device: &GuardedDevice<'_>) -> Option<u64> {
         let memory = self.snapshot.memory.load();
         let shown = memory.gpus.get(device.position()).filter(|memory| Arc::ptr_eq(&memory.gpu, device.gpu()));
@@ -224,8 +225,7 @@ impl ProcessLane {
     }
 
     fn report_implausible(&self, gpu: &Gpu, pid: u32) {
-        let error =
-            std::io::Error::other(format!("process {pid} has more memory than the GPU, according to the driver"));
+        let error = std::io::Error::other(format!("the driver reports more memory for process {pid} than the GPU has"));
         self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
     }
 
@@ -235,7 +235,7 @@ impl ProcessLane {
 }
 
 impl LaneTask for ProcessLane {
-    /// Nothing is known of the GPUs' processes yet.
+    /// Marks the processes of all GPUs as not read yet.
     fn resume(&self, session: &Session) {
         self.state.lock().resume(session.driver.gpus());
     }

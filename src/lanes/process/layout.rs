@@ -1,8 +1,8 @@
-//! Whether a list is of the MIG layout that the session knows.
+//! Checks whether a list matches the MIG layout known to the session.
 //!
-//! When the MIG layout changes, new MIG devices get the ids of former ones, and a list gives ids only. A device with a
-//! process on it cannot be removed, so the processes of a new layout have come since the last list: then the layout is read
-//! before any of them is shown.
+//! When the MIG layout changes, new MIG devices get the ids of former ones, and a list contains only ids. A device with
+//! a process on it cannot be removed, so processes on a new layout are always new in the list. If a list contains new
+//! processes on MIG devices, the layout is read again before any of them is shown.
 
 use std::time::Instant;
 
@@ -12,18 +12,18 @@ use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::schedule::RETRY;
 use crate::lanes::watch::Superseded;
 
-/// What is known of a GPU's MIG layout.
+/// What is known about a GPU's MIG layout.
 #[derive(Debug, Default)]
 pub(super) struct LayoutCheck {
-    /// The processes on MIG devices, in order, of the last list that was of this layout.
+    /// The processes on MIG devices, in order, from the last list that matched this layout.
     known: Vec<ProcessSlot>,
-    /// A layout that could not be read is not asked for again before this time.
+    /// The layout is not read again before this time.
     ask_at: Option<Instant>,
 }
 
 impl LayoutCheck {
-    /// Whether a list is known to be of the session's MIG layout. If not, the list is shown without MIG devices until the
-    /// next session knows them.
+    /// Whether a list is known to match the session's MIG layout. If not, the list is shown without MIG devices until
+    /// the next session knows them.
     pub(super) fn holds_for(
         &mut self,
         list: &ProcessList,

@@ -27,14 +27,15 @@ impl ListEntry {
     }
 }
 
-/// All processes of a GPU: the driver's three lists merged, beside the memory in use at that moment.
+/// All processes of a GPU: the driver's three lists merged, with the memory in use at that moment.
 #[derive(Debug)]
 pub(super) struct ProcessList {
     pub(super) entries: Vec<ListEntry>,
-    /// The lists of earlier attempts, during which memory moved. Each is of one moment, as far as a list is.
+    /// The lists of earlier attempts, during which memory changed. Each describes one moment, to the extent that any
+    /// list does.
     pub(super) earlier: Vec<Vec<ListEntry>>,
-    /// Bytes in use on the GPU when the lists were read, without reserved memory. `None` when memory moved during the
-    /// reading, or where the driver does not report reserved memory apart.
+    /// Bytes in use on the GPU when the lists were read, without reserved memory. `None` if memory changed while they
+    /// were read, or if the driver does not report reserved memory separately.
     pub(super) used: Option<u64>,
     /// The same for each MIG device.
     pub(super) mig_used: Vec<Option<u64>>,
@@ -46,9 +47,9 @@ pub(super) struct ProcessList {
 }
 
 impl ProcessList {
-    /// The entries of earlier lists whose slot the last list does not hold.
+    /// The entries of earlier lists whose slots are not in the last list.
     pub(super) fn gone(&self) -> HashSet<ListEntry> {
-        // Nearly every pass has one list only.
+        // Nearly every pass has only one list.
         if self.earlier.is_empty() {
             return HashSet::new();
         }

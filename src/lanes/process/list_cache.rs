@@ -1,4 +1,4 @@
-//! The driver's three lists of one GPU, as they were last read, and how they become one list of one moment.
+//! The driver's three lists of one GPU as last read, and how they are merged into one list that describes one moment.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 use crate::snapshot::ProcessKind;
 
-/// How often the lists are read at most, because memory moved while they were read.
+/// The maximum number of times that the lists are read if memory changes while they are read.
 const ATTEMPTS: usize = 3;
 
-/// For how long an empty list is not read again, and the processes of a refused list are taken to be alive.
+/// How long an empty list is not read again, and how long the processes of a refused list are assumed to be alive.
 const VALID_FOR: Duration = Duration::from_secs(5);
 
 /// The lists as they were last read.
 ///
-/// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML pays for all
-/// processes: 0.5 ms for both on an H200 with 16). So an empty list is read again in a whole pass only, and there only
-/// if memory moved since it was read (no process comes without memory), or after [`VALID_FOR`].
+/// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML's cost depends on all
+/// processes: 0.5 ms for both lists on an H200 with 16). So an empty list is read again only in a whole pass, and only
+/// if memory has changed since it was read (no process starts without using memory) or [`VALID_FOR`] has passed.
 #[derive(Debug, Default)]
 pub(super) struct ListCache {
     /// In the order of [`ListKind`].
@@ -36,7 +36,8 @@ struct CachedList {
     entries: Vec<ListedProcess>,
     /// Whether it was ever read in this session.
     given: bool,
-    /// Whether the driver ever answered for it, even with a refusal. Before that it is not known to be empty.
+    /// Whether the driver ever answered a call for this list, even with a refusal. Before that, the list is not known
+    /// to be empty.
     answered: bool,
     /// Since when its processes are unknown.
     unread_since: Option<Instant>,
@@ -54,13 +55,14 @@ impl CachedList {
         self.reported.forget();
     }
 
-    /// The list was refused: its processes are not known any longer. Returns whether to count the refusal: when its reason is
-    /// new, and each time where it is not for good. A list that the part does not have is not counted at all.
+    /// Records that the list was refused: its processes are no longer known. Returns whether to count the refusal:
+    /// always if it may be temporary, otherwise only if its reason is new. A list that this GPU does not have is not
+    /// counted at all.
     fn refuse(&mut self, error: &Error, kind: ListKind) -> bool {
         self.entries.clear();
         self.answered = true;
         let is_absent = error.severity() == Severity::Absent;
-        // A part without graphics or MPS has none of their processes. Old drivers call the question invalid.
+        // A GPU without graphics or MPS support has no such processes. Old drivers reject the call as invalid.
         let never_given = !self.given && kind != ListKind::Compute;
         let no_such_list = never_given && (is_absent || error.reason() == Reason::InvalidArgument);
         if !no_such_list {
@@ -73,8 +75,9 @@ impl CachedList {
 }
 
 impl ListCache {
-    /// Reads the lists, and the memory in use before and after. `whole`: also lists that were empty. `total`: all memory of
-    /// the GPU, where it is known. Refusals are reported. Without the compute list there is no process list.
+    /// Reads the lists, and the memory in use before and after. `whole`: whether to read lists that were empty, too.
+    /// `total`: the total memory of the GPU, if it is known. Refusals are reported. Returns `None` without the compute
+    /// list.
     pub(super) fn read(
         &mut self,
         source: &ListSource<'_>,
@@ -93,7 +96,7 @@ impl ListCache {
             }
             let after = source.in_use()?;
             if before == after || earlier.len() + 1 == ATTEMPTS {
-                // Where memory moved at every attempt, no figure is of the lists' moment.
+                // A figure that changed during every attempt does not match the lists.
                 break before.common(after);
             }
             before = after;
@@ -126,8 +129,8 @@ impl ListCache {
         }))
     }
 
-    /// Reads each list once: `all` of them, or those that are not known to be empty. Returns whether the compute list was
-    /// given and the GPU is within reach.
+    /// Reads each list once: `all` of them, or those that are not known to be empty. Returns whether the compute list
+    /// was read and the GPU is within reach.
     fn read_once(
         &mut self,
         source: &ListSource<'_>,

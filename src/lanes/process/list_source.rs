@@ -26,7 +26,7 @@ impl InUse {
         Self { gpu: same((self.gpu, after.gpu)), mig: self.mig.into_iter().zip(after.mig).map(same).collect() }
     }
 
-    /// Nothing is known.
+    /// Marks all figures as unknown.
     pub(super) fn forget(&mut self) {
         self.gpu = None;
         self.mig.fill(None);
@@ -76,7 +76,7 @@ impl<'d> ListSource<'d> {
                 Err(CallError::Refused(own)) if own.severity() == Severity::Absent => {
                     return Err(CallError::Refused(refusal));
                 }
-                // A MIG device that fails by itself says more than the GPU's refusal.
+                // A MIG device's own failure is more informative than the GPU's refusal.
                 answer => answer?,
             }
         }

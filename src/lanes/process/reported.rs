@@ -1,4 +1,4 @@
-//! The refusal of a call that was reported last.
+//! The last reported refusal of a call.
 
 use crate::faults::Reason;
 
@@ -8,12 +8,12 @@ use crate::faults::Reason;
 pub(super) struct ReportedReason(Option<Reason>);
 
 impl ReportedReason {
-    /// The call was refused. Returns whether the reason is to be reported as new.
+    /// Records that the call was refused. Returns whether the reason is new and must be reported.
     pub(super) fn is_new(&mut self, reason: Reason) -> bool {
         self.0.replace(reason) != Some(reason)
     }
 
-    /// The call was answered.
+    /// Records that the call was answered.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }

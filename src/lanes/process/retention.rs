@@ -1,8 +1,8 @@
-//! The bounds of what is remembered of processes and of workloads: how many, and for how long.
+//! Limits on the processes and workloads that are remembered: how many, and for how long.
 
 use std::time::{Duration, Instant};
 
-/// The bounds.
+/// The limits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retention {
     pub(super) peak_window: Duration,
@@ -13,7 +13,7 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Whether an entry with this end is still remembered.
+    /// Whether an entry that ended at this time, or has not ended, is still remembered.
     pub(super) fn keeps(&self, ended: Option<Instant>, now: Instant) -> bool {
         ended.is_none_or(|at| now.saturating_duration_since(at) <= self.peak_window + self.linger)
     }

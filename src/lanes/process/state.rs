@@ -1,4 +1,4 @@
-//! What the lane remembers of processes and workloads, and what it shows of them.
+//! What the lane remembers about processes and workloads, and what it shows of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct ProcessLaneState {
     shown: Vec<Arc<GpuProcesses>>,
 }
 
-/// What is remembered of one GPU.
+/// What is remembered about one GPU.
 #[derive(Debug)]
 struct GpuProcessState {
     table: ProcessTable,
@@ -37,14 +37,14 @@ struct GpuProcessState {
 /// The outcome of [`ProcessLaneState::fold_list`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Folded {
-    /// The list was taken; this many processes are on the GPU.
+    /// The list was accepted; this many processes are on the GPU.
     Alive(usize),
-    /// The list was not taken: one of its pids belonged to another process at the list before, which has ended. The memory
-    /// in the list may be that of either.
+    /// The list was rejected: in the previous list, one of its pids belonged to another process, which has ended. The
+    /// memory in the list may belong to either process.
     PidReused,
 }
 
-/// Processes are on the GPU that `/proc` does not show.
+/// Some processes on the GPU are not visible in `/proc`.
 #[derive(Debug, thiserror::Error)]
 #[error("{processes} processes on the GPU are not in /proc, so their owners are unknown: {}", why(*own_namespace))]
 struct Invisible {
@@ -65,12 +65,13 @@ impl ProcessLaneState {
         Self { attribution, faults, retention, gpus: HashMap::new(), shown: Vec::new() }
     }
 
-    /// A new session: nothing is known of the processes of its GPUs yet.
+    /// Starts a new session: the processes of its GPUs have not been listed yet.
     pub(super) fn resume<'g>(&mut self, gpus: impl Iterator<Item = &'g Arc<Gpu>>) {
         self.shown = gpus.map(|gpu| Arc::new(unread(gpu))).collect();
     }
 
-    /// Takes a list of the GPU at a position. `layout_holds`: the list is of the MIG layout of [`Gpu::mig`].
+    /// Folds in a list of the GPU at a position. `layout_holds`: whether the list matches the MIG layout in
+    /// [`Gpu::mig`].
     pub(super) fn fold_list(
         &mut self,
         position: usize,
@@ -106,7 +107,7 @@ impl ProcessLaneState {
         Folded::Alive(alive)
     }
 
-    /// Takes what the processes of a GPU did.
+    /// Folds in the work of a GPU's processes.
     pub(super) fn fold_work(&mut self, work: &Work) {
         let Some(known) = self.gpus.get_mut(&work.gpu.key()) else { return };
         match &work.samples {
@@ -127,7 +128,7 @@ impl ProcessLaneState {
         self.gpus.get(&gpu.key()).map(|known| known.table.pids()).unwrap_or_default()
     }
 
-    /// Takes the driver's own maximum for a living process.
+    /// Applies the driver's own maximum to a living process.
     pub(super) fn raise(&mut self, gpu: &Gpu, pid: u32, peak: u64) {
         let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
         known.table.raise(pid, peak);
@@ -151,7 +152,8 @@ impl GpuProcessState {
         Self { table: ProcessTable::new(retention), workloads: Workloads::new(retention), invisible: 0 }
     }
 
-    /// Completes what is shown of the GPU. More invisible processes than before are counted before they are shown.
+    /// Fills in the GPU's processes and workloads. If there are more invisible processes than before, a fault is
+    /// reported before they are shown.
     fn show(&mut self, shown: &mut GpuProcesses, attribution: &Attribution, faults: &Faults, now: Instant) {
         (shown.processes, shown.other) = self.table.show(now);
         (shown.workloads, shown.other_workloads) = self.workloads.show(now);
@@ -163,8 +165,8 @@ impl GpuProcessState {
         }
     }
 
-    /// The bytes in use on each GPU instance that no process holds, at the instance's first MIG device. Its compute instances
-    /// share the memory, which is shown once.
+    /// The bytes in use on each GPU instance that no process holds, listed under the instance's first MIG device. The
+    /// compute instances of a GPU instance share its memory, which is shown once.
     fn mig_unattributed(&self, layout: &[Arc<MigDevice>], used: &[Option<u64>]) -> Vec<(Arc<MigDevice>, u64)> {
         let mut unattributed: Vec<(Arc<MigDevice>, u64)> = Vec::new();
         for (device, used) in layout.iter().zip(used) {

@@ -1,4 +1,5 @@
-//! The processes of one GPU over time: a process is (pid, start time), and it is remembered for a while after its end.
+//! The processes of one GPU over time: a process is identified by (pid, start time) and is remembered for a while after
+//! its end.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -13,15 +14,15 @@ use crate::attribution::{Identity, StartTime};
 use crate::nvml::UtilizationSample;
 use crate::snapshot::{MigDevice, Other, Process};
 
-/// A driver removes a process from its lists within a moment of its end; one that is listed for longer without being seen
-/// in `/proc` is invisible.
+/// The driver removes a process from its lists shortly after the process ends. A process that is listed for longer
+/// without appearing in `/proc` is invisible.
 const INVISIBLE_AFTER: Duration = Duration::from_secs(3);
 
 /// The processes of a GPU: living ones and, for a while, ended ones.
 #[derive(Debug)]
 pub(super) struct ProcessTable {
     processes: Vec<TrackedProcess>,
-    /// When it last took a list.
+    /// When a list was last folded in.
     folded: Option<Instant>,
     retention: Retention,
 }
@@ -41,8 +42,8 @@ impl ProcessTable {
         living.map(|(index, process)| (process.slot(), index)).collect()
     }
 
-    /// Ends the living processes whose pid belongs to another process by now. Returns whether there was one: then the list
-    /// may still give the memory of the former process.
+    /// Ends the living processes whose pid now belongs to another process. Returns whether there were any: then the
+    /// list may still contain the memory of the former process.
     pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
         let living = self.living_by_slot();
         let mut reused = false;
@@ -56,14 +57,15 @@ impl ProcessTable {
         reused
     }
 
-    /// Whether another process has the pid of a living process by now.
+    /// Whether the pid of a living process now belongs to another process.
     pub(super) fn is_passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
         let mut living = self.living();
         living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(identity))
     }
 
-    /// Takes a list with the identity of each entry: its entries are what is on the GPU, its earlier lists count for peaks
-    /// only. `layout` are the MIG devices; `None` where the layout is not known: then a process stays where it was.
+    /// Folds in a list with the identity of each entry: its entries are the processes on the GPU, and its earlier lists
+    /// count only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a process
+    /// keeps its MIG device.
     pub(super) fn fold(&mut self, list: &ProcessList, identities: &[Identity], layout: Option<&[Arc<MigDevice>]>) {
         let now = list.at;
         let mut living = self.living_by_slot();
@@ -107,7 +109,8 @@ impl ProcessTable {
     fn find_or_add(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
             let process = &mut self.processes[index];
-            // The driver lists a process for a moment after it left /proc; no other process has the pid then.
+            // The driver lists a process for a moment after it has left /proc; no other process has its pid at that
+            // time.
             if identity.start == StartTime::Unknown {
                 return index;
             }
@@ -119,7 +122,7 @@ impl ProcessTable {
             process.end(now);
         }
         let Identity { start, owner } = identity;
-        // A process that left the GPU and came back is the same process while it lives.
+        // A process that left the GPU and came back without ending in between is the same process.
         let is_back = |process: &TrackedProcess| {
             process.start == start && start != StartTime::Unknown && process.slot() == entry.slot()
         };
@@ -132,8 +135,8 @@ impl ProcessTable {
         self.processes.len() - 1
     }
 
-    /// Drops ended processes whose labels another process has taken and, so that a burst of short processes stays bounded,
-    /// those that ended first beyond the limit.
+    /// Drops ended processes whose labels another process now has. Beyond the limit, also drops those that ended first,
+    /// so that a burst of short-lived processes cannot fill the table.
     fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
         self.processes
@@ -153,14 +156,14 @@ impl ProcessTable {
         self.processes.retain(|_| kept.next().unwrap_or(true));
     }
 
-    /// The driver cannot report what the processes do.
+    /// Forgets the work of the processes, because the driver cannot report it.
     pub(super) fn forget_work(&mut self) {
         for process in &mut self.processes {
             (process.sm_utilization, process.last_active) = (None, None);
         }
     }
 
-    /// Takes what the driver reports of the work of each process since it was last asked.
+    /// Folds in the work of each process since the last query, as reported by the driver.
     pub(super) fn fold_work(&mut self, samples: &[UtilizationSample], asked_at: (Instant, SystemTime)) {
         let mut samples: Vec<_> = samples.iter().collect();
         samples.sort_by_key(|sample| sample.pid);
@@ -171,7 +174,7 @@ impl ProcessTable {
         }
     }
 
-    /// The driver's own maximum for a living process.
+    /// Applies the driver's own maximum to a living process.
     pub(super) fn raise(&mut self, pid: u32, peak: u64) {
         for process in self.processes.iter_mut().filter(|process| process.is_alive() && process.pid == pid) {
             process.record.raise(peak);
@@ -183,7 +186,7 @@ impl ProcessTable {
         self.living().count()
     }
 
-    /// The processes of known workloads that live, or ended at the last list.
+    /// The processes of known workloads that are alive or ended at the last list.
     pub(super) fn members(&self) -> impl Iterator<Item = WorkloadMember<'_>> {
         let recent = |process: &&TrackedProcess| process.is_alive() || process.ended == self.folded;
         self.processes.iter().filter(recent).filter_map(|process| {
@@ -199,7 +202,8 @@ impl ProcessTable {
         })
     }
 
-    /// How many living processes `/proc` never showed, although they have been listed for longer than an ended process is.
+    /// The number of living processes that never appeared in `/proc`, although they have been listed for longer than an
+    /// ended process would be.
     pub(super) fn invisible(&self, now: Instant) -> u64 {
         let unseen = self.living().filter(|process| process.start == StartTime::Unknown);
         unseen.filter(|process| now.saturating_duration_since(process.first_seen) > INVISIBLE_AFTER).count() as u64
@@ -210,7 +214,7 @@ impl ProcessTable {
         self.living().map(|process| process.pid).collect()
     }
 
-    /// Bytes that the living processes hold together; `None` while the memory of one is unknown.
+    /// The total number of bytes that the living processes hold; `None` while the memory of any of them is unknown.
     pub(super) fn used(&self) -> Option<u64> {
         total(self.living())
     }
@@ -238,7 +242,7 @@ impl ProcessTable {
     }
 }
 
-/// Bytes together; `None` while the memory of one is unknown.
+/// The total number of bytes; `None` while the memory of any process is unknown.
 fn total<'t>(mut processes: impl Iterator<Item = &'t TrackedProcess>) -> Option<u64> {
     processes.try_fold(0, |sum: u64, process| Some(sum.saturating_add(process.used?)))
 }

@@ -9,7 +9,7 @@ use crate::lanes::peaks::Record;
 use crate::nvml::UtilizationSample;
 use crate::snapshot::{Ended, MigDevice, Owner, PodContainer, Process, ProcessKind, Workload};
 
-/// The start of a process is as exact as the time of the machine's boot, which is known to the second.
+/// The start time of a process is only as precise as the machine's boot time, which is known to the second.
 const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// One process on the GPU (or on one of its MIG devices).
@@ -21,21 +21,21 @@ pub(super) struct TrackedProcess {
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) kind: ProcessKind,
     pub(super) owner: Arc<Owner>,
-    /// Its workload at the list before.
+    /// Its workload in the previous list.
     pub(super) before: Option<Arc<Workload>>,
     pub(super) used: Option<u64>,
     pub(super) record: Record,
     pub(super) first_seen: Instant,
     /// The same by the wall clock.
     first_seen_at: SystemTime,
-    /// When a list last held it.
+    /// When a list last contained it.
     last_seen: Instant,
     pub(super) ended: Option<Instant>,
     pub(super) sm_utilization: Option<f64>,
     pub(super) last_active: Option<Instant>,
 }
 
-/// The labels of a process: no two shown processes may have the same.
+/// The labels of a process. No two shown processes may have the same labels.
 type Labels<'p> = (u32, Instance, ProcessKind, Option<&'p str>, Option<&'p PodContainer>);
 
 impl TrackedProcess {
@@ -78,11 +78,11 @@ impl TrackedProcess {
         (self.pid, self.instance, self.kind, self.owner.name.as_deref(), pod)
     }
 
-    /// Whether the process that has the pid now is another process than this one.
+    /// Whether the process that has the pid now is a different one.
     pub(super) fn is_former_of(&self, identity: &Identity) -> bool {
         match (self.start, identity.start) {
             (_, StartTime::Unknown) => false,
-            // Seen before `/proc` showed it: it cannot have started after that.
+            // This process was seen before it appeared in `/proc`, so it cannot have started after it was first seen.
             (StartTime::Unknown, _) => {
                 identity.owner.start.is_some_and(|start| start > self.first_seen_at + START_IS_KNOWN_WITHIN)
             }
@@ -90,8 +90,8 @@ impl TrackedProcess {
         }
     }
 
-    /// Takes what is known of the owner by now. A process in another place, or of another user, has moved rather than been
-    /// renamed: it takes nothing along from its former workload.
+    /// Updates the owner. If the location or the user differs, the process has moved rather than been renamed, and it
+    /// keeps nothing from its former workload.
     pub(super) fn take_owner(&mut self, owner: Arc<Owner>) {
         if self.owner.location != owner.location || self.owner.uid != owner.uid {
             self.before = None;
@@ -99,7 +99,8 @@ impl TrackedProcess {
         self.owner = owner;
     }
 
-    /// Takes an entry of a list. `unread` are the kinds whose list was refused, `layout` the MIG devices where they are known.
+    /// Updates the process from a list entry. `unread` contains the kinds whose list was refused, and `layout` the MIG
+    /// devices, if they are known.
     pub(super) fn see(
         &mut self,
         entry: &ListEntry,
@@ -112,7 +113,7 @@ impl TrackedProcess {
         }
         self.used = entry.used;
         self.last_seen = now;
-        // Looked up each time: the layout may have been read after the process came.
+        // Looked up each time: the layout may have been read after the process appeared.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
         if let Some(layout) = layout {
             self.mig = layout.iter().find(here).cloned();
@@ -127,13 +128,13 @@ impl TrackedProcess {
         self.record.end(now);
     }
 
-    /// Takes the samples of its pid, in any order.
+    /// Applies the samples of its pid, which can be in any order.
     pub(super) fn work<'s>(
         &mut self,
         samples: impl Iterator<Item = &'s UtilizationSample> + Clone,
         asked_at: (Instant, SystemTime),
     ) {
-        // A sample from before the first sight may belong to a former process with the pid.
+        // A sample from before the process was first seen may belong to a former process with the same pid.
         let own = samples.filter(|sample| when(sample.timestamp, asked_at) >= self.first_seen);
         self.sm_utilization = own.clone().max_by_key(|sample| sample.timestamp).map(|sample| sample.sm);
         let active = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();
@@ -160,7 +161,8 @@ impl TrackedProcess {
     }
 }
 
-/// A moment of the wall clock as one of the monotonic clock. A timestamp in the future (the clock was set back) is now.
+/// Converts a wall-clock timestamp to the monotonic clock. A timestamp in the future (the clock was set back) becomes
+/// `instant`.
 fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
     let then = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
     instant.checked_sub(wall.duration_since(then).unwrap_or_default()).unwrap_or(instant)

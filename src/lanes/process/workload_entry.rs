@@ -14,9 +14,9 @@ pub(super) struct WorkloadMember<'t> {
     pub(super) instance: Instance,
     pub(super) mig: Option<&'t Arc<MigDevice>>,
     pub(super) workload: &'t Arc<Workload>,
-    /// Its workload at the list before, if the process has not moved since.
+    /// Its workload in the previous list, if the process has not moved since.
     pub(super) before: Option<&'t Arc<Workload>>,
-    /// Whether the last list holds it.
+    /// Whether the last list contains it.
     pub(super) alive: bool,
     pub(super) used: Option<u64>,
 }
@@ -37,7 +37,7 @@ pub(super) struct WorkloadEntry {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sum {
     pub(super) processes: u64,
-    /// Bytes; `None` while the memory of one process is unknown.
+    /// Bytes; `None` while the memory of any process is unknown.
     pub(super) used: Option<u64>,
 }
 
@@ -70,8 +70,8 @@ impl WorkloadEntry {
         self.workload == *member.workload && self.instance == member.instance
     }
 
-    /// Whether it is on the member's MIG device. When a GPU is divided again, new GPU instances get the ids of former ones:
-    /// an unknown device is not taken for the one that had its ids.
+    /// Whether it is on the member's MIG device. When a GPU is repartitioned, new GPU instances get the ids of former
+    /// ones, so an unknown device is not assumed to be the one that had these ids before.
     pub(super) fn is_on_device_of(&self, member: &WorkloadMember<'_>) -> bool {
         match (&self.mig, member.mig) {
             (Some(own), Some(other)) => own.uuid == other.uuid,
@@ -83,7 +83,7 @@ impl WorkloadEntry {
 
     pub(super) fn see(&mut self, sum: Sum, member: &WorkloadMember<'_>, now: Instant) {
         self.workload.clone_from(member.workload);
-        // The layout may be read after the process came.
+        // The layout may be read after the process appeared.
         self.mig = member.mig.cloned().or(self.mig.take());
         self.sum = sum;
         self.ended = None;

@@ -1,7 +1,7 @@
 //! The workloads of one GPU over time.
 //!
-//! Invariants: a peak is the peak of a sum of one moment, never a sum of peaks; a workload outlives its processes, so that a
-//! restarted process continues it; a workload whose name came late keeps what it had before.
+//! Invariants: a peak is the highest sum at one moment, never a sum of peaks; a workload outlives its processes, so
+//! that a restarted process continues it; a workload whose name became known late keeps its earlier values.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ impl Workloads {
         Self { entries: Vec::new(), retention }
     }
 
-    /// Takes the processes as they were listed at `now`, and earlier lists of the same pass, which may hold processes that
+    /// Folds in the processes listed at `now`, and the earlier lists of the same pass, which may contain processes that
     /// have ended since.
     pub(super) fn fold(&mut self, members: &[WorkloadMember<'_>], earlier: &[Vec<ListEntry>], now: Instant) {
         self.rename(members);
@@ -34,7 +34,7 @@ impl Workloads {
             let (sum, first) =
                 sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
             sum.add(member.used);
-            // The members share a MIG device, which is unknown for one that came while the layout was unknown.
+            // The members share a MIG device, which is unknown for a member that appeared while the layout was unknown.
             if first.mig.is_none() {
                 *first = member;
             }
@@ -60,7 +60,7 @@ impl Workloads {
         self.make_room();
     }
 
-    /// Takes the sums of an earlier list of the same pass: they count for peaks.
+    /// Folds in the sums of an earlier list of the same pass, which count for peaks.
     fn recall(&mut self, members: &[WorkloadMember<'_>], list: &[ListEntry], now: Instant) {
         let by_slot: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
         let mut sums: HashMap<(&Workload, Instance), (Sum, &WorkloadMember<'_>)> = HashMap::new();
@@ -71,7 +71,7 @@ impl Workloads {
             }
         }
         for (sum, member) in sums.into_values() {
-            // One that came and went within this pass is not known yet.
+            // A workload that appeared and ended within this pass is not known yet.
             let position = self.position(member).unwrap_or_else(|| {
                 self.entries.push(WorkloadEntry::new(member, self.retention.peak_window));
                 self.entries.len() - 1
@@ -84,8 +84,8 @@ impl Workloads {
         }
     }
 
-    /// Renames workloads: where the processes of a workload have another name than at the list before (the name of the pod
-    /// or of the user came), it is the same workload and continues under the new name.
+    /// Renames workloads: if the processes of a workload have another workload name than in the previous list (because
+    /// the name of the pod or the user became known), the workload continues under the new name.
     fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);
         let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();
@@ -102,8 +102,8 @@ impl Workloads {
         }
     }
 
-    /// Joins two entries where a workload came to a MIG device while the layout was unknown, and the device proves to be
-    /// one that the workload was on before.
+    /// Joins two entries if a workload appeared on a MIG device while the layout was unknown, and the device turns out
+    /// to be one that the workload was on before.
     fn join(&mut self, member: &WorkloadMember<'_>) {
         let Some(device) = member.mig else { return };
         let is_unplaced = |entry: &WorkloadEntry| entry.mig.is_none() && entry.is_alive();
@@ -115,7 +115,7 @@ impl Workloads {
         }
     }
 
-    /// Removes an entry and gives its peaks to another one, whose sum was at least as high as a part of it.
+    /// Removes an entry and merges its peaks into another one: the sum of both was at least as high as either part.
     fn absorb(&mut self, into: usize, gone: usize) {
         let record = self.entries[gone].record.clone();
         self.entries[into].record.absorb(&record);
@@ -126,7 +126,7 @@ impl Workloads {
         self.entries.iter().position(|entry| entry.has_ids_of(member) && entry.is_on_device_of(member))
     }
 
-    /// Drops the workloads that ended first beyond the limit, so that workloads that come and go stay bounded.
+    /// Beyond the limit, drops the workloads that ended first, so that the number of ended workloads stays bounded.
     fn make_room(&mut self) {
         let most = self.entries.iter().filter(|entry| entry.is_alive()).count() + self.retention.limit;
         if self.entries.len() > most {
@@ -135,7 +135,7 @@ impl Workloads {
         }
     }
 
-    /// The driver's own maximum of one process: its workload held at least as much.
+    /// Applies the driver's own maximum for one process: its workload held at least as much.
     pub(super) fn raise(&mut self, member: &WorkloadMember<'_>, peak: u64) {
         if let Some(position) = self.position(member) {
             self.entries[position].record.raise(peak);

@@ -1,18 +1,18 @@
-//! When the memory lane falls to its idle rate.
+//! When the memory lane switches to its idle rate.
 
 use std::time::{Duration, Instant};
 
 use crate::snapshot::MemoryFigures;
 
-/// How long memory must not have moved before the lane falls to its idle rate. Processes may be hidden from the exporter:
-/// then moving memory is the only sign of them.
+/// How long memory must be unchanged before the lane switches to its idle rate. Processes may be hidden from the
+/// exporter: then changes in memory are the only sign of them.
 const STILL_FOR: Duration = Duration::from_secs(10);
 
 /// Bytes in use above which a GPU counts as busy, even if no process is visible. A CUDA context alone takes 528 MiB on an
 /// H200.
 const BUSY: u64 = 256 << 20;
 
-/// The rate of the memory lane: the idle one once memory has not moved for a while, no GPU is busy and no process is
+/// The rate of the memory lane: the idle rate once memory has not changed for a while, no GPU is busy and no process is
 /// visible.
 #[derive(Debug)]
 pub(crate) struct IdlePolicy {
@@ -23,17 +23,18 @@ pub(crate) struct IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// The full rate, until the figures are known.
+    /// Starts at the full rate, which applies until the figures are known.
     pub(crate) fn new(period: Duration, idle_period: Duration, now: Instant) -> Self {
         Self { period, idle_period, still_since: now, is_busy: true }
     }
 
-    /// The memory of a GPU moved.
+    /// Records that the memory of a GPU changed.
     pub(crate) fn moved(&mut self, now: Instant) {
         self.still_since = now;
     }
 
-    /// Takes the figures of all GPUs. `used` does not show whether a GPU is busy where it contains reserved memory.
+    /// Updates the policy with the figures of all GPUs. If `used` includes reserved memory, it does not show whether a
+    /// GPU is busy.
     pub(crate) fn see(&mut self, mut gpus: impl Iterator<Item = Option<MemoryFigures>>) {
         self.is_busy = gpus.any(|gpu| gpu.is_some_and(|figures| figures.reserved.is_some() && figures.used >= BUSY));
     }

@@ -10,7 +10,7 @@ use crate::lanes::opening::{Closing, OpenedDriver, Opening, Progress, SLOW};
 use crate::snapshot::{self, Lane, MAX_STUCK_THREADS};
 
 impl Supervisor {
-    /// Beats for the lanes that have nothing to do.
+    /// Records a heartbeat for each lane that has nothing to do.
     pub(super) fn beat_for_idle_lanes(&self, phase: &Phase) {
         let now = Instant::now();
         for &lane in Lane::ALL.iter().filter(|&&lane| phase.is_idle(lane)) {
@@ -25,8 +25,8 @@ impl Supervisor {
         }
         self.stalls.remove_unused();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
-            // The session beside which this opening began has ended. The next attempt to open the driver continues with it,
-            // unless it ends before.
+            // The session during which this opening began has ended. The next attempt to open the driver continues with
+            // this opening, unless the opening ends first.
             self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
                 Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {
@@ -46,12 +46,12 @@ impl Supervisor {
         };
         let stuck = self.detached.stuck() + usize::from(opening.is_some_and(Opening::is_slow));
         if stuck >= MAX_STUCK_THREADS && self.snapshot.vitals.stuck() < MAX_STUCK_THREADS {
-            tracing::error!(stuck, "driver calls hang: the limit is reached, and no thread that hangs is replaced");
+            tracing::error!(stuck, "too many driver calls hang: threads that hang are no longer replaced");
         }
         self.snapshot.vitals.set_stuck(stuck);
     }
 
-    /// Whether no further thread may hang, counting those that may come to hang.
+    /// Whether the limit on threads that hang is reached, counting the calls in progress that may hang.
     pub(super) fn is_full(&self) -> bool {
         self.detached.is_full(usize::from(self.reopening.opening.is_some()))
     }

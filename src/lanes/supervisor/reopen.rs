@@ -14,8 +14,9 @@ use crate::lanes::session::Session;
 use crate::nvml::Discovery;
 use crate::snapshot::{Gpu, GpuState};
 
-/// The first and the longest pause between two openings for a lost GPU; each pause is half as long again as the one before. Each
-/// opening costs the other GPUs a gap of milliseconds in their samples; each pause delays the return of the lost GPU.
+/// The first and the longest pause between two openings for a lost GPU; each pause is 1.5 times as long as the previous
+/// one. Each opening costs the other GPUs a gap of milliseconds in their samples; each pause delays the return of the
+/// lost GPU.
 const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
 /// The shortest time from the start of such an opening to the start of the next, whatever its reason.
 const MIN_PAUSE: Duration = LOST_PAUSE.0;
@@ -40,12 +41,12 @@ impl Reopening {
 
 impl Supervisor {
     /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open session
-    /// continues in the meantime, and stays if no other can be opened.
+    /// continues in the meantime, and also if another session cannot be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
         let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;
             self.reopening.not_before = Instant::now() + MIN_PAUSE;
-            tracing::info!(why, "the driver is opened again beside the open session");
+            tracing::info!(why, "reopening the driver while the current session continues");
             self.reopening.opening = self.begin_opening(None);
             return None;
         };
@@ -71,8 +72,8 @@ impl Supervisor {
         None
     }
 
-    /// The index of a GPU that answers in the open session and that the opened driver cannot query, or not for its MIG devices.
-    /// A GPU that the opened driver does not count has left the machine.
+    /// The index of a GPU that answers in the open session, but that the newly opened driver cannot query, or whose MIG
+    /// devices it cannot query. A GPU that the newly opened driver does not count has left the machine.
     fn missing_gpu(&self, session: &Session, opened: &OpenedDriver) -> Option<u32> {
         let memory = self.snapshot.memory.load();
         let answers = |gpu: &Arc<Gpu>| {
@@ -92,8 +93,8 @@ impl Supervisor {
         gpus.find(|&(position, gpu)| answers(gpu) && is_missing((position, gpu))).map(|(_, gpu)| gpu.index)
     }
 
-    /// Why another session is worth the gap of milliseconds that the change costs: a GPU has been lost for long, or the open
-    /// session is out of date.
+    /// Why another session is worth a gap of milliseconds in the samples: a GPU has been lost for a long time, or the
+    /// open session is out of date.
     fn reopen_reason(&mut self, session: &Session, opened: Instant) -> Option<String> {
         let is_due = Instant::now() >= self.reopening.not_before && self.detached.closings_done() && !self.is_full();
         if let Some(why) = session.reopen_requested() {
@@ -117,11 +118,11 @@ impl Supervisor {
     }
 
     /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then reopened like
-    /// a lost GPU. An opening that hangs elsewhere is waited for.
+    /// a lost GPU. An opening that hangs elsewhere is not abandoned.
     pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
         let Some(other) = self.begin_opening(Some(gpu)) else { return opening };
-        let error = io::Error::other("opening the driver hangs at this GPU: it is opened without it");
+        let error = io::Error::other("opening the driver hangs at this GPU: the driver is opened without it");
         self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
         let (thread, closing) = opening.abandon();
         self.detached.add_stuck_opening(thread, gpu);
@@ -129,8 +130,8 @@ impl Supervisor {
         other
     }
 
-    /// Begins an opening without the GPUs at which one hangs, and without this one. Reports the error if the system provides no
-    /// thread.
+    /// Begins an opening that skips the GPUs at which an earlier opening hangs, and the GPU `without`. Reports the
+    /// error if the system cannot create a thread.
     pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
         let skipped = self.detached.hung_openings().chain(without).collect();
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();

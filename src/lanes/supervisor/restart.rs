@@ -6,7 +6,8 @@ use crate::backoff::Backoff;
 
 /// The first pause; each further one is twice as long as the one before.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause. A session or thread that lasted for longer was sound: after it the first pause applies again.
+/// The longest pause. A session or thread that lasted longer than this was healthy: after it, the first pause applies
+/// again.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// When a lane may be restarted.
@@ -25,7 +26,7 @@ impl RestartPolicy {
         Instant::now() >= self.not_before
     }
 
-    /// The lane's thread panicked.
+    /// Postpones the next restart, because the lane's thread panicked.
     pub(super) fn postpone(&mut self) {
         if self.not_before.elapsed() > LONGEST_PAUSE {
             self.backoff.reset();

@@ -9,7 +9,7 @@ use crate::faults::Source;
 use crate::lanes::opening::{Closing, Progress};
 use crate::nvml::OpenError;
 
-/// The latest end of a release that is published: the date of a much later one could not be computed.
+/// The longest remaining time of a release that is published: the date of a much later end could not be computed.
 const LONGEST_RELEASE_SHOWN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Supervisor {
@@ -87,7 +87,7 @@ impl Supervisor {
         }
     }
 
-    /// The driver is closed and stays so for this long.
+    /// Publishes that the driver is closed and stays closed for this long.
     fn enter_released(&mut self, left: Duration) -> Phase {
         let holders = self.holders();
         let held = if holders > 0 { "; a driver call that does not return still holds it" } else { "" };

@@ -40,7 +40,7 @@ impl Supervisor {
         Phase::Open { session, since: Instant::now(), workers }
     }
 
-    /// Starts a thread of a lane. Reports the error if the system provides no thread.
+    /// Starts a thread of a lane. Reports the error if the system cannot create a thread.
     pub(super) fn start(&self, lane: Lane, task: &Arc<dyn LaneTask>, session: &Arc<Session>) -> Option<Worker> {
         let worker = Worker::start(lane, task.clone(), session.clone());
         worker.inspect_err(|error| self.faults.report(source(lane), Reason::Panicked, None, error)).ok()

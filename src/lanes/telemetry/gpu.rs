@@ -1,4 +1,4 @@
-//! The readings of one GPU, and which of them it does not give.
+//! The readings of one GPU, and which of them it does not provide.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -11,7 +11,7 @@ use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, Severity, UtilizationSample};
 use crate::snapshot::{Gpu, GpuTelemetry};
 
-/// What the processes of a GPU did.
+/// The work that the processes of a GPU did.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) gpu: Arc<Gpu>,
@@ -24,13 +24,13 @@ pub(crate) struct Work {
 #[derive(Debug)]
 pub(super) struct GpuReadings {
     pub(super) shown: GpuTelemetry,
-    /// Readings that this GPU does not give: not tried again before [`GpuReadings::reconsider`].
+    /// Readings that this GPU does not provide; they are not tried again before [`GpuReadings::reconsider`].
     absent: Vec<Reading>,
     /// Up to when the work of processes is known.
     work_until: WorkUntil,
-    /// Whether a reading of the present round was good.
+    /// Whether any reading of the current round succeeded.
     good: bool,
-    /// Whether the GPU has not given its UUID yet.
+    /// Whether the GPU has not returned its UUID yet.
     pub(super) lacks_uuid: bool,
 }
 
@@ -40,7 +40,7 @@ impl GpuReadings {
         Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false, lacks_uuid }
     }
 
-    /// Whether the GPU gives the reading, as far as is known.
+    /// Whether the GPU provides the reading, as far as is known.
     pub(super) fn gives(&self, reading: Reading) -> bool {
         !self.absent.contains(&reading)
     }
@@ -50,12 +50,12 @@ impl GpuReadings {
         self.absent.clear();
     }
 
-    /// Whether nothing ran on the GPU, by the last reading.
+    /// Whether nothing ran on the GPU, according to the last reading.
     pub(super) fn did_nothing(&self) -> bool {
         self.shown.fast.utilization == Some(0.0)
     }
 
-    /// Takes one reading. It is unknown where the device is unavailable or refuses it.
+    /// Takes one reading. Its value becomes unknown if the device is unavailable or refuses the call.
     pub(super) fn read(
         &mut self,
         reading: Reading,
@@ -90,7 +90,7 @@ impl GpuReadings {
         }
     }
 
-    /// The processes did nothing since the last time.
+    /// The result for processes that have done nothing since the last time.
     pub(super) fn no_work(&self) -> Work {
         self.work(Some(Vec::new()))
     }
@@ -100,16 +100,16 @@ impl GpuReadings {
     }
 
     fn refused(&mut self, reading: Reading, device: &GuardedDevice<'_>, error: &Error, faults: &Faults) {
-        // No fault: this GPU does not give the reading.
+        // Not a fault: this GPU does not provide the reading.
         if error.severity() == Severity::Absent {
             self.absent.push(reading);
-            tracing::debug!(gpu = self.shown.gpu.index, call = error.call, "reading not given by this GPU");
+            tracing::debug!(gpu = self.shown.gpu.index, call = error.call, "this GPU does not provide the reading");
             return;
         }
         device.report(faults, Source::Telemetry, error);
     }
 
-    /// Ends a round. Returns the present time if anything was read in it.
+    /// Ends a round. Returns the current time if anything was read in it.
     pub(super) fn end_round(&mut self) -> Option<Instant> {
         std::mem::take(&mut self.good).then(Instant::now)
     }

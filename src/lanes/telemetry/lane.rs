@@ -30,12 +30,12 @@ pub(crate) struct Telemetry<'s> {
     faults: &'s Faults,
     gpus: Vec<GpuReadings>,
     queue: Queue,
-    /// The time that the steps of the present round took.
+    /// The time that the steps of the current round took.
     spent: Duration,
 }
 
 impl<'s> Telemetry<'s> {
-    /// Nothing is read yet.
+    /// Creates the readings; nothing has been read yet.
     pub(crate) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
         let now = Instant::now();
         let Settings { interval, slow_interval, energy } = *settings;
@@ -55,8 +55,8 @@ impl<'s> Telemetry<'s> {
         self.queue.next()
     }
 
-    /// Takes one step if one is due, and publishes after the last one of a round. Returns what processes did, if that was
-    /// the step.
+    /// Takes one step if one is due, and publishes after the last one of a round. Returns the work of the processes, if
+    /// the step read it.
     pub(crate) fn step(&mut self, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
         let missed = self.queue.fill(&mut self.gpus, &caller.session.driver, began);
@@ -112,12 +112,12 @@ impl<'s> Telemetry<'s> {
         Ok(())
     }
 
-    /// Asks a GPU for the UUID that it did not give at the opening.
+    /// Reads the UUID that a GPU did not return when the driver was opened.
     fn ask_uuid(&mut self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
         let Ok(device) = caller.device(position) else { return Ok(()) };
         match device.call(|_| caller.session.driver.confirm_uuid(position)) {
             Ok(true) => self.gpus[position].lacks_uuid = false,
-            Ok(false) => caller.session.request_reopen(format!("GPU {} gave its UUID late", device.gpu().index)),
+            Ok(false) => caller.session.request_reopen(format!("GPU {} returned its UUID late", device.gpu().index)),
             Err(error) => device.report(self.faults, Source::Topology, &error.refusal()?),
         }
         Ok(())

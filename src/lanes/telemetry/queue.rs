@@ -1,4 +1,4 @@
-//! Which readings are due, in which order.
+//! Which readings are due, and in which order.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(super) enum Step {
     Read(usize, Reading),
     /// Reads what the GPU's processes did.
     Work(usize),
-    /// Nothing ran on the GPU: its processes did no work, and the driver is not asked.
+    /// Nothing ran on the GPU: its processes did no work, and the driver is not queried.
     Idle(usize),
     FastDone(usize),
     SlowDone(usize),
@@ -23,7 +23,7 @@ pub(super) enum Step {
     MigLayout(usize),
 }
 
-/// The steps of the present round, and when the next round is due.
+/// The steps of the current round, and when the next round is due.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) steps: VecDeque<Step>,
@@ -39,13 +39,13 @@ impl Queue {
         Self { steps: VecDeque::new(), fast, slow, fast_round: 0, slow_round: 0, energy }
     }
 
-    /// When the next step is due: now, while there are steps.
+    /// When the next step is due: now, if any steps are queued.
     pub(super) fn next(&self) -> Instant {
         if self.steps.is_empty() { self.fast.next().min(self.slow.next()) } else { Instant::now() }
     }
 
-    /// Queues the rounds that are due, and returns how many fast rounds were missed. A round that is not done when the next
-    /// is due is not doubled: the next one is missed.
+    /// Queues the rounds that are due, and returns how many fast rounds were missed. If a round is not done when the
+    /// next one is due, the next one is not queued and counts as missed.
     pub(super) fn fill(&mut self, gpus: &mut [GpuReadings], driver: &Driver, now: Instant) -> u64 {
         let busy = !self.steps.is_empty();
         let missed = self.fast.take(now).map(|missed| {
@@ -71,7 +71,8 @@ impl Queue {
             }
             self.steps.push_back(Step::FastDone(position));
         }
-        // A layout that could not be read at the opening is asked for soon, and less and less often while it stays refused.
+        // A layout that could not be read at the opening is read again soon, and then less and less often while the
+        // driver refuses it.
         if self.fast_round.is_power_of_two() {
             let unknown = (0..gpus.len()).filter(|&position| !driver.knows_mig_layout(position));
             self.steps.extend(unknown.map(Step::MigLayout));

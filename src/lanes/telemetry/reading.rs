@@ -47,11 +47,12 @@ impl Reading {
         Self::RemappedRows,
     ];
 
-    /// Expensive calls: they hold the driver's lock for long.
+    /// Expensive calls: they hold the driver's lock for a long time.
     pub(super) const SLOW: [Self; 5] =
         [Self::Bar1, Self::PcieReplays, Self::Energy, Self::RetiredSingleBit, Self::RetiredDoubleBit];
 
-    /// Asks the device and fills the reading's fields; without a device, or where it refuses, they become unknown.
+    /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
+    /// call.
     pub(super) fn take(self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
         let (fast, slow) = (&mut shown.fast, &mut shown.slow);
         match self {
@@ -92,7 +93,7 @@ impl Reading {
     }
 }
 
-/// Asks the device, if there is one, and shows its answer or that there is none.
+/// Queries the device, if there is one, and passes its answer to `show`, or `None` if there is no answer.
 fn fill<'d, T>(
     device: Option<Device<'d>>,
     ask: impl FnOnce(&Device<'d>) -> Result<T, Error>,

@@ -1,7 +1,7 @@
 //! The time up to which the work of a GPU's processes is known.
 //!
-//! The driver dates its samples by the wall clock, which can be set. Invariant: a clock that is set back or forward hides
-//! at most earlier samples, and never later ones.
+//! The driver dates its samples by the wall clock, which can be set. Invariant: setting the clock back or forward can
+//! hide earlier samples, but never later ones.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,12 +15,13 @@ const AHEAD: Duration = Duration::from_secs(5);
 pub(super) struct WorkUntil(u64);
 
 impl WorkUntil {
-    /// Earlier samples are not asked for.
+    /// Starts at this time: earlier samples are not requested.
     pub(super) fn now(now: SystemTime) -> Self {
         Self(micros(now))
     }
 
-    /// The time from which to ask the driver: not later than now, or a clock that was set back would hide new samples.
+    /// The start time of the next query: never later than now, because otherwise a clock that was set back would hide
+    /// new samples.
     pub(super) fn since(self, now: SystemTime) -> u64 {
         self.0.min(micros(now))
     }

@@ -16,7 +16,7 @@ SUBJECTS = (subjects.OURS, *subjects.PEERS, BARE, STATIC)
 
 
 def static_program(options):
-    """Where the static file's server is: named, or beside the exporter; None where it is not."""
+    """Path of the static file's server: the given one, or beside the exporter; None if there is none."""
     if STATIC not in options.subjects:
         return None
     beside = options.exporter.parent
@@ -75,7 +75,7 @@ def parse(described):
 
 
 def check(options):
-    """Ends the program in a sentence where what it needs is not there."""
+    """Ends the program with a one-line message if something that it needs is missing."""
     if not (options.exporter.is_file() and os.access(options.exporter, os.X_OK)):
         refuse(f"there is no exporter to start at {options.exporter} (cargo build --release, or --exporter)", 64)
     if options.simulator and not options.simulator.is_file():
@@ -85,7 +85,7 @@ def check(options):
 
 
 def missing_parts(options):
-    """Why a requested part cannot be done here, by name; it is reported and left out."""
+    """The reason why each requested part cannot run here, by name; such a part is reported and left out."""
     if "calls" in options.only and platform.machine() != "x86_64":
         options.only = [part for part in options.only if part != "calls"]
         reason = f"driver calls are counted on x86_64 only, and this is {platform.machine()}"

@@ -4,9 +4,9 @@
     bench.py --exporter BIN --out DIR [--processes 16]          a real GPU
     bench.py ... --quick                                        a few seconds; judges nothing
 
-Each subject is started fresh for each run, alone, another one first each time. Writes DIR/results.json with every figure of every run
-and DIR/results.md with the medians, their ratios and what became of the goals, after each run what there is by then. A goal that is
-missed is reported and fails nothing; a figure that could not be taken ends the program with 1, a wrong argument with 64."""
+Each run starts each subject fresh and alone, and begins with another subject. Writes DIR/results.json with every figure of every run
+and DIR/results.md with the medians, their ratios and the outcome of the goals; both are updated after each run. A missed goal is only
+reported; a figure that could not be taken ends the program with status 1, a wrong argument with 64."""
 
 import contextlib
 import signal
@@ -28,7 +28,7 @@ from arguments import BARE, STATIC, check, missing_parts, parse, refuse
 
 @dataclass
 class Plan:
-    """How long what takes, in seconds."""
+    """The durations of the parts, in seconds."""
 
     runs: int
     settle: float
@@ -59,14 +59,14 @@ def one(name, found, there, options, plan):
 
 
 def rotated(names, number):
-    """Another subject first in each run, so that none is always the first or the last."""
+    """Begins each run with another subject, so that none is always the first or the last."""
     first = number % len(names) if names else 0
     return names[first:] + names[:first]
 
 
 def compare(found, there, options, plan, results, save):
-    """Every run of every subject into `results`, which are saved after each. A subject that shows nothing is left out of what follows:
-    it would take its time again."""
+    """Every run of every subject into `results`, which are saved after each. A subject that shows nothing is left out of the
+    following runs: it would use up its time limit again."""
     names = [*found, *([BARE] if BARE in options.subjects else [])]
     taken, failures = results.setdefault("runs", []), results["failures"]
     for number in range(plan.runs):
@@ -121,7 +121,7 @@ def take(options, found, results, save):
 
 
 def main():
-    # Leaving this function ends what was started, also after SIGTERM.
+    # Leaving this function ends all started programs, also after SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse(__doc__)
     check(options)

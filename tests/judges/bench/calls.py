@@ -1,7 +1,7 @@
-"""Counts the driver calls of each subject, so that the bare loop can be seen to make the exporter's.
+"""Counts the driver calls of each subject, to verify that the bare loop makes the same calls as the exporter.
 
-A library is made that has every function of the driver's, counts and jumps on. Counting costs a few nanoseconds a call, so it is done in
-a part of its own, all subjects at once: their number does not depend on speed."""
+A generated library has every function of the driver's library, counts each call and jumps to the real function. Counting costs a few
+nanoseconds per call, so it is a separate part, with all subjects at once: the number of calls does not depend on speed."""
 
 import contextlib
 import mmap
@@ -15,7 +15,7 @@ from pathlib import Path
 import limit
 import measure
 
-# One round of the exporter's expensive readings, whenever it begins (telemetry.slow-interval).
+# Long enough for one round of the exporter's expensive readings (telemetry.slow-interval), whenever the window begins.
 WINDOW = 15.0
 SETTLE = 3.0
 RATE = 100
@@ -61,13 +61,13 @@ __attribute__((constructor)) static void begin(void) {
 
 
 def functions(listing):
-    """The driver's functions in what `nm -D --defined-only` says."""
+    """The driver's functions in the output of `nm -D --defined-only`."""
     found = re.findall(r"^[0-9a-f]+ [TWi] (nvml\w+)(?:@\S*)?$", listing, re.MULTILINE)
     return sorted(set(found))
 
 
 class Counted:
-    """The machine with the counting library in the place of the driver's."""
+    """The machine with the counting library in place of the driver's library."""
 
     def __init__(self, machine, out, cc):
         if platform.machine() != "x86_64":
@@ -96,7 +96,7 @@ class Counted:
 
 
 class CountedFor:
-    """The same for one subject, with a file of its own to count in."""
+    """The same for one subject, with a separate file for its counts."""
 
     def __init__(self, counted, file):
         self.counted, self.library, self.gpus = counted, counted.library, counted.gpus
@@ -116,18 +116,18 @@ class CountedFor:
 
 
 def per_second(before, after, seconds):
-    """Calls a second by function, those that were not made left out."""
+    """Calls per second by function, without functions that were not called."""
     return {name: (after[name] - before[name]) / seconds for name in after if after[name] > before[name]}
 
 
 def tolerance(gpus, seconds):
-    """Calls a second by which two that call alike may differ: a window may hold one round more of the one's, of every GPU."""
+    """Calls per second by which two programs with equal rates may differ: the window may contain one more round over every GPU of one."""
     return 1.5 * gpus / seconds
 
 
 def differences(ours, bare, least, share=0.1):
-    """The functions that one calls more often than the other, by more than a share and than `least`: (function, ours, bare), calls a
-    second."""
+    """The functions whose calls per second differ by more than a share and by more than `least`: (function, ours,
+    bare)."""
     for name in sorted(ours.keys() | bare.keys()):
         one, other = ours.get(name, 0.0), bare.get(name, 0.0)
         if abs(one - other) > max(least, share * max(one, other)):
@@ -135,7 +135,7 @@ def differences(ours, bare, least, share=0.1):
 
 
 def begin(stack, name, subject, place, options, failures):
-    """Whether a subject is at work for the rest of the counting. One that shows nothing is left out."""
+    """Whether a subject runs for the rest of the counting. A subject that shows nothing is left out."""
     try:
         measure.first_data(stack.enter_context(subject.start(place, options.out)), place.gpus)
         return True
@@ -145,7 +145,7 @@ def begin(stack, name, subject, place, options, failures):
 
 
 def of_all(found, machine, options, failures):
-    """Under `calls`, calls a second by subject and function, of the bare loop under `bare`; and by how much they may differ."""
+    """Under `calls`, calls per second by subject and function, with the bare loop as `bare`; and the allowed difference."""
     settle, window = (1.0, 3.0) if options.quick else (SETTLE, WINDOW)
     try:
         counted = Counted(machine, options.out, options.cc)
@@ -164,6 +164,6 @@ def of_all(found, machine, options, failures):
         failures.append(f"calls: {type(error).__name__}: {error}")
         return {}
     rates = {name: per_second(before[name], after[name], seconds) for name in places}
-    # One that reads the driver through another program is not seen here.
+    # A subject that reads the driver through another program is not counted here.
     rates = {name: rate for name, rate in rates.items() if rate}
     return {"calls": rates, "calls_tolerance": tolerance(machine.gpus, seconds)}

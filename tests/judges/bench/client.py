@@ -1,4 +1,4 @@
-"""A scraper that reads what it gets: over a new connection each time, or as Prometheus does."""
+"""A scraper that reads whole responses: over a new connection each time, or as Prometheus does."""
 
 import gzip
 import socket
@@ -52,7 +52,7 @@ def request(compressed, close):
 
 
 def parse_head(data):
-    """(status, headers, where the body begins) of an answer; None while its head is not whole."""
+    """(status, headers, offset of the body) of a response; None while its head is incomplete."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -64,7 +64,7 @@ def parse_head(data):
 
 
 def unchunk(data):
-    """The bytes of a chunked body; None while it is not whole."""
+    """The bytes of a chunked body; None while it is incomplete."""
     pieces, at = [], 0
     while True:
         line = data.find(b"\r\n", at)
@@ -81,13 +81,13 @@ def unchunk(data):
 
 
 def whole(data, ended):
-    """(status, headers, body) of an answer; None while it is not whole. `ended`: no more bytes come."""
+    """(status, headers, body) of a response; None while it is incomplete. `ended`: no more bytes will arrive."""
     head = parse_head(data)
     if head is None:
         return None
     status, headers, at = head
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        # Looked into only when it can be whole: that keeps the reading of a long answer linear.
+        # Parsed only when it may be complete, so that reading a long response takes linear time.
         body = unchunk(data[at:]) if data.endswith(b"0\r\n\r\n") else None
     elif "content-length" in headers:
         body = data[at:] if len(data) - at >= int(headers["content-length"]) else None
@@ -102,7 +102,7 @@ def keeps(headers):
 
 
 def receive(connection):
-    """Reads one answer. The moment of its last byte, and its parts."""
+    """Reads one response. Returns the time of its last byte, and its parts."""
     data = bytearray()
     while True:
         piece = connection.recv(PIECE)
@@ -135,8 +135,8 @@ def get(address, compressed=False):
 
 
 class Prometheus:
-    """Scrapes as Prometheus does: gzip over one connection, where the server keeps it. One that closed it once is asked over
-    new connections from then on, and what it answered is used: a scrape is one request."""
+    """Scrapes as Prometheus does: gzip over one connection, where the server keeps it. For a server that closed it once, new
+    connections are used from then on, and its response counts: a scrape is one request."""
 
     def __init__(self, address):
         self.address, self.connection, self.keeps = address, None, True
@@ -158,7 +158,7 @@ class Prometheus:
         try:
             found = self.over_kept()
         except (Closed, BrokenPipeError, ConnectionResetError):
-            # Closed while nothing was asked. A server that is gone refuses this one too.
+            # Closed while idle. A server that has ended refuses the new connection too.
             self.drop()
             self.keeps = False
             return get(self.address, compressed=True)

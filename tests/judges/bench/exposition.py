@@ -5,7 +5,7 @@ import re
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
 PID = re.compile(r'[{,]pid="(\d+)"')
 UNITS = (("bytes", 1), ("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30))
-# The memory of the machine itself, of a process on it, and sums that only grow are no memory of a GPU.
+# The memory of the machine or of a process in it, and sums that only grow, are not GPU memory.
 OTHERS = re.compile(r"host|system|swap|cgroup|node_|disk|resident|virtual|_total$|grown|shrunk|_pss|_uss|_rss")
 
 
@@ -32,13 +32,13 @@ def pids(text):
 
 
 def unit(name):
-    """Bytes of a 1 in this family; None where its name gives none."""
+    """The number of bytes that the value 1 means in this family; None if its name contains no unit."""
     words = name.lower().split("_")
     return next((size for word, size in UNITS if word in words), None)
 
 
 def gpu_memory(text):
-    """Bytes by series, of every family that shows memory of GPUs or of what runs on them."""
+    """Bytes by series, of every family that shows the memory of GPUs or of processes on them."""
     found = {}
     for name, labels, value in samples(text):
         low = name.lower()

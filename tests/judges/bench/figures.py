@@ -1,4 +1,4 @@
-"""Numbers out of many runs: the median with the least and the greatest, and ratios of medians."""
+"""Statistics over many runs: the median with minimum and maximum, and ratios of medians."""
 
 import math
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ class Figure:
 
     @classmethod
     def of(cls, values):
-        """None where no run has it."""
+        """None if no run has the figure."""
         values = [value for value in values if value is not None]
         return cls(median(values), min(values), max(values), len(values)) if values else None
 
 
 def ratio(figure, beside):
-    """How many times `beside` the figure is; None where either is missing or there is nothing to divide by."""
+    """The figure divided by `beside`; None if either is missing or the divisor is 0."""
     if figure is None or beside is None or not beside.median:
         return None
     return figure.median / beside.median
@@ -54,8 +54,8 @@ def line(points):
 
 
 def plane(points):
-    """(cost at 0, cost of one more of the first, of the second), by least squares of (first, second, cost); None where the
-    points do not lie apart in both."""
+    """(cost at 0, cost of one more of the first, of the second), by least squares of (first, second, cost); None if the
+    points do not differ in both."""
     rows = [(1.0, float(first), float(second)) for first, second, _ in points]
     costs = [cost for *_, cost in points]
     normal = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from figures import ratio
 
-# Times the bare loop's; a peer's time by ours; MiB over the bare loop; share of the lightest peer; milliseconds; MiB.
+# Ratio to the bare loop; a peer's time divided by ours; MiB above the bare loop; share of the lightest peer; milliseconds; MiB.
 CPU_OVER_BARE = 1.6
 TIMES_FASTER = 10
 MEMORY_OVER_BARE = 6
@@ -13,7 +13,7 @@ SCRAPE_OVER_STATIC = 1.5
 START_OVER_BARE = 1.3
 START_MS = 100
 BINARY_MIB = 8
-# Fewer runs have figures, and no verdict: one bad run would be the verdict.
+# Fewer runs give figures but no verdict, because one bad run would decide it.
 RUNS_TO_JUDGE = 5
 
 
@@ -22,9 +22,9 @@ class Goal:
     what: str
     goal: str
     figure: str
-    # None where a figure is missing, or of too few runs.
+    # None if a figure is missing or has too few runs.
     met: bool | None
-    # What is reported in place of met or missed.
+    # Reported instead of met or missed.
     unjudged: str = "not judged"
 
 
@@ -35,7 +35,7 @@ def of_enough(judged, runs):
 
 
 def against(what, goal, ours, beside, most, unit):
-    """Our figure is to be at most `most` times the other one."""
+    """Our figure must be at most `most` times the other one."""
     if ours is None or beside is None:
         return Goal(what, goal, "not measured", None)
     times = ratio(ours, beside)
@@ -50,7 +50,7 @@ def at_most(what, goal, ours, most, unit):
 
 
 def best(peers, figure):
-    """(name, figure) of the peer with the least."""
+    """(name, figure) of the peer with the lowest figure."""
     shown = [(peer, by_name[figure]) for peer, by_name in peers.items() if by_name.get(figure)]
     return min(shown, key=lambda pair: pair[1].median, default=(None, None))
 
@@ -78,7 +78,7 @@ def judge(table, simulated, binary_bytes):
         figure = f"new {share}"
         if not simulated:
             goal = f"at most {SCRAPE_OVER_STATIC} times the static file"
-            # As a Prometheus scrapes: one request, long after the last one.
+            # As a Prometheus server scrapes: one request, long after the previous one.
             alone = f"alone {share}"
             yield against(f"scrape {share}, alone", goal, get(alone), static.get(alone), SCRAPE_OVER_STATIC, "ms")
         name, fastest = best(peers, figure)

@@ -1,7 +1,7 @@
 """How the exporter's cost grows with GPUs, with processes and with the rate, on the simulator: three lines through one point, and the
 far corner. CPU is without a scrape; scrapes are of plain text, with gzip beside them.
 
-The simulator lives in the measured process, so the bare loop is measured at each point too: what it takes there is the simulator's."""
+The simulator runs in the measured process, so the bare loop is measured at each point too: it shows the simulator's share."""
 
 import random
 import traceback
@@ -21,11 +21,11 @@ from scrapes import scrape_times
 GPUS, PROCESSES, RATES = (1, 2, 4, 8, 16), (0, 16, 64, 256, 512), (1, 10, 100, 1000)
 CENTRE = (8, 64, 100)
 CORNER = (16, 512, 100)
-# More than any point has.
+# More processes than any point has.
 NO_LIMIT = 65536
 DEFAULT_LIMIT = 256
 CORNER_P99_MS = 10
-# What the corner may cost beyond the plane through the lines.
+# The allowed ratio of the corner's cost to the plane through the lines.
 BEYOND_LINEAR = 1.2
 FIGURES = {
     "cpu": "CPU without a scrape, %",
@@ -65,7 +65,7 @@ def points(quick, corner=False):
 def measured(point, options, plan, sleepers):
     """The figures at one point."""
     there = machine.SimulatedMachine(options.out, options.simulator, point.gpus, point.processes, sleepers)
-    # Where there is no process the rate would fall to the idle one.
+    # Without processes the rate would fall to the idle rate.
     flags = [f"--memory.rate={point.hz}", f"--memory.idle-rate={point.hz}", f"--process.series-limit={point.limit}"]
     with subjects.ours(options, flags).start(there, options.out) as running:
         measure.first_data(running, point.gpus)
@@ -80,7 +80,7 @@ def measured(point, options, plan, sleepers):
 
 
 def settled(running, point, plan):
-    """A scrape that shows every process which is to be shown."""
+    """Returns a scrape that shows every expected process."""
     wanted = min(point.processes, point.limit) * point.gpus
     for _ in range(20):
         measure.each_second(plan.settle, lambda: None)
@@ -92,7 +92,7 @@ def settled(running, point, plan):
 
 
 def study(options, plan, failures):
-    """Every point, `--growth-runs` times in another order each."""
+    """Every point, `--growth-runs` times, each time in another order."""
     wanted = points(options.quick, options.corner)
     taken = {point: [] for point in wanted}
     most = max(point.gpus * point.processes for point in wanted)
@@ -116,7 +116,7 @@ def medians_of(runs):
 
 
 def along(medians, gpus=None, processes=None, hz=None):
-    """The points of a line through the centre: (what varies, figures); what is None varies."""
+    """The points of a line through the centre: (the varying number, figures); the argument that is None varies."""
     unlimited = [(point, of) for point, of in medians.items() if point.limit == NO_LIMIT]
     fixed = {key: value for key, value in (("gpus", gpus), ("processes", processes), ("hz", hz)) if value is not None}
     free = next(key for key in ("gpus", "processes", "hz") if key not in fixed)
@@ -144,7 +144,7 @@ def costs(medians):
 
 
 def steps(costs_at):
-    """What one more costs between each two neighbours of (number, cost)."""
+    """The cost of one more between each two neighbours of (number, cost)."""
     return [(cost - before) / (number - least) for (least, before), (number, cost) in zip(costs_at, costs_at[1:])]
 
 

@@ -1,11 +1,11 @@
-"""Counts the instructions of a tick of the memory lane and of a golden scrape, and refuses figures that are not those known.
+"""Counts the instructions of a tick of the memory lane and of a golden scrape, and refuses figures that differ from the known ones.
 
     guard.py [--program FILE] [--runs 1] [--update]
 
 The program `work`, built like a release, runs under valgrind's callgrind on a simulated machine, whose own instructions are left out.
-Instructions do not depend on how busy a machine is, so nothing is tried twice. Ends with 1 when a figure is more than a tenth
-above the one in guard.json, or more than a tenth below: then that one is to be lowered, or the next growth would hide under it.
---update writes what is found into guard.json."""
+Instructions do not depend on the load of the machine, so nothing is repeated. Ends with status 1 if a figure is more than a tenth
+above the one in guard.json, or more than a tenth below: then the baseline must be lowered, because it would hide the next growth.
+--update writes the figures into guard.json."""
 
 import argparse
 import json
@@ -21,28 +21,28 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 KNOWN = HERE / "guard.json"
 ALLOWED = 0.10
-# What is counted, by the name that the program knows it by: what it is, and how often it is done at first.
+# The counted steps, by their names in the program: a description, and the number of repetitions in the first part.
 FIGURES = {
     "still": ("a tick over 8 GPUs whose memory stays the same", 1000),
     "moving": ("a tick over 8 GPUs whose memory changes", 1000),
     "scrape": ("a scrape of busy-h200", 40),
 }
-# The program calls it before it begins, in the middle and at the end, and nothing else does.
+# Only the program calls it: before the first step, in the middle and at the end.
 MARK = "getppid"
-# The simulator's part of a tick: a real driver would be in its place.
+# The simulator's part of a tick, where a real driver would run.
 LEFT_OUT = "nvmlDeviceGetMemoryInfo_v2"
-# By how much a step of the first part may differ from one of the second, which is twice as long.
+# The allowed difference between a step of the first part and one of the second, which is twice as long.
 STEADY = 0.02
 # Seconds.
 PATIENCE = 300
 
 
 class Unusable(Exception):
-    """What was counted is no figure."""
+    """The count gives no valid figure."""
 
 
 def build():
-    """The program, built by cargo, with the symbols by which the simulator's part is left out: it is linked in."""
+    """The program, built by cargo, with symbols: they identify the simulator's part, which is linked in and left out of the count."""
     command = ["cargo", "rustc", "--release", "--locked", "--package", "bench", "--bin", "work", "--message-format=json-render-diagnostics"]
     command += ["--", "-C", "strip=none"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -54,7 +54,7 @@ def build():
 
 
 def parts(text):
-    """The instructions up to each mark, from what callgrind wrote."""
+    """The instructions up to each mark, from callgrind's output."""
     found = []
     for part in re.split(r"^part: ", text, flags=re.MULTILINE)[1:]:
         total = re.search(r"^totals: (\d+)$", part, re.MULTILINE)
@@ -64,8 +64,8 @@ def parts(text):
 
 
 def per_step(counted, times):
-    """Instructions of one step, where the program marked `times` steps and then twice as many. The beginning and the end of
-    counting cost the same in both and fall out."""
+    """Instructions of one step, if the program marked `times` steps and then twice as many. The cost of starting and ending the
+    count is the same in both and cancels out."""
     if len(counted) != 3:
         raise Unusable(f"{len(counted)} marks in place of 3")
     _, once, twice = counted
@@ -87,7 +87,7 @@ def count(program, name, times):
 
 
 def problems(known, found):
-    """What is wrong with the figures found, a line each."""
+    """The errors in the figures, one line each."""
     for name in sorted(known.keys() | found.keys()):
         if name not in known or name not in found:
             yield f"{name}: in guard.json {known.get(name)}, found {found.get(name)}: --update takes it up"

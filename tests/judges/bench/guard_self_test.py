@@ -1,4 +1,4 @@
-"""Shows that the guard's checks can fail, on figures that are made up.
+"""Shows with invented figures that the guard's checks can fail.
 
     guard_self_test.py"""
 
@@ -10,7 +10,7 @@ PART = "part: 1\n\ndesc: Trigger: {trigger}\nevents: Ir\nfn=(1)\n0 {total}\n\nto
 
 
 def verdicts():
-    """The figure found → what has to be reported, one word of each line; the known figure is 1000."""
+    """The measured figure → the expected report, one word of each line; the known figure is 1000."""
     cases = {
         "the same": (1000, None),
         "a little more": (1099, None),
@@ -41,7 +41,7 @@ def refused(counted, times):
 
 
 def counts():
-    """A step's instructions come from the difference of the parts; what is not steady, or not marked, is refused."""
+    """A step's instructions come from the difference of the parts; unsteady or unmarked counts are refused."""
     figure = guard.per_step([9999, 1000 * 50 + 7, 2000 * 50 + 7], 1000)
     if figure != 50:
         yield f"50 instructions a step are {figure}"
@@ -51,7 +51,7 @@ def counts():
 
 
 def files():
-    """Parts that a mark ended are read in their order, the last part is not."""
+    """Parts that end with a mark are read in order; the last part is not read."""
     marked = f"--dump-before={guard.MARK}"
     text = "".join(PART.format(trigger=marked, total=total) for total in (5, 100, 200))
     text += PART.format(trigger="Program termination", total=77)

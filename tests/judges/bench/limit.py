@@ -1,4 +1,4 @@
-"""The bare limit: the C program that asks the driver and does nothing else, and a file served by the exporter's web server."""
+"""The bare limit: the C program that only calls the driver, and a file served by the exporter's web server."""
 
 import json
 import os
@@ -14,7 +14,7 @@ WAIT = 60.0
 
 
 def line(process, what):
-    """The next line that a program says, within a minute."""
+    """The next output line of a program, within a minute."""
     if not select.select([process.stdout], [], [], WAIT)[0]:
         raise RuntimeError(f"{what} said nothing for {WAIT:.0f} s")
     said = process.stdout.readline()
@@ -24,7 +24,7 @@ def line(process, what):
 
 
 class Program:
-    """A program of ours that speaks on its output and ends with its input."""
+    """A helper program that writes lines to its output and ends when its input is closed."""
 
     def __init__(self, command, environment=None):
         self.process = subprocess.Popen(
@@ -65,7 +65,7 @@ class StaticFile(Program):
 
 
 def first_ms(bare, machine):
-    """From the start of the bare program to its line: nvmlInit and one sample of every GPU."""
+    """The time from the start of the bare program to its line, after nvmlInit and one sample of every GPU."""
     with Program([bare, machine.library, "first"], machine.environment()) as program:
         answer = program.line()
         took = 1000 * (time.perf_counter() - program.begun)
@@ -75,14 +75,14 @@ def first_ms(bare, machine):
 
 
 def resident_after_init(bare, machine):
-    """KiB by name, once nvmlInit is done."""
+    """KiB by name, after nvmlInit."""
     with Program([bare, machine.library, "init"], machine.environment()) as program:
         program.line()
         return proc.memory(program.pid)
 
 
 def same(bare, machine, plan, hz):
-    """The exporter's calls in its rhythm: share of one core, and memory in KiB."""
+    """The exporter's calls at its rates: share of one core, and memory in KiB."""
     longest = 10 * (plan.settle + plan.window) + 60
     with Program([bare, machine.library, "same", hz, longest], machine.environment()) as program:
         program.line()

@@ -1,5 +1,5 @@
 """The machine that every subject watches: simulated GPUs whose processes have the pids of real, sleeping ones, or a real GPU with
-CUDA processes on it. All that is started here is ended by its own pid."""
+CUDA processes on it. Every process that is started here is ended by its own pid."""
 
 import json
 import os
@@ -19,19 +19,19 @@ from children import Child, Crowd, end_process
 
 BARE = ("bare.c", "same.c", "telemetry.c", "nvml.c")
 SCRAPER = ("client.c",)
-# all-smi looks for GPUs on the PCI bus or by nvidia-smi before it opens NVML; the list is all that it asks here.
+# all-smi looks for GPUs on the PCI bus or by nvidia-smi before it opens NVML; it only needs this list.
 NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"\n'
 
 
 def build(program, sources, cc):
-    """Compiles a program of ours; its path."""
+    """Compiles a helper program. Returns its path."""
     files = [str(HERE / source) for source in sources]
     subprocess.run([cc, "-O2", "-pthread", "-o", str(program), *files, "-ldl"], check=True)
     return program
 
 
 class Sleepers:
-    """Processes that do nothing, to lend their pids."""
+    """Processes that do nothing; only their pids are used."""
 
     def __init__(self, bare, count):
         self.process = subprocess.Popen([bare, "-", "crowd", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -51,7 +51,7 @@ class SimulatedMachine:
     simulated = True
 
     def __init__(self, out, simulator, gpus, processes, sleepers):
-        """`sleepers`: one more than there are processes, for the spikes; they are the caller's to end."""
+        """`sleepers`: one more than there are processes, for the spikes; the caller ends them."""
         self.gpus, self.processes, self.library = gpus, processes, Path(simulator).resolve()
         self.folder = out / "machine"
         (self.folder / "lib").mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class SimulatedMachine:
         self.epoch = None
 
     def environment(self):
-        """For a program that is started now. Its machine is at the beginning."""
+        """The environment of a program that is started now: scenario time begins at 0."""
         self.control.unlink(missing_ok=True)
         self.epoch = time.time()
         folder = self.folder.resolve()
@@ -81,7 +81,7 @@ class SimulatedMachine:
         }
 
     def spike(self, count, every):
-        """Makes the spikes, one in each `every` seconds, and waits until the last is over."""
+        """Makes one spike every `every` seconds, and waits until the last one is over."""
         begin = time.time() - self.epoch + 1.5
         moments = [(round(1000 * (begin + number * every)), mib) for number, mib in enumerate(spikes.heights(count))]
         new = self.control.with_suffix(".new")
@@ -94,7 +94,7 @@ class SimulatedMachine:
 
 
 class RealMachine:
-    """Every GPU that there is; the processes are on GPU 0. The spikes come from one of them."""
+    """All GPUs of the machine; the processes are on GPU 0, and one of them makes the spikes."""
 
     simulated = False
 

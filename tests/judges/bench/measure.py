@@ -1,4 +1,4 @@
-"""One run of one subject: start, cost, spikes, scrapes. Every figure as it was taken, nothing judged."""
+"""One run of one subject: start, cost, spikes, scrapes. The figures are not judged here."""
 
 import contextlib
 import time
@@ -10,13 +10,13 @@ import proc
 import spikes
 from scrapes import KINDS, scrape_times
 
-# A subject that shows nothing after so long is broken.
+# A subject that shows nothing after this time is broken.
 READY_WITHIN = 90.0
 POLL = 0.0002
 
 
 class ShowsNothing(RuntimeError):
-    """A subject that does not show what it is to show, in all the time that it has."""
+    """A subject does not show the expected series within its time limit."""
 
 
 def first_data(running, gpus):
@@ -39,7 +39,7 @@ def first_data(running, gpus):
 
 
 def each_second(seconds, work):
-    """Calls `work` once in each second, and returns when they are over."""
+    """Calls `work` once a second, and returns after the given seconds."""
     begun = time.monotonic()
     for second in range(round(seconds)):
         time.sleep(max(0.0, begun + second - time.monotonic()))
@@ -55,8 +55,8 @@ def cpu_share(running, seconds, scrape):
 
 
 def memory(running, children):
-    """KiB. The kernel keeps no mark of what a process and its children held at once; the highest is the subject's own with
-    the most that its children were seen to hold."""
+    """KiB. The kernel keeps no maximum of a process together with its children; the maximum here is the subject's own plus the
+    highest sum seen for its children."""
     shown = proc.memory(running.pid)
     most = children.most if children else 0
     return shown | {"children": most, "highest": shown["highest"] + most}
@@ -71,7 +71,7 @@ def spikes_seen(running, machine, count, every):
             begun = time.monotonic()
             scrapes.append(exposition.gpu_memory(client.get(running.address).text))
             if over is None and ordered.done():
-                # Spikes that did not come end the run here.
+                # The run ends here if the spikes were not made.
                 ordered.result()
                 over = time.monotonic()
             time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
@@ -81,7 +81,7 @@ def spikes_seen(running, machine, count, every):
 
 
 def sizes(running):
-    """Series, processes, and bytes of the body as sent, plain and with gzip where the server does that."""
+    """Series, processes, and bytes of the body as sent, plain and, if the server supports it, with gzip."""
     plain, packed = client.get(running.address), client.get(running.address, compressed=True)
     reported = {"series": exposition.count(plain.text), "processes": exposition.pids(plain.text), "bytes": plain.sent}
     return reported | {"gzip bytes": packed.sent if packed.compressed else None}

@@ -1,4 +1,4 @@
-"""What the kernel says of a process: CPU time in seconds, memory in KiB."""
+"""What the kernel reports about a process: CPU time in seconds, memory in KiB."""
 
 import glob
 import os
@@ -15,14 +15,14 @@ def read(path):
 
 
 def memory_fields(status):
-    """Of /proc/PID/status: KiB by name; a line that the kernel does not have is absent."""
+    """From /proc/PID/status: KiB by name; lines that the kernel does not write are absent."""
     lines = (line.partition(":") for line in status.splitlines())
     return {MEMORY[name]: int(rest.split()[0]) for name, _, rest in lines if name in MEMORY}
 
 
 def stat_seconds(stat):
-    """Of /proc/PID/stat: CPU seconds of the process, ended threads included, and of children that it has waited for. The
-    name may hold blanks and brackets; what follows the last bracket is counted from."""
+    """From /proc/PID/stat: CPU seconds of the process, ended threads included, and of children that it has waited for. The
+    name may contain blanks and brackets, so fields are counted from the last bracket."""
     columns = stat.rpartition(")")[2].split()
     own, children = (sum(map(int, columns[first : first + 2])) * TICK for first in (11, 13))
     return own, children
@@ -42,8 +42,8 @@ def thread_seconds(pid):
 class Clock:
     """The CPU time of a process from now on.
 
-    The scheduler's nanoseconds go with a thread that ends; what it had at the last look is kept, and one that came and went between two
-    looks was never seen. The clock ticks of /proc/PID/stat contain them all but step by 10 ms, so they decide where they say more.
+    The scheduler's nanoseconds disappear with a thread that ends: its last reading is kept, and a thread that started and ended between two
+    readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they count if they are more.
     """
 
     def __init__(self, pid):
@@ -53,7 +53,7 @@ class Clock:
         self.begun = time.monotonic()
 
     def look(self):
-        """To be called now and then, at least at the end."""
+        """Must be called from time to time, at least at the end."""
         self.last |= thread_seconds(self.pid)
         ticks, children = stat_seconds(read(f"/proc/{self.pid}/stat"))
         return spent(self.first, self.last, ticks - self.ticks), children - self.children
@@ -65,8 +65,8 @@ class Clock:
 
 
 def spent(first, last, ticks):
-    """Seconds between two sets of threads' seconds, and no less than the process's ticks are sure of: user and system time are each cut
-    down to a whole tick, so their sum may have grown by up to two ticks less than it says."""
+    """Seconds between two sets of threads' seconds, but at least the certain part of the process's ticks: user and system time are each
+    rounded down to a whole tick, so their sum may really have grown by up to two ticks less than shown."""
     if not last:
         return ticks
     counted = sum(seconds - first.get(thread, 0) for thread, seconds in last.items())
@@ -78,7 +78,7 @@ def memory(pid):
 
 
 class Children:
-    """Watches the children of a process, some of which live for milliseconds: the most that they held at once, in KiB."""
+    """Watches the children of a process, some of which live for milliseconds: the highest sum of their memory, in KiB."""
 
     def __init__(self, pid, every=0.002):
         self.pid, self.every, self.most = pid, every, 0

@@ -1,4 +1,4 @@
-"""The runs as tables: medians with the least and the greatest, ratios to ours, the goals. And all of it as JSON."""
+"""The runs as tables: medians with minimum and maximum, ratios to ours, the goals; and everything as JSON."""
 
 import datetime
 import json
@@ -12,7 +12,7 @@ from scrapes import KINDS
 
 SUBJECTS = ("ours", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
 MIB = 1 / 1024
-# The name of a run's entry, its place in the run, and its factor.
+# The name of a figure, its path in a run, and its factor.
 PLACES = {
     "cpu": (("cpu",), 100),
     "cpu unscraped": (("cpu_unscraped",), 100),
@@ -45,7 +45,7 @@ ROWS = {
     "gzip bytes": "bytes with gzip",
     "start": "start to first data, ms",
 }
-# A ratio of these says nothing.
+# A ratio of these has no meaning.
 NO_RATIO = {"series", "processes", "bytes", "gzip bytes", "children", "shmem", "file", "after init"}
 
 
@@ -56,7 +56,7 @@ def at(run, place):
 
 
 def highest(run):
-    """MiB; a subject's mark after all scrapes, or with its children, whichever is more."""
+    """MiB: the larger of a subject's maximum after all scrapes and its maximum with its children."""
     marks = [at(run, (when, "highest")) for when in ("memory_steady", "memory_after_scrapes")]
     return max((mark * MIB for mark in marks if mark is not None), default=None)
 
@@ -92,7 +92,7 @@ def number(value):
 
 
 def cell(figure, ours, name, subject):
-    """`median (least to greatest)`, and how many times ours it is."""
+    """`median (minimum to maximum)`, and the ratio to ours."""
     if figure is None:
         return ""
     spread = f" ({number(figure.least)} to {number(figure.greatest)})" if figure.runs > 1 and figure.least != figure.greatest else ""
@@ -127,7 +127,7 @@ def call_lines(counted, tolerance, quick):
     for name in names:
         lines.append(f"| {name} | " + " | ".join(number(of[name]) if name in of else "" for of in counted.values()) + " |")
     lines.append("| all | " + " | ".join(number(sum(of.values())) for of in counted.values()) + " |")
-    # In a short window one round more or less is many of the calls.
+    # In a short window one round more or less is a large share of the calls.
     if "ours" in counted and "bare" in counted and not quick:
         found = calls.differences(counted["ours"], counted["bare"], tolerance)
         differing = "; ".join(f"{name} ({number(one)} and {number(other)})" for name, one, other in found) or "none"
@@ -178,7 +178,7 @@ def judged(results):
 
 
 def write(out, results):
-    """Writes what there is, and returns it as it is to be read."""
+    """Writes the results so far, and returns them as text."""
     results["goals"] = judged(results)
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results)

@@ -1,4 +1,4 @@
-"""The simulated machine as the simulator's scenario: GPUs with equal processes, a few of which move.
+"""The simulated machine as the simulator's scenario: GPUs with equal processes, of which a few change their memory.
 
 Sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands out."""
 
@@ -11,7 +11,7 @@ MOVE_MS = 700
 
 
 def runs(pids):
-    """(first, count) of pids that follow one another."""
+    """(first, count) of each run of consecutive pids."""
     found = []
     for pid in sorted(pids):
         if found and pid == sum(found[-1]):
@@ -37,7 +37,7 @@ utilization = {utilization}
 
 
 def text(gpus, pids):
-    """`pids` are dealt out evenly to the GPUs."""
+    """`pids` are distributed evenly over the GPUs."""
     parts = [f'seed = 1\n\n[[gpu]]\nmodel = "{MODEL}"\ncount = {gpus}\n']
     each = len(pids) // gpus
     for gpu in range(gpus):
@@ -54,8 +54,8 @@ def constant(mib, milliseconds):
 
 
 def spiking(pid, moments, hold_ms):
-    """A process on GPU 0 that holds nothing but a spike at each moment: (milliseconds of scenario time, MiB)."""
-    # It is there a second before, so that its coming is no part of the first spike.
+    """A process on GPU 0 that makes one spike at each given time: (milliseconds of scenario time, MiB)."""
+    # It starts a second earlier, so that its start is not part of the first spike.
     start = moments[0][0] - 1000
     phases, over = [], start
     for begin, mib in moments:

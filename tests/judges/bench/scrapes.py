@@ -1,11 +1,11 @@
-"""How long scrapes take, by the C client: the Python one's own work would draw every ratio towards 1."""
+"""How long scrapes take, by the C client: the work of a Python client would shift every ratio towards 1."""
 
 import json
 import subprocess
 
 from figures import percentile
 
-# Over a new connection or a kept one, plain or with gzip, in the client's notation. `alone`: a new one after a pause.
+# Over a new connection or a kept one, plain or with gzip, in the client's notation. `alone`: a new connection after a pause.
 KINDS = {
     "new": ("new", "plain"),
     "alone": ("alone", "plain"),
@@ -13,20 +13,20 @@ KINDS = {
     "kept": ("kept", "plain"),
     "kept, gzip": ("kept", "gzip"),
 }
-# Seconds of one turn, and the most scrapes in it. The first two of a turn meet processors that were at rest, which takes them a tenth of
-# a millisecond longer: of a fast server there must be far more than a hundred after them, or they are the p99.
+# Seconds of one turn, and the maximum number of scrapes in it. The first two of a turn find idle processors, which makes them a tenth of
+# a millisecond slower: for a fast server there must be far more than a hundred after them, or they determine the p99.
 TURN, MOST = 0.25, 50_000
-# Seconds that are too few for one scrape.
+# A time too short for one scrape, in seconds.
 LEAST = 1e-5
-# The client's pause before a scrape that is alone, in seconds, and the scrapes of such a turn: each meets processors at rest.
+# The client's pause before a scrape that is alone, in seconds, and the scrapes of such a turn: each finds idle processors.
 PAUSE, MOST_ALONE = {"alone": 0.02}, 25
 # For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
 WAIT = 120.0
 
 
 def times(program, address, kind, count, seconds):
-    """Milliseconds of a number of scrapes, or of those that fill the seconds, after one that is not recorded. None where the server does
-    not do that kind."""
+    """Milliseconds of a number of scrapes, or of those that fit into the seconds, after one that is not recorded. None if the server does
+    not support that kind."""
     where = f"127.0.0.1:{address}" if isinstance(address, int) else address
     command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WAIT)
@@ -37,8 +37,8 @@ def times(program, address, kind, count, seconds):
 
 
 def scrape_times(program, addresses, kinds, seconds):
-    """Figures of scrapes by name of the address and kind, taken in turns. `seconds` for each. A kind that a server does not do is
-    None."""
+    """Figures of scrapes by name of the address and kind, taken in turns, `seconds` for each. A kind that a server does not
+    support is None."""
     taken = {name: {kind: [] for kind in kinds} for name in addresses}
     left = {(name, kind): seconds for name in addresses for kind in kinds}
     while left:
@@ -48,7 +48,7 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            # Less than a scrape takes is as good as none, and the client's argument must not be rounded to 0.
+            # Less time than a scrape takes counts as none, and the client's argument must not be rounded to 0.
             if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}

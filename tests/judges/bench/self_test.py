@@ -1,4 +1,4 @@
-"""Shows in seconds that the benchmark's readers and judges can tell right from wrong.
+"""Shows in seconds that the benchmark's readers and judgement distinguish right from wrong.
 
     self_test.py"""
 

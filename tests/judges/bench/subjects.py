@@ -1,5 +1,5 @@
-"""The subjects: how each is found and started, and which of its families shows a GPU's memory. One that is missing is reported, and is
-a failure only where continuous integration installs it."""
+"""The subjects: how each is found and started, and which of its families shows a GPU's memory. A missing one is reported, and is
+an error only where continuous integration installs it."""
 
 import os
 import shutil
@@ -29,9 +29,9 @@ class Subject:
     used: str
     version: str
     environment: dict = field(default_factory=dict)
-    # It lets a child do its work: what the child takes is the subject's.
+    # It runs child processes: their cost is added to the subject's.
     children: bool = False
-    # Listens at `{address}`, a socket file and no port.
+    # Listens at `{address}`, a socket file instead of a port.
     socket_file: bool = False
 
     def start(self, machine, out):
@@ -39,7 +39,7 @@ class Subject:
 
 
 class Running:
-    """A subject at work: its process and where it is asked. Ended by its pid."""
+    """A running subject: its process and its address. Ended by its pid."""
 
     def __init__(self, subject, machine, out):
         self.subject = subject
@@ -49,7 +49,7 @@ class Running:
         command = [part.replace("{library}", str(machine.library)) for part in command]
         with open(Path(out) / f"{subject.name}.log", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        # Popen returns when the program was loaded in the child's place.
+        # Popen returns when the child has loaded the program.
         self.begun = time.perf_counter()
 
     @property
@@ -113,7 +113,7 @@ def nvitop(options):
 
 def all_smi(options):
     found = program(options.all_smi, "all-smi")
-    # It listens on all interfaces or at a socket file; the file is its own, and the faster way.
+    # It listens on all interfaces or at a socket file; the socket file is private, and faster.
     command = [found, "api", "--port", "0", "--socket", "{address}", "--processes", "--interval", "1"]
     return Subject(ALL_SMI, command, "all_smi_gpu_memory_used_bytes", version_of([found, "--version"]), socket_file=True)
 
@@ -123,7 +123,7 @@ def nvidia_gpu_exporter(options):
         raise Missing("it reads nvidia-smi, which the simulator does not have")
     found = program(options.nvidia_gpu_exporter, "nvidia_gpu_exporter")
     command = [found, "--web.listen-address=127.0.0.1:{address}"]
-    # Built with a later Go it needs the older form of routes.
+    # Built with a newer Go version it needs the older route syntax.
     environment = {"GODEBUG": "httpmuxgo121=0"}
     version = version_of([found, "--version"], environment)
     return Subject(NVIDIA_GPU_EXPORTER, command, "nvidia_smi_memory_used_bytes", version, environment, children=True)
@@ -133,19 +133,19 @@ KINDS = {OURS: ours, NVITOP: nvitop, ALL_SMI: all_smi, NVIDIA_GPU_EXPORTER: nvid
 
 
 def all_must():
-    """Whether all that continuous integration installs has to be there."""
+    """Whether everything that continuous integration installs is required."""
     return os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1"
 
 
 def tell_missing(name, reason, must):
-    """Says what is left out and why; ends the program where it must be there."""
+    """Reports what is left out and why; ends the program if it is required."""
     if must:
         sys.exit(f"FAILED: {name}: {reason}")
     print(f"SKIPPED: {name}: {reason}", flush=True)
 
 
 def find(names, options):
-    """The subjects that are there, and why the others are not, by name."""
+    """The available subjects, and by name the reason why the others are missing."""
     found, missing = [], {}
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""Can the judgement fail, and does it where it should? Made-up figures."""
+"""Shows with invented figures that the judgement fails exactly where it should."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Do the readers distinguish what they look for from what only looks like it? Made-up input, and this process itself."""
+"""Tests that the readers find exactly what they should, on invented input and on this process itself."""
 
 import types
 import unittest
@@ -33,7 +33,7 @@ class Processes(unittest.TestCase):
         self.assertAlmostEqual(proc.spent({}, {}, 0.4), 0.4)
 
     def looked(self, threads, ticks):
-        """What a clock says after looks at these threads' seconds and these (own, children's) seconds."""
+        """What a clock returns after readings of these threads' seconds and these (own, children's) seconds."""
         with mock.patch.object(proc, "thread_seconds", side_effect=threads), mock.patch.object(proc, "stat_seconds", side_effect=ticks):
             clock = proc.Clock("self")
             return [clock.look() for _ in threads[1:]][-1]

@@ -1,4 +1,4 @@
-"""Do the scrapers read every answer whole, know which server keeps a connection, and ask once? Servers that behave, and some that do not."""
+"""Tests that the scrapers read every response completely, know which server keeps a connection, and send one request."""
 
 import gzip
 import os
@@ -30,7 +30,7 @@ int connect(int file, const struct sockaddr *at, socklen_t size) {
     return (int)syscall(SYS_connect, file, at, size);
 }
 """
-# Its middle looks like the end of chunks.
+# Its middle looks like the end of a chunked body.
 TEXT = b"x" * 10 + b"0\r\n\r\n" + b"y" * 10
 
 
@@ -66,7 +66,7 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(b"\r\n")
 
     def log_message(self, *_):
-        """Quiet."""
+        """Logs nothing."""
 
 
 class Served(unittest.TestCase):

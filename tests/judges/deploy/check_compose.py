@@ -1,5 +1,5 @@
-"""Reads the compose files the way a first user meets them: every image is pinned, every mounted path is there, nothing
-listens beyond the machine, and each address in the mounted configurations is a service with that port."""
+"""Checks the compose files as a first user gets them: every image is pinned, every mounted path exists, nothing
+listens outside the machine, and each address in the mounted configurations is a service with that port."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy"
-# Folders that the services look into for what is shipped.
+# Folders in which the services look for the shipped files.
 MOUNTED = {"deploy/prometheus/rules", "grafana/dashboards", "grafana/provisioning"}
 
 
@@ -88,7 +88,7 @@ def reference_problems(services):
 
 
 def exporter_problems(demo, gpu):
-    """The demo needs nothing of the machine; the real one needs its GPUs and its processes, and is no demo."""
+    """The demo needs nothing from the machine; the GPU variant needs its GPUs and its processes, and must not run the demo."""
     if demo["command"] != ["--demo"] or not demo["read_only"] or demo["cap_drop"] != ["ALL"]:
         yield "the exporter of docker-compose.yml is not the confined demo"
     if any(key in demo for key in ("privileged", "cap_add", "pid", "user")):

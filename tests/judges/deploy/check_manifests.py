@@ -1,6 +1,6 @@
-"""Holds every rendered Kubernetes manifest against the schemas of Kubernetes and what the documentation promises.
+"""Checks every rendered Kubernetes manifest against the schemas of Kubernetes and the promises of the documentation.
 
-Invariant: a promise is checked on each scenario of scenarios.py; what a scenario did not choose it must not contain.
+Invariant: a promise is checked on each scenario of scenarios.py; a manifest must not contain what its scenario did not choose.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def schema_problems(scenario, versions):
 
 
 def empty_lists(value, path=""):
-    """The API server keeps no empty list, so that each client-side apply would find a difference and say "configured"."""
+    """The API server stores no empty list, so each client-side apply would find a difference and report "configured"."""
     if value == []:
         yield f"an empty list: {path}"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -59,7 +59,7 @@ def pod_problems(scenario, annotations, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from one secret, where one was chosen; nothing else is mounted.
+    # TLS keys and passwords come from one secret, if one was chosen; no other volume is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
     if others != ([{"secret": {"secretName": scenario.secret}}] if scenario.secret else []):
         yield f"volumes {others}, secret {scenario.secret}"
@@ -120,7 +120,7 @@ def access_problems(scenario):
 
 
 def environments(scenario):
-    """The configuration of each container, with made-up values for what a cluster would fill in."""
+    """The configuration of each container, with invented values for those that a cluster would fill in."""
     for _, pod in scenario.pods():
         for container in pod["containers"]:
             yield {entry["name"]: entry.get("value", "node-1") for entry in container.get("env", [])}
@@ -138,7 +138,7 @@ def configuration_problems(scenario, exporter):
                 "PATH": os.environ["PATH"],
             }
             if scenario.secret:
-                # The secret's content is the cluster's.
+                # The cluster determines the secret's content.
                 environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
             done = subprocess.run(
                 [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30

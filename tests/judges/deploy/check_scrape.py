@@ -22,7 +22,7 @@ DISCOVERED = {
     "__meta_kubernetes_pod_phase": "Running",
     "__meta_kubernetes_pod_label_app_kubernetes_io_name": "vram-exporter",
 }
-# What the Prometheus operator puts before a PodMonitor's own relabelings.
+# The relabelings that the Prometheus operator puts before those of a PodMonitor.
 OPERATOR = [
     {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
     {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
@@ -40,13 +40,13 @@ def promtool(*arguments):
 
 
 def target_labels(job, relabelings):
-    """The labels that Prometheus gives to the target, found out by promtool."""
+    """The labels that Prometheus gives to the target, determined by promtool."""
     static = [{"targets": ["10.1.2.3:9836"], "labels": DISCOVERED}]
     text = {"scrape_configs": [{"job_name": job, "static_configs": static, "relabel_configs": relabelings}]}
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         yaml.safe_dump(text, file)
         file.flush()
-        # promtool waits so long for discovery, which a static target has no need of.
+        # promtool waits this long for discovery, which a static target does not need.
         found = json.loads(promtool("check", "service-discovery", file.name, job, "--timeout=1s"))
     if len(found) != 1 or not found[0].get("labels"):
         raise SystemExit(f"{job}: the pod is not a target: {found}")
@@ -68,7 +68,7 @@ def exporter_labels():
 
 
 def jobs():
-    """Name, target labels and honor_labels of each way to be scraped in a cluster."""
+    """Name, target labels and honor_labels of each way to scrape the exporter in a cluster."""
     config = yaml.safe_load((FOLDER / "kubernetes.yml").read_text())
     [job] = config["scrape_configs"]
     [discovery] = job["kubernetes_sd_configs"]

@@ -1,6 +1,6 @@
 """Kubernetes' Pod Security, level "baseline", as its documentation lists the controls."""
 
-# Pod Security's level "baseline" lets these be added; we add none, but the level is judged as it is written.
+# Pod Security's level "baseline" lets these be added; we add none, but the level is checked as it is documented.
 BASELINE_CAPABILITIES = {
     "AUDIT_WRITE",
     "CHOWN",

@@ -1,6 +1,6 @@
-"""The ways in which the Kubernetes manifests can be chosen, each rendered by the real tool, with what it may contain.
+"""The possible choices of Kubernetes manifests, each rendered by the real tool, with what it may contain.
 
-What is allowed comes from what was chosen (the list of components, the values file) and never from what was rendered.
+What is allowed is derived from the choice (the list of components, the values file) and never from the rendered result.
 """
 
 import os
@@ -59,7 +59,7 @@ def run(*command):
 
 
 def kustomizations():
-    """Every overlay, every component alone, and all that go together. None where no kustomize is installed."""
+    """Every overlay, every component alone, and all compatible ones together. None if kustomize is not installed."""
     tool = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
     if not shutil.which(tool[0]):
         return None
@@ -120,7 +120,7 @@ def releases():
             paths.add(value(values, "kubernetes", "podResources", "hostPath"))
         if value(values, "hostUsers"):
             paths.add("/etc/passwd")
-        # What the rest of the chart would do with a key is tested by what must come out of it.
+        # The effect of all other values is tested by the expected output.
         named = {"VRAM_EXPORTER_" + key.upper().replace(".", "_").replace("-", "_") for key in values.get("config", {})}
         yield Scenario(
             name=f"helm: {file.name}",

@@ -1,5 +1,5 @@
-"""Makes one NVML call for its code and value, then again for its latency, and prints what it
-saw as one JSON line. Nothing that names the machine gets out."""
+"""Makes one NVML call for its code and value, then again for its latency, and prints the
+result as one JSON line. It contains nothing that identifies the machine."""
 
 import ctypes
 import json
@@ -38,7 +38,7 @@ class Rows:
 
 
 class Fresh:
-    """The arguments of one call, with what resets them and what reads them."""
+    """The arguments of one call, with the functions that reset and read them."""
 
     def __init__(self, specs):
         self.args, self.reads, self.counts = [], [], []
@@ -112,16 +112,16 @@ class Recorder:
         print(json.dumps(message), flush=True)
 
     def quiet(self, symbol, *args):
-        """Make a call that other calls build on; its return code, None for a missing symbol."""
+        """Make a call that other calls depend on. Returns its code, None for a missing symbol."""
         function = getattr(self.lib, symbol, None)
         return None if function is None else function(*args)
 
     def owner(self, pid):
-        """A pid as the recording shows it: which child of this recording it is."""
+        """A pid as the recording shows it: `self`, the number of the child, or `other`."""
         return "self" if pid == os.getpid() else self.children.get(pid, "other")
 
     def veiled(self, value):
-        """The value without anything that names this machine."""
+        """The value without anything that identifies this machine."""
         if isinstance(value, dict):
             return {key: self.veiled_field(key, item) for key, item in value.items()}
         if isinstance(value, list):
@@ -157,12 +157,12 @@ class Recorder:
         self.say(name=name, code=abi.return_name(code), value=value, latency_us=percentiles(samples) if samples else None)
 
     def section(self, name, work):
-        """Record a part of its own shape; its failure is its value."""
+        """Record a part with a different structure; a failure is recorded as its value."""
         if name in self.skip:
             return
         self.say(begin=name)
         try:
             value = work()
-        except Exception as error:  # whatever it was, the rest must be recorded
+        except Exception as error:  # after any error the rest must still be recorded
             value = {"problem": type(error).__name__}
         self.say(name=name, section=name, value=value)

@@ -1,10 +1,10 @@
-"""Control groups made for a check: each path is made below the root that is mounted, and removed after it."""
+"""Control groups for a check: each path is created below the mounted root, and removed after the check."""
 
 import os
 
 ROOT = "/sys/fs/cgroup"
 V2 = os.path.join(ROOT, "cgroup.controllers")
-# Of the first version one hierarchy is enough, and this one is always there where any is.
+# For version 1 one hierarchy is enough, and this one exists wherever any does.
 V1 = ("memory", "pids", "devices")
 
 
@@ -13,7 +13,7 @@ class CgroupsUnavailable(Exception):
 
 
 def hierarchy():
-    """The folder in which groups can be made."""
+    """The folder in which groups can be created."""
     if os.path.exists(V2):
         return ROOT
     for name in V1:
@@ -23,7 +23,7 @@ def hierarchy():
 
 
 class Cgroup:
-    """A group with all its parents; the folders that were made here are removed at the end."""
+    """A group with all its parents; the folders that are created here are removed at the end."""
 
     def __init__(self, path):
         self.path = path

@@ -1,4 +1,4 @@
-"""Checks of the price: CPU, memory and scrape time with 16 processes on the GPU."""
+"""Checks of the cost: CPU, memory and scrape time with 16 processes on the GPU."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def build_bare(setup):
-    """Compile bare.c; the program's path."""
+    """Compile bare.c. Returns the program's path."""
     program = os.path.join(setup.out, "bare")
     subprocess.run([setup.cc, "-O2", "-o", program, os.path.join(HERE, "bare.c"), "-ldl"], check=True)
     return program
@@ -64,8 +64,8 @@ def cpu_share(pid, seconds, each_second=None):
 
 
 def nvitop_server(setup, results):
-    """nvitop-exporter, running: the path given, or what is installed. None, and a note, when
-    there is none or it does not start: it is a comparison and decides nothing."""
+    """A running nvitop-exporter: the given path or the installed one. None, with a note, if there
+    is none or it does not start: the comparison does not affect the result."""
     port = free_port()
     environment = {}
     if setup.nvitop and os.path.isdir(setup.nvitop):
@@ -89,7 +89,7 @@ def nvitop_server(setup, results):
 
 
 def cost(setup, results):
-    """CPU, memory and scrape time beside 16 processes that hold a context."""
+    """CPU, memory and scrape time with 16 processes that hold a context."""
     program = build_bare(setup)
     with Crowd(16, "context"), Bare(setup, program) as bare:
         time.sleep(2)
@@ -134,7 +134,7 @@ def nvitop_cost(nvitop, results):
 
 
 def scrape_times(results, exporter, nvitop):
-    """2000 scrapes over new connections each, in blocks that take turns."""
+    """2000 scrapes of each kind, each over a new connection, in alternating blocks."""
     sides = {"scrape": lambda: exporter.timed_get(), "scrape with gzip": lambda: exporter.timed_get(gzipped=True)}
     if nvitop:
         sides["nvitop-exporter scrape"] = nvitop.timed_get
@@ -175,7 +175,7 @@ def stall(setup, results):
     """While other programs keep the driver's lock taken, a scrape returns at once."""
     gpu = setup.gpu()
     quiet = percentile(memory_call_us(gpu, 500), 0.5)
-    # One CUDA process keeps the memory lane at its full rate, so that it is held up too.
+    # One CUDA process keeps the memory lane at its full rate, so that the lane is delayed too.
     with Crowd(1, "context"), Crowd(2, "driver-load", "--nvml", setup.library):
         with Exporter(setup, "stall") as exporter:
             time.sleep(1)

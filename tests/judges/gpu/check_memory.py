@@ -20,7 +20,7 @@ def smi(*query):
 
 
 def settle(gpu, limit=20.0):
-    """Wait until NVML's numbers have not moved for a second; what they are then."""
+    """Wait until NVML's numbers have not changed for a second. Returns them."""
     deadline = time.monotonic() + limit
     last, since = None, time.monotonic()
     while time.monotonic() < deadline:
@@ -40,7 +40,7 @@ def process_memory(scrape):
 
 
 def identity(setup, results):
-    """0, 1 and 16 processes: the exporter, NVML and nvidia-smi say the same."""
+    """With 0, 1 and 16 processes the exporter, NVML and nvidia-smi report the same."""
     gpu = setup.gpu()
     with Exporter(setup, "identity") as exporter:
         for count in (0, 1, 16):
@@ -90,7 +90,7 @@ def await_fall(exporter, base, pid, process_base, limit=6.0):
 
 
 def spikes(setup, results, hold_ms, rate, goals):
-    """Twenty allocations of 4 GiB straight from the driver, each alone in a window of one second."""
+    """Twenty allocations of 4 GiB directly from the driver, each alone in a window of one second."""
     gpu = setup.gpu()
     chance = random.Random(hold_ms)
     seen = seen_process = alone = 0
@@ -105,7 +105,7 @@ def spikes(setup, results, hold_ms, rate, goals):
                 base, process_base = gpu.memory()["used"], gpu.process_memory(child.pid)
                 fell = await_fall(exporter, base, child.pid, process_base)
                 alone += fell
-                time.sleep(chance.uniform(0.05, 0.25))  # any phase against the lane's clock
+                time.sleep(chance.uniform(0.05, 0.25))  # a random phase relative to the lane's clock
                 child.send(mib=SPIKE_MIB, hold_ms=hold_ms)
                 times = child.hear()
                 held.append((times["held_to"] - times["held_from"]) * 1000)
@@ -192,7 +192,7 @@ def scrapers(setup, results):
                 if second % 15 == 0:
                     slow.append(read())
                     together.append(fast[-1] == slow[-1])
-                # The highest comes early: the slow scraper knows it through the window alone.
+                # The highest spike comes early: the slow scraper can see it only in the window.
                 size = 4096 if second == 5 else chance.randrange(512, 3072, 64)
                 if second % 2 == 1 and second < 45:
                     time.sleep(chance.uniform(0.1, 0.4))

@@ -1,4 +1,4 @@
-"""Checks of who holds the memory: processes in control groups of their own, and invisible processes."""
+"""Checks of the owners of memory: processes in separate control groups, and invisible processes."""
 
 import subprocess
 import sys
@@ -66,7 +66,7 @@ INSIDE = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
 def namespaces(setup, results):
-    """From within a pid namespace of its own the exporter reports what it cannot see, and names no other process for it."""
+    """In a separate pid namespace the exporter reports that it cannot see processes, and names none of them."""
     gpu = setup.gpu()
     with Crowd(1, "context", "--mib", 300) as (child,):
         settle(gpu)

@@ -18,7 +18,7 @@ MPS_PLACES = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/nvidia/bin
 
 
 def listed(gpu):
-    """pid to bytes over the three lists. A pid of several lists counts once, with the figure of the first list that knows one."""
+    """pid to bytes over the three lists. A pid on several lists counts once, with the first known figure."""
     seen = {}
     for kind in KINDS:
         for pid, used in gpu.processes(kind).items():
@@ -65,7 +65,7 @@ def show(value):
 
 
 class Mps:
-    """An MPS daemon of its own: pipes and logs in a temporary folder, ended by its own `quit`."""
+    """A separate MPS daemon: pipes and logs in a temporary folder, ended by its `quit` command."""
 
     def __init__(self):
         self.control = shutil.which(MPS_CONTROL, path=MPS_PLACES)
@@ -88,7 +88,7 @@ class Mps:
 
 
 def mps(setup, results):
-    """Three clients of one MPS server, and a process beside them that is none."""
+    """Three clients of one MPS server, and a process that is not a client."""
     daemon = Mps()
     if daemon.control is None:
         results.note("MPS", f"left out: no {MPS_CONTROL}")
@@ -113,7 +113,7 @@ def mps(setup, results):
 
 
 def ipc(setup, results):
-    """2 GiB that one process allocated and another maps."""
+    """2 GiB that one process allocates and another one maps."""
     owner, user = Child("ipc-owner", "--mib", 2048), Child("ipc-user")
     try:
         handle = owner.hear()["handle"]
@@ -131,7 +131,7 @@ def ipc(setup, results):
 
 
 def allocators(setup, results):
-    """PyTorch's other ways to take memory from the driver: the process grows by what its allocator says that it reserved."""
+    """PyTorch's allocators: the process grows by the memory that its allocator reports as reserved."""
     for what, conf in (("caching allocator", ""), ("expandable segments", "expandable_segments:True"), ("cudaMallocAsync", "backend:cudaMallocAsync")):
         child = Child("tensors", "--mib", 10240, environment={"PYTORCH_ALLOC_CONF": conf})
         try:

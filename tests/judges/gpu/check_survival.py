@@ -1,4 +1,4 @@
-"""Checks of survival: what is killed, how soon a new exporter is right, and that a workload notices none of it."""
+"""Checks of killed processes, of how soon a new exporter is right, and of the effect on a workload."""
 
 import math
 import random
@@ -12,14 +12,14 @@ from exporter import Exporter
 
 SOON = 1.0
 ROUNDS = 60
-# Student's t, two-sided 95 %, for that many pairs.
+# Student's t, two-sided 95 %, for this number of pairs.
 T95 = 2.001
-# Too little to notice: half a percent of a step.
+# Negligible: half a percent of a step.
 UNSEEN = 0.005
 
 
 def agrees(exporter, gpu):
-    """Whether one scrape says what NVML says before and after it; None when the GPU's memory changed in between."""
+    """Whether one scrape equals NVML's figures before and after it; None if the GPU's memory changed in between."""
     before = (gpu.memory(), gpu.processes())
     try:
         scrape = exporter.scrape()
@@ -34,7 +34,7 @@ def agrees(exporter, gpu):
 
 
 def right_after(exporter, gpu, begun, limit=10.0):
-    """Seconds since `begun` until the exporter agrees with NVML; infinity when it does not within the limit."""
+    """Seconds since `begun` until the exporter agrees with NVML; infinity if it does not agree within the limit."""
     while time.monotonic() - begun < limit:
         if agrees(exporter, gpu):
             return time.monotonic() - begun
@@ -117,9 +117,9 @@ def ends_in_a_burst(setup, gpu, results):
 
 
 def pace(setup, results):
-    """Steps and allocations of a training, with no exporter at work, with one at 100 Hz and with one at 1000 Hz, in random order, round
-    by round. Both exporters run all the while, and the one that is not meant is stopped (SIGSTOP): so the blocks are close together and
-    the machine's drift is the same for all three."""
+    """Training steps and allocations without an active exporter, with one at 100 Hz and with one at 1000 Hz, in random order, round by
+    round. Both exporters run the whole time, and inactive ones are stopped (SIGSTOP), so that the blocks are close together and the
+    machine's drift affects all three alike."""
     conditions = {"none": None, "100 Hz": "100", "1000 Hz": "1000"}
     chance = random.Random(7)
     medians = {name: {"steps": [], "allocations": []} for name in conditions}
@@ -155,7 +155,7 @@ def pace(setup, results):
 
 
 def one_block(child, exporter):
-    """One block of steps and allocations beside this exporter alone, or beside none; a scrape in the middle, as a scraper would."""
+    """One block of steps and allocations with only this exporter active, or with none; with one scrape in the middle."""
     if exporter:
         exporter.process.send_signal(signal.SIGCONT)
     time.sleep(0.1)

@@ -15,7 +15,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A cuda_child.py process that speaks JSON lines; `environment` is added to this program's own."""
+    """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment."""
 
     def __init__(self, mode, *args, environment=None):
         self.mode = mode
@@ -48,17 +48,17 @@ class Child:
         self.process.stdin.flush()
 
     def end(self):
-        """Ask for the end by closing stdin; kill when that is not enough."""
+        """Request the end by closing stdin; kill the process if it does not end."""
         end_process(self.process)
 
 
 def end_process(process, grace=5.0):
-    """End one process that was started here, by its own handle."""
+    """End one process that was started here, by its handle."""
     if process.stdin:
         try:
             process.stdin.close()
         except OSError:
-            pass  # it is gone already
+            pass  # it has already ended
     else:
         process.terminate()
     try:
@@ -93,7 +93,7 @@ class Crowd:
         self.end()
 
     def end(self):
-        # All are asked first, so that they end together.
+        # All are requested to end before any is waited for, so that they end together.
         for child in self.children:
             try:
                 child.process.stdin.close()

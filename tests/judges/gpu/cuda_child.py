@@ -1,4 +1,4 @@
-"""One CUDA process for the scripts beside it; it does what its mode says until stdin closes.
+"""One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
 Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
 matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
@@ -58,7 +58,7 @@ class Cuda:
             raise RuntimeError(f"{name}: CUDA error {code}")
 
     def allocate(self, size):
-        """Device memory of `size` bytes straight from the driver."""
+        """Device memory of `size` bytes directly from the driver."""
         address = c_uint64()
         self.call("cuMemAlloc_v2", byref(address), c_size_t(size))
         return address
@@ -106,7 +106,7 @@ def spike(options):
         asked = time.monotonic()
         address = cuda.allocate(order["mib"] * MIB)
         held_from = time.monotonic()
-        # Sleep overshoots by 50 µs and more: the last part is spun, a 2 ms spike lasts 2 ms.
+        # Sleep overshoots by 50 µs and more, so the last part is a busy loop: a 2 ms spike lasts 2 ms.
         until = held_from + order["hold_ms"] / 1000
         time.sleep(max(0.0, until - time.monotonic() - 0.0005))
         while time.monotonic() < until:
@@ -132,7 +132,7 @@ def busy(options):
 
 
 def leak(options):
-    """Hold --mib and then take 64 MiB more each second, in PyTorch, as a forgotten list does."""
+    """Hold --mib and then allocate 64 MiB more each second, in PyTorch, like a list that is never cleared."""
     import torch
 
     kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]
@@ -175,7 +175,7 @@ def training(options):
 
 
 def driver_load(options):
-    """Keep the driver's lock taken: the energy call holds it for milliseconds."""
+    """Keep the driver's lock held: the energy call holds it for milliseconds."""
     import nvml_abi
 
     gpu = nvml_abi.Gpu(path=options.nvml)
@@ -212,7 +212,8 @@ def ipc_user(options):
 
 
 def tensors(options):
-    """Say what PyTorch's allocator has reserved with one small tensor, and after the next stdin line with --mib more, half of it freed."""
+    """Report the memory that PyTorch's allocator has reserved: first with one small tensor, and after the next stdin line with --mib
+    more, half of it freed."""
     import torch
 
     kept = [torch.zeros(1, device="cuda")]

@@ -118,7 +118,7 @@ class Server:
 
 
 class Exporter(Server):
-    """vram-exporter on a free port, ready when /readyz says so."""
+    """vram-exporter on a free port, ready when /readyz returns 200."""
 
     def __init__(self, setup, name, *flags):
         port = free_port()
@@ -137,7 +137,7 @@ def cpu_seconds(pid):
                 total += int(stat.read().split()[0])
                 seen = True
         except (OSError, IndexError):
-            continue  # that thread has ended
+            continue  # the thread has ended
     if seen and total:
         return total / 1e9
     with open(f"/proc/{pid}/stat") as stat:

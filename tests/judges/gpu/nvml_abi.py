@@ -1,7 +1,7 @@
 """NVML's C ABI as far as these scripts need it: structs, return codes, the library.
 
-Plain ctypes, so that a symbol's exact name and version is what is called, and nothing
-depends on which Python binding is installed. Layouts follow nvml.h of NVML 13.
+Plain ctypes, so that exactly the named symbol and version is called, independently of the
+installed Python bindings. Layouts follow nvml.h of NVML 13.
 """
 
 import ctypes
@@ -282,7 +282,7 @@ LIBRARY_PLACES = (
 
 
 def open_library(path=None):
-    """Load NVML: `path` alone when given, else the usual places. Returns (CDLL, place)."""
+    """Load NVML: `path` alone if given, else from the usual places. Returns (CDLL, place)."""
     tried = []
     for place in [path] if path else LIBRARY_PLACES:
         try:
@@ -293,8 +293,8 @@ def open_library(path=None):
 
 
 def library_file(path=None):
-    """The file that `open_library` loads, as the kernel mapped it: what a program without a
-    search path needs."""
+    """The file that `open_library` loads, as the kernel mapped it, for a program without a
+    search path."""
     open_library(path)
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -309,7 +309,7 @@ class NvmlError(Exception):
 
 
 class Gpu:
-    """Memory and processes of one GPU by index: the reference the exporter is held against."""
+    """Memory and processes of one GPU by index: the reference for the exporter."""
 
     def __init__(self, index=0, path=None):
         self.lib, _ = open_library(path)

@@ -3,8 +3,8 @@
 
     record.py OUT.json [--busy N | --context N] [--nvml PATH]
 
-Read only: no setting of the GPU is changed. The calls run in a worker process; one that
-crashes or hangs costs only that call, and the JSON is written in any case. Serial numbers,
+Read only: no setting of the GPU is changed. The calls run in a worker process; a call
+that crashes or hangs costs only its own answer, and the JSON is written in any case. Serial numbers,
 UUIDs and bus addresses are replaced by placeholders. README.md describes the format.
 """
 
@@ -57,7 +57,7 @@ class Worker:
 
 
 def file_result(recording, message):
-    """Put one answer of the worker where the format wants it."""
+    """Put one answer of the worker into its place in the format."""
     name = message["name"]
     if "facts" in message:
         recording.update(message["facts"])
@@ -130,7 +130,7 @@ def main():
     try:
         with Crowd(count, *(("busy", "--mib", 1024) if options.busy else ("context",))) as children:
             if count:
-                time.sleep(3)  # the driver's one-second averages then hold only this load
+                time.sleep(3)  # then the driver's one-second averages contain only this load
             record(options, [child.pid for child in children], recording)
     except (ChildFailed, OSError) as error:
         recording["problems"].append(str(error))

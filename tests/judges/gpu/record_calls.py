@@ -1,5 +1,5 @@
-"""The worker of record.py: the list of NVML calls, and the parts of a recording that have a
-shape of their own. Run by record.py, not by hand."""
+"""The worker of record.py: the list of NVML calls, and the parts of a recording with a
+different structure. Run by record.py, not by hand."""
 
 import ctypes
 import json
@@ -56,7 +56,7 @@ def library_calls(r, device):
     r.call("nvmlInit_v2", repeat=DEAR)
     r.call("nvmlInitWithFlags", c_uint(0), repeat=DEAR)
     r.call("nvmlInit", repeat=DEAR)
-    # Init and shutdown are counted by NVML: each shutdown of the next call has its own init.
+    # NVML counts initialisations and shutdowns: each shutdown of the next call needs its own init.
     for _ in range(DEAR + 1):
         r.quiet("nvmlInit_v2")
     r.call("nvmlShutdown", repeat=DEAR)
@@ -158,7 +158,7 @@ def process_calls(r, device):
 
 
 def process_utilization(r, device):
-    """The price of asking for all samples, then five rounds, a second apart, each from the
+    """The cost of requesting all samples, then five rounds, a second apart, each from the
     newest time stamp of the round before."""
     function = r.lib.nvmlDeviceGetProcessUtilization
     costs = []
@@ -323,7 +323,7 @@ def mig_calls(r, device):
 
 
 def event_calls(r, device):
-    """Xid and ECC events: registration and the price of asking without waiting."""
+    """Xid and ECC events: registration, and the cost of polling without waiting."""
     r.call("nvmlEventSetCreate", Out(c_void_p), repeat=0)
     events = c_void_p()
     if r.quiet("nvmlEventSetCreate", byref(events)) != 0:

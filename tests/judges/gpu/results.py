@@ -1,4 +1,4 @@
-"""What the checks found: one line each, its figure, its goal and whether it was met."""
+"""The results of the checks: for each, one line with its figure, its goal and whether it was met."""
 
 import json
 import os
@@ -9,11 +9,11 @@ class Results:
         self.lines = []
 
     def check(self, name, figure, goal, ok):
-        """A figure with a goal; `ok` decides the run."""
+        """A figure with a goal; `ok` determines the result of the run."""
         self.add(name, figure, goal, bool(ok))
 
     def note(self, name, figure):
-        """A figure without a goal: it is reported and decides nothing."""
+        """A figure without a goal: it is reported and does not affect the result."""
         self.add(name, figure, None, None)
 
     def add(self, name, figure, goal, ok):

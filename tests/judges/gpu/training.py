@@ -1,4 +1,4 @@
-"""A small transformer that really trains, with PyTorch's own word for the memory it reserved.
+"""A small transformer that really trains, with PyTorch's own figure for the reserved memory.
 
 The parent measures the context between the warm-up and the training, when every kernel is
 loaded and nothing but the model is reserved.
@@ -61,7 +61,7 @@ def train(steps, say, orders):
         if peak:
             torch.cuda.synchronize()
             peak_ms = (time.monotonic() - peak_begun) * 1000
-            torch.cuda.empty_cache()  # the peak is gone from the driver's view at once
+            torch.cuda.empty_cache()  # the driver no longer counts the peak's memory
         if number == 0:
             first = last.item()
     torch.cuda.synchronize()
@@ -81,7 +81,7 @@ def train(steps, say, orders):
 
 
 def paces(cuda, say, orders):
-    """Times steps and allocations on order, so that a parent can compare what goes on beside them."""
+    """Times steps and allocations on request, so that a parent can compare them under different conditions."""
     torch.manual_seed(1)
     model = Model().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -93,7 +93,7 @@ def paces(cuda, say, orders):
         torch.cuda.synchronize()
         return (time.perf_counter_ns() - begun) / 1e6
 
-    # So much work that the GPU is waited for, and not the processor that hands it out: that one's pace is too uneven to compare.
+    # Enough work that the GPU is the bottleneck and not the CPU that launches it: the speed of the CPU varies too much to compare.
     batch = 4 * BATCH
     for _ in range(50):
         step(model, optimizer, batch)
@@ -101,6 +101,6 @@ def paces(cuda, say, orders):
     for line in orders:
         order = json.loads(line)
         steps = [timed(lambda: step(model, optimizer, batch)) for _ in range(order["steps"])]
-        # The driver's own call, without PyTorch's cache between: the one that takes the lock that NVML takes too.
+        # The driver's own call, without PyTorch's cache: it takes the lock that NVML takes too.
         allocations = [timed(lambda: cuda.free(cuda.allocate(64 << 20))) for _ in range(order["allocations"])]
         say(steps=steps, allocations=allocations)

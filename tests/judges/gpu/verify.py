@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the exporter against the truth on a real GPU: NVML, nvidia-smi and PyTorch.
+"""Compares the exporter with NVML, nvidia-smi and PyTorch on a real GPU.
 
     verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
 
-Writes DIR/results.json and DIR/results.md; ends with 1 when a check fails. No setting of the
+Writes DIR/results.json and DIR/results.md; ends with status 1 if a check fails. No setting of the
 GPU is changed, and every process started here is ended by its pid.
 """
 
@@ -45,7 +45,7 @@ CHECKS = {
 
 
 class Setup:
-    """What every check is given: the programs, the library and the folder for logs."""
+    """The context of every check: the programs, the library and the folder for logs."""
 
     def __init__(self, options):
         self.exporter = os.path.abspath(options.exporter)
@@ -79,7 +79,7 @@ def names(text):
 
 
 def run(setup, chosen, results):
-    """Run each check; one that breaks is a failure and stops nothing else."""
+    """Run each check; a check that raises an error counts as failed, and the others continue."""
     for name in chosen:
         begun = time.monotonic()
         print(f"== {name}", flush=True)

@@ -1,4 +1,4 @@
-"""An API server with its store, on the loopback, made of upstream's binaries."""
+"""An API server with its store, on the loopback, from upstream's binaries."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ ADMIN = "admin-of-this-test"
 
 
 def binaries(folder):
-    """The path of each binary that is there, in the folder or its bin."""
+    """The path of each binary that exists in the folder or its bin."""
     places = [Path(folder, "bin"), Path(folder)]
     found = {name: next((place / name for place in places if (place / name).is_file()), None) for name in BINARIES}
     return {name: path for name, path in found.items() if path}
@@ -99,7 +99,7 @@ class Cluster:
         self.trust = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
 
     def start(self):
-        """Starts the API server. Returns at its readiness, with the moment of it."""
+        """Starts the API server. Waits until it is ready, and returns that time."""
         self.spawn(
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self.store}", "--bind-address=127.0.0.1",
             f"--secure-port={self.port}", "--endpoint-reconciler-type=none", "--authorization-mode=Node,RBAC",
@@ -123,7 +123,7 @@ class Cluster:
             return False
 
     def ask(self, method, path, body=None, kind="application/json"):
-        """Asks the API server as its administrator."""
+        """Queries the API server as its administrator."""
         request = urllib.request.Request(self.url + path, method=method, data=json.dumps(body).encode() if body else None)
         request.add_header("Authorization", f"Bearer {ADMIN}")
         request.add_header("Content-Type", kind)
@@ -146,14 +146,14 @@ class Cluster:
         return self.ask("POST", path, asked)["status"]["token"]
 
     def move_on(self):
-        """Writes to the store past the API server, as other servers' leases do."""
+        """Writes to the store directly, bypassing the API server, like the leases of other servers."""
         for n in range(10):
             pair = {key: base64.b64encode(f"{key} {n}".encode()).decode() for key in ("key", "value")}
             request = urllib.request.Request(f"http://127.0.0.1:{self.store}/v3/kv/put", data=json.dumps(pair).encode())
             urllib.request.urlopen(request, timeout=10).close()
 
     def run_pod(self, namespace, name, container_id):
-        """A pod on node-1, and what its kubelet would say of its one container."""
+        """A pod on node-1, and the status that its kubelet would report for its only container."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
         metadata = {"name": name, "namespace": namespace}
@@ -167,5 +167,5 @@ class Cluster:
 
 
 def missing(tools):
-    """What is needed and not there."""
+    """The required programs that are missing."""
     return [name for name in BINARIES if name not in tools] + ([] if shutil.which("openssl") else ["openssl"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How soon pods have their names again after a real API server was away. README.md says more."""
+"""Measures how soon pods have their names again after an outage of a real API server. See README.md."""
 
 import argparse
 import re
@@ -18,7 +18,7 @@ AWAY = 25.0
 LIMIT = 4.0
 ACCOUNT = "vram-exporter"
 TEAM = "team"
-# As the kubelet and containerd make them.
+# In the form that the kubelet and containerd use.
 CGROUP = "0::/kubepods.slice/kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e{:02x}.slice/cri-containerd-{}.scope"
 
 
@@ -80,7 +80,7 @@ class Exporter:
         return names(self.metrics(), pod)
 
     def in_cluster(self, cluster):
-        """Whether `--once` could be run as in a pod whose volume holds token and ca.crt alone. It must give the name."""
+        """Whether `--once` could be run as in a pod whose volume holds only token and ca.crt. It must show the name."""
         if not shutil.which("unshare"):
             return False
         token, certificates = self.folder / "token", cluster.folder / "ca.crt"
@@ -108,7 +108,7 @@ def names(metrics, pod):
 
 
 def prepare(cluster):
-    """What is shipped, and a namespace for pods. Nothing runs here that would make accounts and pods of it."""
+    """Applies the shipped manifests and creates a namespace for pods. No controller runs here that would create accounts or pods."""
     manifests = cluster.kubectl("kustomize", str(ROOT / "deploy/kubernetes/base"))
     cluster.kubectl("apply", "--filename=-", given=manifests)
     cluster.kubectl("create", "namespace", TEAM)

@@ -1,10 +1,10 @@
-"""Fifty honest scrapers alone, and beside clients that mean no good: are they answered or refused in time, and does the memory
-lane keep its ticks?
+"""Fifty honest scrapers alone, and beside hostile clients: are they answered or refused in time, and does the memory
+lane keep its rate?
 
     flood.py [--exporter target/release/vram-exporter] [--seconds 15] [--out DIR] [--flag=--web.max-requests=40] [--no-judge]
 
-Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf; quiet; slow senders, headers without
-end, pipelined requests, garbage and half-closed connections; quiet. Ends with 1 when an honest scrape was neither answered nor
+Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf; quiet; slow senders, endless
+headers, pipelined requests, garbage and half-closed connections; quiet. Ends with status 1 if an honest scrape was neither answered nor
 refused within the limit, when fewer than --least-answered of a quiet phase's were answered, when the memory lane missed
 a larger share of its ticks than in the worst quiet phase and --ticks-allowed, or when memory or file descriptors stay
 above the first quiet phase's in the last one, or memory above that of the quiet phase between the crowds."""
@@ -38,12 +38,12 @@ PHASES = (("quiet", QUIET), ("silent and deaf", HELD), ("quiet again", QUIET), (
 COLUMNS = ("phase", "honest scrapes", "answered", "refused", "late", "broken", "p50 ms", "p99 ms", "longest ms", "missed ticks")
 COLUMNS += ("machine idle", "RSS MiB", "fds", "threads")
 OUTCOMES = ("answered", "refused", "late", "broken")
-# What the last quiet phase may keep of what came before. The allocator keeps what the first crowd's answers needed at once;
-# a second crowd must need next to nothing more, or something leaks.
+# How much of its resources the last quiet phase may keep. The allocator keeps the memory of the first crowd's concurrent responses;
+# a second crowd must need almost no more, or there is a leak.
 MEMORY_KEPT_MIB = 16
 MEMORY_GROWN_MIB = 3
 FDS_KEPT = 5
-# Until a server that is patient with dead connections has let them go.
+# The time that a server needs to close dead connections.
 PAUSE = 2.0
 
 
@@ -101,7 +101,7 @@ def run_phase(phase, process, port, options, out):
     over = threading.Event()
     crowd = threading.Thread(target=lambda: phase.became.update(hostile.run(port, phase.hostile, over)))
     crowd.start()
-    # The crowd is there before the honest ones come.
+    # The crowd is connected before the honest scrapers start.
     time.sleep(1.0)
     command = [sys.executable, str(HERE / "honest.py"), f"--port={port}", f"--count={options.scrapers}", f"--limit={options.limit}"]
     honest = subprocess.Popen([*command, f"--seconds={options.seconds}", f"--out={file}"])
@@ -124,7 +124,7 @@ def run_phase(phase, process, port, options, out):
 
 
 def judge(phases, options):
-    """What does not hold, one line each."""
+    """The violated conditions, one line each."""
     calm = [phase for phase in phases if not phase.hostile]
     worst = max(phase.missed_share() for phase in calm)
     if worst > options.noise_allowed:

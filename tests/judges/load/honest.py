@@ -1,4 +1,4 @@
-"""Honest scrapers, all at the same moments, in a program of their own so that no other's work is in their times.
+"""Honest scrapers, all at the same moments, in a separate program so that their times contain no other work.
 
     honest.py --port N --count 50 --every S --seconds S --limit S --out FILE
 
@@ -47,7 +47,7 @@ class Scraper:
         except Refused:
             if not reused:
                 raise
-        # The server closed it while it was idle. That refuses nothing; a new one is asked.
+        # The server closed it while it was idle. That is not a refusal; a new connection is used.
         self.close()
         return await self.ask()
 

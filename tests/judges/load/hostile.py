@@ -1,5 +1,5 @@
-"""Clients that mean no good, on loopback. Each is looked after a few times a second; one whose connection the server ended comes
-again after a second. They stop on request."""
+"""Hostile clients on loopback. Each one is served a few times a second; if the server ended its connection, the client reconnects
+after a second. They stop on request."""
 
 import errno
 import random
@@ -15,7 +15,7 @@ NOT_NOW = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINPROGRESS)
 
 
 class Client:
-    """Connects and says nothing."""
+    """Connects and sends nothing."""
 
     name = "silent"
     # A small window fills soon, so a client that reads nothing has an effect at once.
@@ -65,7 +65,7 @@ class Client:
         try:
             return self.socket.send(data)
         except OSError:
-            return 0  # full, or ended: the next turn sees which
+            return 0  # full, or ended: the next turn shows which
 
     def drain(self):
         try:
@@ -81,7 +81,7 @@ class Client:
 
 
 class Deaf(Client):
-    """Sends a request and reads nothing. That the server ended it is behind what it does not read, and rarely seen."""
+    """Sends a request and reads nothing. The end of the connection comes after the unread bytes, so the client rarely notices it."""
 
     name = "deaf"
     receive_buffer = 4096
@@ -109,7 +109,7 @@ class Slow(Client):
 
 
 class Huge(Client):
-    """Sends headers without end."""
+    """Sends endless headers."""
 
     name = "huge headers"
 
@@ -124,7 +124,7 @@ class Huge(Client):
 
 
 class Pipelining(Client):
-    """Sends many requests at once, reads all answers, and does so again."""
+    """Sends many requests at once, reads all responses, and repeats this."""
 
     name = "pipelined"
     MANY = 50
@@ -138,7 +138,7 @@ class Pipelining(Client):
 
 
 class Garbage(Client):
-    """Sends what no server understands: bytes by chance, or what only begins well."""
+    """Sends invalid requests: random bytes, or text that only begins correctly."""
 
     name = "garbage"
     BEGINS = (
@@ -160,7 +160,7 @@ class Garbage(Client):
 
 
 class HalfClosed(Client):
-    """Sends a request, says that it will send no more, and reads nothing."""
+    """Sends a request, closes its sending side, and reads nothing."""
 
     name = "half-closed"
     receive_buffer = 4096
@@ -174,14 +174,14 @@ class HalfClosed(Client):
             try:
                 self.socket.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # it is ended already
+                pass  # it has already ended
 
 
 KINDS = {kind.name: kind for kind in (Client, Deaf, Slow, Huge, Pipelining, Garbage, HalfClosed)}
 
 
 def run(port, counts, over):
-    """`counts`: kind → how many. Until `over` is set; then what became of each kind's connections."""
+    """`counts`: kind → number. Runs until `over` is set, then returns the fate of each kind's connections."""
     clients = [kind(port, number) for name, count in counts.items() for kind in (KINDS[name],) for number in range(count)]
     while not over.wait(0.1):
         now = time.monotonic()

@@ -1,5 +1,5 @@
-"""Shows in seconds that the flood's checks can fail: what honest scrapers make of servers that answer, refuse, hang or break
-off, and what the judgement makes of phases that are known.
+"""Shows in seconds that the flood's checks can fail: how honest scrapers classify servers that answer, refuse, hang or break
+off, and how known phases are judged.
 
     self_test.py"""
 
@@ -18,7 +18,7 @@ import hostile
 HERE = Path(__file__).resolve().parent
 BODY = b"5\r\nhello\r\n0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-# What a server does with each connection → what honest scrapers say of it.
+# What a server does with each connection → the outcome that honest scrapers report.
 EXPECTED = {"answers": "answered", "is full": "refused", "closes": "refused", "hangs": "late", "breaks off": "broken", "fails": "broken"}
 
 
@@ -75,7 +75,7 @@ def outcomes(folder):
 
 
 def crowds():
-    """Every kind connects, and sees that the server ended it."""
+    """Every kind connects, and notices that the server ended the connection."""
     server, over = Server("closes"), threading.Event()
     threading.Timer(1.5, over.set).start()
     reported = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)
@@ -92,7 +92,7 @@ def phase(name, crowd, **changes):
 
 
 def judgements():
-    """Each thing that must not happen is reported, and nothing else."""
+    """Exactly the violations are reported."""
     options = types.SimpleNamespace(least_answered=0.5, ticks_allowed=0.005, noise_allowed=0.02)
     late, full = [{"outcome": "late", "took": 1.0}], [{"outcome": "refused", "took": 0.1}] * 50
     cases = {

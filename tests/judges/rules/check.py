@@ -1,4 +1,4 @@
-"""Holds the shipped rules against what the documentation promises: thresholds, runbook, tests, names, generated copies.
+"""Checks the shipped rules against the documentation: thresholds, runbook, tests, names, generated copies.
 
 Invariant: everything is read from the files that people use; nothing here repeats a rule.
 """
@@ -22,7 +22,7 @@ SEVERITIES = {"critical", "warning", "info"}
 GONE = "gone-1"
 WITHOUT_MACHINE = {"VramExporterAbsent"}
 NUMBER = r"(?:[<>]=?|==)(?: bool)? [\d.]+"
-# What a rule contains in another form than a comparison or a duration.
+# Thresholds in a form other than a comparison or a duration.
 EXTRA = {
     "GpuMemoryHigh": ['ratio="0.85"'],
     "GpuMemoryCritical": ['ratio="0.9"'],
@@ -39,7 +39,7 @@ def alerts():
 
 
 def runbook():
-    """The one address at which all alerts look for the runbook, as docs/rules.md names it."""
+    """The address of the runbook to which all alerts link, as docs/rules.md names it."""
     found = re.findall(r"`(https://[^`]+/runbook\.md)`", (ROOT / "docs/rules.md").read_text())
     if len(found) != 1:
         raise SystemExit(f"docs/rules.md names {len(found)} addresses of the runbook")
@@ -66,7 +66,7 @@ def text_problems():
 
 
 def threshold_problems():
-    """The table of docs/rules.md has every comparison and duration of each alert, and no other."""
+    """The table of docs/rules.md has every comparison and duration of each alert, and nothing else."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
     table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
     if set(table) != set(alerts()):
@@ -75,7 +75,7 @@ def threshold_problems():
         severity, documented = table.get(name, ("", set()))
         expression = " ".join(rule["expr"].split())
         true = {found.group() for found in re.finditer(NUMBER, expression)}
-        # A guard that something is there and answers is no threshold, unless it is all that the rule asks.
+        # A guard that something exists and answers is not a threshold, unless it is the rule's only condition.
         true -= {"== 1", "== 0", "> 0"} - documented
         true |= {word for word in EXTRA.get(name, []) if word in expression}
         if "for" in rule:
@@ -94,7 +94,7 @@ def seconds(text):
 
 
 def looks(group, name):
-    """When a test looks at the alert, and how many series it then expects to fire, in order of time."""
+    """The number of series that a test expects to fire at each evaluation of the alert, in order of time."""
     wanted = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
     found = [look for look in group.get("promql_expr_test", []) if look["expr"] == wanted]
     return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: seconds(look["eval_time"]))]
@@ -107,7 +107,7 @@ def test_problems():
     for name in alerts():
         mine = [group for group in groups if group["name"].startswith(f"{name}: ")]
         if not any(re.fullmatch(r"0+[1-9]+0+", "".join(str(min(n, 9)) for n in looks(g, name))) for g in mine):
-            # A second series may go on firing when the first has ended.
+            # A second series may continue to fire when the first has ended.
             if not any(looks(g, name)[:1] == [0] and looks(g, name)[-1] < max(looks(g, name)) for g in mine):
                 yield f"{name}: no test is silent, then fires, then is silent again"
         texts = [entry for group in mine for entry in group.get("alert_rule_test", [])]
@@ -148,7 +148,7 @@ def promtool(*arguments):
 
 
 def rendered_problems():
-    """The PrometheusRule of each rendered scenario is valid and holds the very same rules."""
+    """The PrometheusRule of each rendered scenario is valid and holds exactly the same rules."""
     sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
     import scenarios
 

@@ -1,4 +1,4 @@
-"""Holds the autoscaling examples against Kubernetes' schema, and lets promtool compute what they would ask for."""
+"""Checks the autoscaling examples against Kubernetes' schema, and lets promtool compute the replicas that they would request."""
 
 import re
 import subprocess
@@ -74,7 +74,7 @@ def object_problems():
     behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     if autoscaler["spec"]["behavior"] != behavior:
         yield "hpa.yaml and keda-scaled-object.yaml behave differently"
-    # KEDA makes such an object of its own.
+    # KEDA itself creates such an object.
     made = dict(autoscaler, spec=dict(autoscaler["spec"], behavior=behavior))
     kubernetes_validate.validate(made, all_versions()[-1], strict=True)
     metric = autoscaler["spec"]["metrics"][0]["pods"]

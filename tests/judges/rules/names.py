@@ -1,6 +1,6 @@
 """Families and labels: those that the exporter documents, and those that an expression uses.
 
-Invariant: a word of an expression that is neither PromQL's nor a label is taken for a family, so that a misspelt one is
+Invariant: a word of an expression that is neither PromQL's nor a label is treated as a family, so that a misspelt one is
 found.
 """
 
@@ -34,7 +34,7 @@ def documented():
 
 
 def used(expression):
-    """What the PromQL expression reads. Strings, numbers and durations say nothing."""
+    """The names that the PromQL expression reads. Strings, numbers and durations are ignored."""
     labels = set()
     text = re.sub(r"#.*", "", expression)
     text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
@@ -54,7 +54,7 @@ def used(expression):
 
 
 def used_in_markdown(path):
-    """Families in the code of a page: whatever begins like one of the exporter's."""
+    """Families in the code of a page: every word that begins like one of the exporter's."""
     code = re.findall(r"`([^`]+)`", path.read_text())
     return {
         name

@@ -1,10 +1,10 @@
-"""Replays jobs that were recorded on a real GPU through the shipped rules: a leak raises alerts, a training does not.
+"""Replays jobs that were recorded on a real GPU through the shipped rules: a leak raises alerts, a training run does not.
 
     replay.py [--stretch N]
 
 The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last seven minutes, and the rules look back over
-half an hour. So time is stretched: what was scraped every 3 s is replayed as if scraped every 18 s. A leak of 64 MiB a
-second is one of 10.7 MiB a second to the rules. The rule files are taken as they are.
+half an hour. So time is stretched: what was scraped every 3 s is replayed as if scraped every 18 s. For the rules,
+a leak of 64 MiB a second is one of 10.7 MiB a second. The rule files are not changed.
 """
 
 import argparse
@@ -24,14 +24,14 @@ TARGET = 'job="vram-exporter",instance="gpu-host"'
 
 
 def series(recording):
-    """The recorded series as promtool takes them; a scrape in which one was absent is a hole."""
+    """The recorded series in promtool's notation; a scrape without the series is a gap."""
     for name, values in recording["series"].items():
         inside = name.index("{")
         labels = name[inside + 1 : -1]
         text = " ".join("_" if value is None else repr(value) for value in values)
         yield {"series": f"{name[:inside]}{{{TARGET}{',' if labels else ''}{labels}}}", "values": text}
         if name.startswith("gpu_process_memory_used_bytes"):
-            # Not in these recordings; the process' workload is, in a family of its own.
+            # Not in these recordings, which hold the process' workload in a separate family.
             owner = labels.replace(',type="compute"', "") + ',workload="user:root",kind="user",user="root"'
             known = " ".join("_" if value is None else "1" for value in values)
             yield {"series": f"gpu_process_info{{{TARGET},{owner}}}", "values": known}

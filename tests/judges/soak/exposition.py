@@ -1,7 +1,7 @@
-"""Reads one scrape strictly: every line is a comment or a sample, every sample's family has a type, no series comes
-there twice.
+"""Reads one scrape strictly: every line is a comment or a sample, every sample's family has a type, and no series
+appears twice.
 
-What was seen in the scrape before is not looked at a second time, so that reading costs a few milliseconds."""
+Lines of known series are not parsed again, so that reading takes only a few milliseconds."""
 
 import re
 
@@ -14,17 +14,17 @@ PARTS = ("_bucket", "_count", "_sum")
 
 
 class Malformed(Exception):
-    """What no exposition may hold."""
+    """An error in the exposition."""
 
 
 class Scrape:
-    """The samples of one scrape by series, in the spelling of the exporter."""
+    """The samples of one scrape by series, spelled as by the exporter."""
 
     def __init__(self, values, known):
         self.values, self.known = values, known
 
     def counters(self):
-        """(series, value) of everything that may only grow."""
+        """(series, value) of every series that may only grow."""
         return ((self.known[name][0], value) for name, value in self.values.items() if self.known[name][1])
 
     def rows(self, family):
@@ -35,7 +35,7 @@ class Scrape:
 
 
 def read(text, known):
-    """`known`: what the scrape before knew of its series, or nothing."""
+    """`known`: the parsed series of the previous scrape, or nothing."""
     types, values, knows = {}, {}, {}
     if not text.endswith("\n"):
         raise Malformed("the last line has no end")

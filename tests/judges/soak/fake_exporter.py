@@ -1,4 +1,4 @@
-"""A stand-in for the exporter that is honest, or has one fault: what the soak must let pass, and what it must not.
+"""A stand-in for the exporter that is correct, which the soak must pass, or has one fault, which it must refuse.
 
     fake_exporter.py PORT FAULT"""
 
@@ -27,7 +27,7 @@ one_at_a_time = threading.Lock()
 
 
 def exposition(fault, number):
-    """What the scrape with this number says."""
+    """The exposition of the scrape with this number."""
     counted = number % 7 if fault == "reset" else number
     counter = f'scrapes_total{{code="200",path="/"}} {counted}\n'
     if fault == "reset-after-absence":
@@ -65,11 +65,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_):
-        """A scraper that went away before its answer is none of our business."""
+        """Ignores a scraper that disconnected before its response."""
 
 
 def misbehave(fault):
-    """What goes wrong without being asked."""
+    """Faults that need no scrape."""
     kept = []
     begun = time.monotonic()
     while True:

@@ -1,10 +1,10 @@
-"""The simulated machine of the soak: eight GPUs with 64 processes each, births and deaths without end, and faults that
-come and go.
+"""The simulated machine of the soak: eight GPUs with 64 processes each, processes that continuously start and end, and
+faults that come and go.
 
-The faults are in the scenario with their times and not in the control file: each change of that file leaves the machine
-that was before in memory (a call that hangs may still read it). For the same reason the simulator stays loaded when the
-exporter lets go of it: unloaded, it leaves its machine behind, half a MiB each time. Either would look like a leak of the
-exporter, and what a real driver's library leaves behind is not shown here."""
+The faults are in the scenario with their times and not in the control file: each change of that file leaves the previous
+machine in memory (a call that hangs may still read it). For the same reason the simulator stays loaded when the exporter
+closes it: unloading would leave its machine in memory, half a MiB each time. Either would look like a leak of the exporter.
+Memory that a real driver's library would leave behind is not shown here."""
 
 import json
 import time
@@ -13,9 +13,9 @@ from pathlib import Path
 GPUS = 8
 PROCESSES = 64
 BIRTHS = 20
-# Each of these starts again after this many seconds, and is gone for a part of them.
+# Each of these processes starts again after this many seconds, and is absent for a part of them.
 ROUND = 8.0
-# Every fifth of the processes that come and go has the pid that it had before.
+# Every fifth of the short-lived processes keeps its previous pid.
 SAME_PID = 5
 
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"
@@ -47,7 +47,7 @@ utilization = [{{ kind = "noise", low = 0.0, high = 0.03, every = "2s" }}]
 
 
 def passing(number, gpu, start):
-    """A process that lives for a part of each round; one in three has a container of its own."""
+    """A process that runs for a part of each round; one in three is in its own container."""
     life = (0.15, 1.5, 4.0, 7.4)[number % 4]
     pid = f"pid = {50000 + number}\n" if number % SAME_PID == 0 else ""
     container = f"{number:064x}"
@@ -74,7 +74,7 @@ def fault(kind, calls=None, gpu=None, **keys):
 
 
 def episodes(gpu):
-    """(name, its fault, whether the exporter must count something). One GPU suffers where one can."""
+    """(name, its fault, whether the exporter must count something). If possible, only one GPU is affected."""
     return [
         ("memory call hangs", fault("hang", MEMORY, gpu), True),
         ("GPU lost", fault("error", "*", gpu, code="GPU_IS_LOST"), True),

@@ -1,8 +1,8 @@
-"""One honest scraper, a program of its own so that no other's work is in its times.
+"""One honest scraper, in a separate program so that its times contain no other work.
 
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
-Each scrape is read whole and held to the format, and its counters to what they were. One JSON object a line.
+Each scrape is read completely, and its format and its counters are checked. One JSON object a line.
 A scrape is missed when it is not answered with 200, whole, within the limit (the interval, at most 10 s, as a
 Prometheus would have it)."""
 
@@ -21,7 +21,7 @@ class Scraper:
         self.limit = options.limit or min(options.every, 10.0)
         self.connection = None
         self.known = {}
-        # Kept while a series is absent: a lost GPU that is back goes on where it was.
+        # Kept while a series is absent: the counters of a lost GPU continue when it is back.
         self.last = {}
 
     def get(self):
@@ -81,7 +81,7 @@ class Scraper:
 
 
 def figures(scrape):
-    """What the report says of the exporter's own state."""
+    """The part of the report about the exporter's own state."""
     ups = [value for _, value in scrape.rows("gpu_up")]
     missed = scrape.rows("vram_exporter_missed_ticks_total")
     ticks = scrape.rows("vram_exporter_lane_duration_seconds_count")
@@ -113,7 +113,7 @@ def main():
             time.sleep(max(0.0, due - time.monotonic()))
             out.write(json.dumps(scraper.scrape()) + "\n")
             out.flush()
-            # What this program itself was too late for was not asked; the gap shows in the number of scrapes made.
+            # Scrapes for which this program itself was too late are left out; the number of scrapes shows the gap.
             tick = max(tick + 1, int((time.monotonic() - begun) / options.every))
 
 

@@ -1,5 +1,5 @@
-"""Shows in seconds that the soak's checks can fail: an honest stand-in passes, and each that leaks, forgets, refuses or
-speaks badly is refused by the very check that is there for it.
+"""Shows in seconds that the soak's checks can fail: a correct stand-in passes, and each one that leaks, forgets,
+refuses or sends malformed text fails exactly the check for this fault.
 
     self_test.py"""
 
@@ -19,7 +19,7 @@ import verdict
 
 HERE = Path(__file__).resolve().parent
 SECONDS, WARM_UP, EVERY = 10.0, 2.0, 0.2
-# In MiB an hour: 0.14 MiB a second, a seventieth of what the leaking one leaks. Seconds show no less.
+# In MiB an hour: 0.14 MiB a second, a seventieth of the leak. In a few seconds no smaller slope can be detected.
 GROWTH = 500.0
 # Which check refuses which fault, by the beginning of its name.
 REFUSED = {
@@ -53,7 +53,7 @@ def refused(fault, folder):
 
 
 def judge(fault, folder):
-    """What is wrong with the judgement of this fault, or nothing."""
+    """The error in the judgement of this fault, or nothing."""
     names, expected = refused(fault, folder), REFUSED[fault]
     if expected is None:
         return [f"{fault}: refused by {names}"] if names else []
@@ -61,7 +61,7 @@ def judge(fault, folder):
 
 
 def slopes():
-    """The slope of lines that are known, with and without noise."""
+    """The slope of known lines, with and without noise."""
     chance = random.Random(1)
     for per_hour, noise, expected in ((0.0, 0.2, "flat"), (30.0, 0.2, "grows"), (1.0, 8.0, "not shown")):
         samples = [(5.0 * n, 40 + per_hour * 5 * n / 3600 + chance.gauss(0, noise)) for n in range(600)]
@@ -83,7 +83,7 @@ def felt_faults():
 
 
 def expositions():
-    """What the reader must take, and what it must refuse."""
+    """Text that the reader must accept, and text that it must refuse."""
     head = "# HELP a A.\n# TYPE a counter\n"
     taken = exposition.read(head + 'a{x="1",y="\\"\\\\\\n,}"} 3\na NaN\na{x="2"} +Inf\n', {})
     if len(list(taken.counters())) != 3:

@@ -1,14 +1,14 @@
-"""Runs the exporter for long on a restless simulated machine, and says whether it stays bounded.
+"""Runs the exporter for a long time on a busy simulated machine, and checks that its resources stay bounded.
 
     soak.py [--minutes 60] [--exporter target/release/vram-exporter] [--out DIR]
     soak.py --short --minutes 5
 
-Eight GPUs with 64 processes each, 20 births and 20 deaths a second, 100 samples a second, three scrapers (every 1 s; 5 s
-with gzip; 15 s over a new connection each time), and a fault of another kind every so often. Every 5 s the exporter's memory,
-file descriptors and threads are read from /proc. Leaves samples.json, scrapes-*.jsonl, soak.json and soak.md in DIR, and
-ends with 1 when something grew, a scrape was missed, a counter fell or an exposition was malformed.
+Eight GPUs with 64 processes each, 20 process starts and 20 exits a second, 100 samples a second, three scrapers (every 1 s; 5 s
+with gzip; 15 s over a new connection each time), and a fault of another kind at intervals. Every 5 s the exporter's memory,
+file descriptors and threads are read from /proc. Writes samples.json, scrapes-*.jsonl, soak.json and soak.md to DIR, and
+ends with status 1 if a resource grew, a scrape was missed, a counter fell or an exposition was malformed.
 
-The simulator lives in the exporter's process: what it holds is in all figures. Nothing here is a measurement of a GPU."""
+The simulator runs in the exporter's process: its resources are included in all figures. Nothing here is a measurement of a GPU."""
 
 import argparse
 import json
@@ -50,7 +50,7 @@ SCRAPERS = (("every 1 s", 1.0, ()), ("every 5 s, gzip", 5.0, ("--gzip",)), ("eve
 
 @dataclass
 class Observation:
-    """What a soak saw: the input of its verdict."""
+    """The observations of a soak: the input of its verdict."""
 
     seconds: float
     warm_at: float
@@ -80,7 +80,7 @@ def wait_ready(process, port):
 
 
 def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
-    """Scrapes and samples a running exporter for so long."""
+    """Scrapes and samples a running exporter for the given time."""
     programs = []
     for number, scraper in enumerate(scrapers):
         command = [sys.executable, str(HERE / "scraper.py"), f"--port={port}", f"--every={scraper.every}", *scraper.flags]
@@ -88,7 +88,7 @@ def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
         programs.append(subprocess.Popen(command))
     begun, samples = time.time(), []
     try:
-        # No look beyond the scrapers' own end: their connections close then.
+        # No sample after the scrapers' end, because their connections close then.
         while time.time() < begun + seconds - every and process.poll() is None:
             if (sample := vitals.read(process.pid, procfs)) is not None:
                 samples.append(sample)
@@ -153,7 +153,7 @@ def report(seen, checks, about, out):
 
 
 def table(seen):
-    """Rows of the run's course: at the start, when warm, halfway, at the end."""
+    """Rows that show the course of the run: at the start, after the warm-up, halfway and at the end."""
     judged = [sample for sample in seen.samples if sample["at"] >= seen.warm_at]
     if not judged:
         return ""

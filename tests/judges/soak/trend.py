@@ -1,4 +1,4 @@
-"""Whether a figure grows: its slope with a confidence, and its floor and ceiling early against late."""
+"""Whether a figure grows: its slope with a confidence interval, and its floor and ceiling in the early and the late half."""
 
 import math
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Slope:
 
 
 def slope(samples, block_seconds):
-    """Least squares over the means of blocks, for samples that follow one another are not independent. A block holds a
-    whole round of faults where the run is long enough for six of them."""
+    """Least squares over the means of blocks, because consecutive samples are not independent. A block holds a
+    whole round of faults if the run is long enough for six of them."""
     begun, ended = samples[0][0], samples[-1][0]
     count = max(LEAST_BLOCKS, min(MOST_BLOCKS, int((ended - begun) / block_seconds)))
     width = (ended - begun) / count
@@ -52,7 +52,7 @@ def quantile(values, share):
 
 
 def halves(values):
-    """The tenth part and the highest of the first half, and those of the second."""
+    """The lowest tenth and the highest value of the first half, and those of the second."""
     middle = len(values) // 2
     early, late = values[:middle], values[middle:]
     return quantile(early, 0.1), max(early), quantile(late, 0.1), max(late)

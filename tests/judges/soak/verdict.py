@@ -1,4 +1,4 @@
-"""Judges what a soak saw. Each check has a name, a figure and whether it holds; the run holds when all do."""
+"""Judges the observations of a soak. Each check has a name, a figure and a result; the run passes if all checks do."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ import trend
 KIB_PER_MIB = 1024
 # How much the highest of the late half may lie above the highest of the early half.
 PEAK_ALLOWED = 1.10
-# By how much the lowest tenth and the highest of the late half may lie above the early half's. A connection or a thread that
-# is on its way is no leak; of the watched processes many live at one moment and few at another, and the simulator replaces
-# all their files when it is opened again. None: no bound.
+# By how much the lowest tenth and the highest of the late half may be above those of the early half. A connection or a thread
+# that is just starting or ending is not a leak. The number of watched processes varies, and the simulator replaces all their
+# files when it is opened again. None: no bound.
 MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (None, 60), "ended": (40, None)}
 
 
 @dataclass
 class Bounds:
-    """What counts as flat."""
+    """The limits of growth that counts as none."""
 
     growth: float = 2.0  # MiB an hour
     block_seconds: float = 360.0
-    # A short run shows that the checks work; its slope has a confidence too wide to show flatness.
+    # A short run shows that the checks work; the confidence interval of its slope is too wide to exclude growth.
     short: bool = False
 
 
@@ -55,7 +55,7 @@ def number(samples, key):
 
 
 def scrapes(name, records, due):
-    """`due`: as many as the interval asks for."""
+    """`due`: the number of scrapes that the interval requires."""
     missed = [record["missed"] for record in records if record["missed"]]
     took = [record["took"] for record in records if not record["missed"]]
     figure = f"{len(records)} of {due} asked for, {len(missed)} missed"
@@ -64,7 +64,7 @@ def scrapes(name, records, due):
         figure += f", longest {1000 * max(took):.1f} ms"
     if missed:
         figure += f"; first: {missed[0]}"
-    # A tenth may be lost to this machine's own business, but not in silence.
+    # A tenth may be lost to other load on this machine; the figure shows it.
     yield Check(f"scrapes, {name}", figure, bool(took) and not missed and len(records) >= 0.9 * due)
     problems = [problem for record in records for problem in record["problems"]]
     figure = f"{len(problems)} in {len(took)} scrapes" + (f"; first: {problems[0]}" if problems else "")
@@ -72,7 +72,7 @@ def scrapes(name, records, due):
 
 
 def faults(history, records):
-    """Each fault was felt, and gone after it ended: else the soak was a quiet one."""
+    """Each fault took effect, and its effect was gone after it ended; otherwise the soak tested nothing."""
     good = [record for record in records if "up" in record]
     unfelt, unhealed, judged = [], [], 0
     for place, episode in enumerate(history):
@@ -84,7 +84,7 @@ def faults(history, records):
         judged += 1
         if episode["counts"] and felt(later[0]) <= felt(before[-1]):
             unfelt.append(episode["name"])
-        # The last one may have had no time to heal.
+        # The run may have ended before the recovery from the last one.
         if after is not None and later[-1]["up"] < before[0]["gpus"]:
             unhealed.append(f"{episode['name']} ({later[-1]['up']:.0f} of {before[0]['gpus']} GPUs up)")
     yield Check("faults that were felt", f"{judged - len(unfelt)} of {judged}" + listed(unfelt), judged > 0 and not unfelt)

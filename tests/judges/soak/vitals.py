@@ -1,4 +1,4 @@
-"""What the kernel says of a process: memory in KiB, file descriptors, threads."""
+"""What the kernel reports about a process: memory in KiB, file descriptors, threads."""
 
 import os
 import time
@@ -15,7 +15,7 @@ def fields(path, wanted):
 
 
 def descriptors(pid, procfs):
-    """`fds`: all but the files of watched processes, which come and go with them; `ended`: of those whose process is gone."""
+    """`fds`: without the files of watched processes, whose number varies with them; `ended`: those files whose process has ended."""
     count = {"fds": 0, "process_files": 0, "ended": 0}
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -29,7 +29,7 @@ def descriptors(pid, procfs):
 
 
 def read(pid, procfs=None):
-    """None once the process is gone. `procfs`: where the watched processes are."""
+    """None once the process has ended. `procfs`: the folder of the watched processes."""
     try:
         sample = {"at": time.time()} | descriptors(pid, procfs)
         sample |= fields(f"/proc/{pid}/status", {"VmRSS": "rss", "VmSize": "virtual", "Threads": "threads"})
@@ -39,5 +39,5 @@ def read(pid, procfs=None):
         )
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # A process that ended and was not yet waited for has a status without memory.
+    # The status of a process that has ended and was not yet waited for shows no memory.
     return sample if "rss" in sample else None

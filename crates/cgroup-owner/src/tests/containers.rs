@@ -44,7 +44,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row("the same, version 1", "9:memory:/my.namespace/container.name/init", container("container.name")),
         row("a namespace below something else", "0::/site/my.namespace/container.name", nowhere()),
-        row("a directory at the top that is called like no domain", "0::/site/container.name", nowhere()),
+        row("a directory at the top whose name does not look like a domain", "0::/site/container.name", nowhere()),
         row("a unit below a namespace's name: service", "0::/default/some_short_id.service", nowhere()),
         row("the same: slice", "0::/default/some_short_id.slice", nowhere()),
         row("the same: scope", "0::/default/some_short_id.scope", nowhere()),
@@ -114,7 +114,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("Proxmox VE's monitor", "0::/lxc.monitor/101", nowhere()),
         row("lxc.cgroup.dir = lxc", "0::/lxc/lxc.payload.build-1", container("build-1")),
         row("lxc.cgroup.dir = lxc, the monitor", "0::/lxc/lxc.monitor.build-1", nowhere()),
-        row("a directory called as containerd's namespace", "0::/site/default/worker-1", nowhere()),
+        row("a directory named like containerd's namespace", "0::/site/default/worker-1", nowhere()),
         row(
             "LXC 5 in a user's session",
             "0::/user.slice/user-1000.slice/session-7.scope/lxc.payload.dev",

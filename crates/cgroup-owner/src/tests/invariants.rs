@@ -19,7 +19,7 @@ fn assert_sound(found: &CgroupLocation) {
     assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
 }
 
-/// The location is sound, and each id is in the text, with no letter or digit directly before or behind it.
+/// The location is sound, and each id is in the text, with no letter or digit directly before or after it.
 pub(super) fn assert_complete_ids(found: &CgroupLocation, text: &[u8]) {
     assert_sound(found);
     let text = unescaped(text);

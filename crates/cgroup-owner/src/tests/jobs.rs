@@ -103,7 +103,7 @@ pub(super) fn rows() -> Vec<Row> {
             step("42", "0"),
         )
         .seen_from("0::/kubepods.slice/kubepods-pod{p}.slice/cri-containerd-{A}.scope/exporter"),
-        row("a directory of the name, with something else below", "0::/slurm/site/job_42/step_0", nowhere()),
-        row("a directory of the name, with no user below", "0::/slurm/job_42/step_0", nowhere()),
+        row("a directory with this name, with something else below", "0::/slurm/site/job_42/step_0", nowhere()),
+        row("a directory with this name, with no user below", "0::/slurm/job_42/step_0", nowhere()),
     ]
 }

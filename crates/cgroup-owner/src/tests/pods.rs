@@ -90,9 +90,9 @@ pub(super) fn rows() -> Vec<Row> {
              cri-containerd-{A}.scope",
             pod("{P}", "{A}"),
         ),
-        row("a directory called as a pod outside of kubepods", "0::/site/pod{P}/{A}", container("{A}")),
+        row("a directory named like a pod outside of kubepods", "0::/site/pod{P}/{A}", container("{A}")),
         row(
-            "a slice called nearly as kubepods",
+            "a slice with a name similar to kubepods",
             "0::/notkubepods.slice/notkubepods-pod{p}.slice/docker-{A}.scope",
             container("{A}"),
         ),

@@ -77,7 +77,7 @@ pub(super) fn rows() -> Vec<Row> {
             job_of(HtCondor, "condor_var_lib_condor_execute_4711"),
         ),
         row("HTCondor itself", "0::/system.slice/condor.service", unit("condor.service")),
-        row("a directory of the name, with something else below", "0::/system.slice/htcondor/slot1_1", nowhere()),
+        row("a directory with this name, with something else below", "0::/system.slice/htcondor/slot1_1", nowhere()),
         row(
             "Nomad 1.7 (cgroupslib), version 2",
             &allocated("0::/nomad.slice/share.slice/{N}.train.scope"),

@@ -15,7 +15,7 @@ const BUFFER: c_uint = 4000;
 const MICROSECOND: Nanos = 1_000;
 const MILLISECOND: Nanos = 1_000_000;
 
-/// The lives that accounting knows: of each process the present one, otherwise the last one.
+/// The lives that accounting knows: for each process the current life, otherwise the last one.
 fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Nanos>)> {
     let (machine, now) = (on.machine, on.now);
     // Accounting is off on a GPU with MIG devices.

@@ -1,4 +1,4 @@
-//! `nvmlDeviceGetFieldValues`: each field answers for itself.
+//! `nvmlDeviceGetFieldValues`: each field has its own return code.
 
 use std::ffi::c_int;
 

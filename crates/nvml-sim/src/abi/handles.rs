@@ -23,7 +23,7 @@ pub(super) fn handle(gpu: u32, instance: Option<u32>) -> nvmlDevice_t {
 /// Resolves a handle.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for anything that is no handle of this library.
+/// `INVALID_ARGUMENT` for anything that is not a handle of this library.
 pub(super) fn find(
     machine: &'static Machine,
     handle: nvmlDevice_t,

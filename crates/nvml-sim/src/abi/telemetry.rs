@@ -28,7 +28,7 @@ fn known(value: u32) -> Answer<c_uint> {
     if value == 0 { Err(Code::NOT_SUPPORTED) } else { Ok(value) }
 }
 
-/// Of clocks as graphics and SM, memory, video.
+/// Selects one of the clocks: graphics and SM, memory, video.
 fn clock_of(clocks: [u32; 3], kind: sys::nvmlClockType_t) -> Answer<c_uint> {
     match kind {
         sys::nvmlClockType_enum_NVML_CLOCK_GRAPHICS | sys::nvmlClockType_enum_NVML_CLOCK_SM => known(clocks[0]),

@@ -1,4 +1,4 @@
-//! Curves hold their bounds, repeat and are the same every time.
+//! Curves stay within their bounds, repeat, and are the same every time.
 
 use super::*;
 use crate::scenario::curves::Curve as Written;
@@ -67,7 +67,7 @@ fn every_shape_stays_in_its_bound_and_its_peak_is_the_highest_seen() {
             assert_eq!(value, curve.at(ms(t), 42));
             highest = highest.max(value);
             let peak = curve.peak(ms(t), 42);
-            // The look at whole milliseconds may miss the top of a slope by one grain.
+            // Sampling at whole milliseconds may miss the top of a slope by one grain.
             assert!(peak >= highest && peak <= highest + GRAIN, "{shape} {t}: {peak} {highest}");
         }
     }

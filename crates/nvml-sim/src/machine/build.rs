@@ -1,4 +1,4 @@
-//! Builds a machine from a scenario and a control file. Impossible values are refused here, by key.
+//! Builds a machine from a scenario and a control file. Impossible values are refused here, with their keys.
 
 mod containers;
 mod faults;
@@ -14,7 +14,7 @@ use crate::clock::Nanos;
 use crate::control::Overlay;
 use crate::scenario::{Problem, Source, grammar};
 
-/// What is wrong: the key, and what about it.
+/// A key, and what is wrong with it.
 type Refusal = (String, String);
 
 fn refuse<T>(key: impl Into<String>, what: impl Into<String>) -> Result<T, Refusal> {
@@ -101,7 +101,7 @@ impl Machine {
         })
     }
 
-    /// Assigns to every memory the processes that it holds.
+    /// Assigns the processes to the memory of each GPU and MIG device.
     fn weigh(&mut self) {
         let processes = &self.processes;
         for gpu in &mut self.gpus {

@@ -64,7 +64,7 @@ pub(crate) enum Pids {
     Fresh(u32),
 }
 
-/// How many pids a process has that takes a fresh one for each life.
+/// The number of pids of a process that takes a fresh one for each life.
 pub(crate) const FRESH_PIDS: u32 = 128;
 
 /// The identity of a process, for the simulated `/proc`.
@@ -84,7 +84,7 @@ pub struct Life {
 }
 
 impl Process {
-    /// The life that it lives now.
+    /// The current life.
     pub fn life(&self, now: Nanos) -> Option<Life> {
         let since = now - self.start;
         if since < 0 {

@@ -216,7 +216,7 @@ pub(crate) struct Fault {
 pub(crate) enum FaultKind {
     /// The call answers `code`.
     Error,
-    /// The call does not come back before the fault is over.
+    /// The call does not return before the fault is over.
     Hang,
     /// The call takes `delay` longer.
     Slow,

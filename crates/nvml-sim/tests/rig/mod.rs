@@ -28,7 +28,7 @@ pub struct Rig {
     pub folder: PathBuf,
 }
 
-/// Names the folder to the child, and that it is one.
+/// The variable that marks a process as the child, and holds the path of its folder.
 const CHILD: &str = "NVML_SIM_TEST_FOLDER";
 
 impl Rig {

@@ -105,7 +105,7 @@ fn nothing_else_is_taken_for_a_gpu() {
         ("nvidia.com/gpu", "nvidia0/gi0/gi1".into()),
         ("nvidia.com/gpu", "nvidia0/vgpu0::1".into()),
         ("nvidia.com/gpu", "nvidia-caps".into()),
-        // Numbers that are none, or are too large.
+        // Malformed numbers, and numbers that are too large.
         ("nvidia.com/gpu", "-1".into()),
         ("nvidia.com/gpu", "+1".into()),
         ("nvidia.com/gpu", "01".into()),

@@ -1,4 +1,4 @@
-{{/* What the objects are called and how they are labelled. */}}
+{{/* Names and labels of the objects. */}}
 
 {{- define "vram-exporter.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
@@ -14,7 +14,7 @@
 {{- end }}
 {{- end }}
 
-{{/* ClusterRoles have no namespace: two releases of one name in two namespaces must not share one. */}}
+{{/* ClusterRoles have no namespace: two releases with the same name in two namespaces must not share one. */}}
 {{- define "vram-exporter.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "vram-exporter.fullname" .) }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* What the values make of the exporter's configuration and of the host's folders that it sees, all of them read-only. */}}
+{{/* Environment and mounts of the exporter, from the values; all host folders are mounted read-only. */}}
 
 {{- define "vram-exporter.env" -}}
 {{- if .Values.kubernetes.apiAccess }}
@@ -39,7 +39,7 @@
 
 {{- define "vram-exporter.volumeMounts" -}}
 {{- if .Values.web.configSecret }}
-# The folder and not its files: a changed secret is another folder under the same name.
+# The folder is mounted, not its files: a changed secret is another folder under the same name.
 - name: web-config
   mountPath: /etc/vram-exporter/web
   readOnly: true
@@ -68,14 +68,14 @@
     secretName: {{ .Values.web.configSecret }}
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
-# The folder and not the socket: a kubelet that starts again makes a new one.
+# The folder is mounted, not the socket: a restarted kubelet creates a new socket.
 - name: pod-resources
   hostPath:
     path: {{ .Values.kubernetes.podResources.hostPath }}
     type: Directory
 {{- end }}
 {{- if .Values.driver.hostPath }}
-# The folder and not the file: an upgraded driver brings a new file.
+# The folder is mounted, not the file: an upgraded driver installs a new file.
 - name: driver
   hostPath:
     path: {{ .Values.driver.hostPath }}

@@ -1,4 +1,4 @@
-//! The process table over time, at invented times.
+//! The process table over time, with made-up timestamps.
 
 use super::*;
 use crate::snapshot::{CgroupLocation, Ended, Owner, PodContainer, ProcessKind, Workload, WorkloadKind};
@@ -99,10 +99,10 @@ fn a_set_clock_dates_no_work_in_the_future_or_before_the_process() {
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000);
     let later = start + Duration::from_secs(10);
     let sample = |seconds: u64| UtilizationSample { pid: 7, timestamp: seconds * 1_000_000, sm: 0.5, active: true };
-    // Set forward by an hour since the sample: it seems to be of a time before the process was there.
+    // The clock was set forward by an hour after the sample, which now seems older than the process.
     table.fold_work(&[sample(100_000 - 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(start));
-    // Set back by an hour since the sample: it is of now, and not of the future.
+    // The clock was set back by an hour after the sample, which counts as taken now and not in the future.
     table.fold_work(&[sample(100_000 + 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(later));
 }
@@ -262,7 +262,7 @@ fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
     let sample = |timestamp, active| UtilizationSample { pid: 7, timestamp, sm: 0.5, active };
     fold(&mut table, &[listed(7, MIB)], start, &named(1, "train.py"));
-    // A sample from before the first sight does not make the process older than what is known of it.
+    // A sample from before the process was first seen does not date its activity back to that time.
     table.fold_work(&[sample(990_000_000, true)], (start, wall));
     assert_eq!(only(&mut table, start).last_active, Some(start));
     let later = start + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Workloads over time, at invented times.
+//! Workloads over time, with made-up timestamps.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_name_that_comes_late_keeps_what_was_seen_before_it() {
     workloads.fold(&[late(1, 5 * MIB)], &[], start);
     let shown = only(&mut workloads, start);
     assert_eq!((shown.workload.name.as_str(), shown.peak), ("team-b/nb/main", Some(900 * MIB)));
-    // A new container of the same pod, seen before the cluster gave its name.
+    // A new container of the same pod, seen before the cluster reported its name.
     workloads.fold(&[of(&container, 2, 950 * MIB)], &[], start);
     assert_eq!(workloads.entries.len(), 2);
     workloads.fold(&[late(2, 5 * MIB)], &[], start);
@@ -176,7 +176,7 @@ fn what_comes_while_the_layout_is_unknown_is_on_no_device_yet() {
         after(&[]);
         let unknown = after(&[on(None, 2, 38)]);
         assert_eq!(unknown, [(None, 38, Some(38 * MIB)), (Some("MIG-a".into()), 30, None)]);
-        // Another one of the same workload keeps the device it is known to be on.
+        // Another process of the same workload keeps the device that it is known to be on.
         let known = after(&[on(None, 2, 3), on(Some(found), 3, 5)]);
         let known: Vec<_> = known.iter().map(|(mig, peak, _)| (mig.as_deref(), *peak)).collect();
         assert_eq!(known, peaks, "{}", found.uuid);

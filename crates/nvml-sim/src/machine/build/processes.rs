@@ -151,8 +151,8 @@ fn places(machine: &Machine, entry: &grammar::Process) -> Result<Vec<u32>, Refus
             return refuse(".gpus", format!("GPU {index} is named twice"));
         }
         match (&gpu.mig, entry.mig) {
-            (Some(_), None) => return refuse(".mig", format!("missing: MIG is on on GPU {index}")),
-            (None, Some(_)) => return refuse(".mig", format!("MIG is off on GPU {index}")),
+            (Some(_), None) => return refuse(".mig", format!("missing: MIG is enabled on GPU {index}")),
+            (None, Some(_)) => return refuse(".mig", format!("MIG is disabled on GPU {index}")),
             (Some(mig), Some(slot)) if !matches!(mig.get(slot as usize), Some(Some(_))) => {
                 return refuse(".mig", format!("GPU {index} has no MIG device {slot}"));
             }
