@@ -125,7 +125,7 @@ const CRATES: [(&str, &[&str]); 4] = [
 ];
 
 #[test]
-fn crates_of_the_workspace_are_used_in_their_rooms_alone() {
+fn crates_of_the_workspace_are_used_by_their_modules_alone() {
     for (name, modules) in CRATES {
         let mut seen = BTreeSet::new();
         for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
@@ -149,7 +149,7 @@ fn crates_of_pure_functions_forbid_unsafe_code_and_depend_on_nothing() {
 }
 
 #[test]
-fn nvml_wrapper_types_stay_in_their_room() {
+fn nvml_wrapper_types_stay_in_their_module() {
     for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         let text = fs::read_to_string(&file).unwrap();
         assert!(module_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());

@@ -36,8 +36,9 @@ fn a_reopening_that_hangs_costs_no_gpu_and_is_the_only_one() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     machine.control(&format!("{LOST}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n"));
-    exporter
-        .scrape_until("the opening", |s| up(s, "0") == Some(0.0) && exporter.log().contains("while the current session continues"));
+    exporter.scrape_until("the opening", |s| {
+        up(s, "0") == Some(0.0) && exporter.log().contains("while the current session continues")
+    });
     let goal = rounds(&exporter.scrape(), "memory") + 1500.0;
     exporter.scrape_until("the lanes go on for long", |s| {
         assert_second_gpu(s);
