@@ -2,7 +2,7 @@
 # Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or the simulator beside
 # it, or runs as a procedural macro while they are built, but no crate that only tests use. The same commit gives the same bytes
 # in any folder.
-# Usage: deploy/sbom.sh [FILE]; without FILE to standard output. Needs cargo-cyclonedx 0.5.9.
+# Usage: deploy/sbom.sh [FILE]; without FILE it writes to standard output. Needs cargo-cyclonedx 0.5.9.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

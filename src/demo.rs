@@ -176,8 +176,9 @@ fn places() -> Vec<PathBuf> {
     }
 }
 
-/// Creates a folder with the simulator's library in the first place that can be written. Nothing in it is executed, so the place may be
-/// mounted `noexec`. No other user may enter it, because the library loaded from it is trusted.
+/// Creates a folder with the simulator's library in the first of the places that can be written to. Nothing in it is
+/// executed, so the place may be mounted `noexec`. No other user may enter it, because the library loaded from it is
+/// trusted.
 fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
     let mut failed = None;
     for place in places {

@@ -1,8 +1,9 @@
 //! Faults: everything that goes wrong is counted and logged here.
 //!
 //! Invariant: every fault that is logged is counted, and every fault that is counted is offered to the log. The set of
-//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source from the
-//! start at 0, so that an alert on an increase sees the first fault, and shows a pair only after its first fault.
+//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source,
+//! at 0 from the start, so that an alert on an increase sees the first fault, and shows a pair only after its first
+//! fault.
 //!
 //! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins, then
 //! once an hour while it lasts.

@@ -1,1 +1,1 @@
-"""The dashboards: one file for each, on the words of queries.py, grid.py and panels.py."""
+"""The dashboards: one file for each, built with queries.py, grid.py and panels.py."""

@@ -146,7 +146,7 @@ MEMORY = [
         "Memory by workload",
         "Memory of the workloads, unattributed memory (held by no visible process), free and reserved memory, stacked "
         "to the total memory of the selected GPUs. The largest workloads of the time range have a line each; the "
-        "line other workloads is the sum of the rest. During a sudden change the parts may come from two readings, "
+        "line `other workloads` is the sum of the rest. During a sudden change the parts may come from two readings, "
         "taken a few milliseconds apart.",
         [
             p.ranged(f"sum by (workload) ({HELD}) and on (workload) {LARGEST}", "{{workload}}"),

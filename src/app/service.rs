@@ -1,4 +1,4 @@
-//! Notifies the service manager (`sd_notify`): the exporter serves, is alive, or ends.
+//! Notifies the service manager (`sd_notify`) that the exporter serves, is alive, or ends.
 //!
 //! Invariant: a keep-alive is sent only while `/healthz` succeeds. Without `NOTIFY_SOCKET` nothing is sent.
 
@@ -9,7 +9,7 @@ use sd_notify::NotifyState;
 /// Keep-alives per watchdog interval of the manager.
 const PER_INTERVAL: u32 = 3;
 
-/// The exporter listens; its first samples may still come.
+/// The exporter listens; its first samples may come later.
 pub(super) fn ready() {
     notify(NotifyState::Ready);
 }

@@ -80,10 +80,10 @@ impl Attribution {
         }
     }
 
-    /// The processes that have these pids now, in the same order. Cheap for processes that are cached. New ones are read together,
-    /// and waited for until the pass (up to [`Attribution::sweep`]) has used up its time. A process that could not be read in time
-    /// is reported with what can be read without waiting: its pid, start time and `comm`. Never waits for a name
-    /// service.
+    /// The processes that have these pids now, in the same order. Cheap for processes that are cached. New ones are
+    /// read together; the caller waits for them until the pass, which ends with [`Attribution::sweep`], has used up its
+    /// time. A process that could not be read in time is reported with what can be read without waiting: its pid, start
+    /// time and `comm`. Never waits for a name service.
     pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
         let requests = self.requests(pids);
         if !requests.is_empty() {
@@ -192,7 +192,7 @@ impl Attribution {
         self.cache.insert(pid, process);
     }
 
-    /// Shows a process by what was read before its reader hung. It is read again once that reader has returned.
+    /// Shows a process with what was read before its reader hung. It is read again once that reader has returned.
     fn store_timeout(&mut self, mut timeout: Timeout) {
         let pid = timeout.pid;
         if !self.cache.contains_key(&pid) {
@@ -273,7 +273,7 @@ impl Attribution {
     }
 
     /// Drops the processes that were not identified since the last sweep, except those that hang: read again, they would hang again.
-    /// To be called after a pass over all GPUs; the next pass may wait again.
+    /// To be called after a pass over all GPUs; the next pass may wait for its full time again.
     pub fn sweep(&mut self) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {

@@ -5,7 +5,7 @@
 /// The fields of `/proc/<pid>/stat` that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// The kernel's name of the process, at most 15 bytes.
+    /// The kernel's name for the process, at most 15 bytes.
     pub comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
     pub start: u64,

@@ -1,5 +1,5 @@
-//! The layer of environment variables. A variable with the exporter's prefix is a key, or set by another program for a known
-//! reason, or an error.
+//! The layer of environment variables. A variable with the exporter's prefix is a key, is set by another program for a
+//! known reason, or is an error.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

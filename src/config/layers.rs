@@ -22,7 +22,7 @@ impl Layer {
         Self { settings: KEYS.iter().map(entry).collect() }
     }
 
-    /// Takes a setting that was read, or adds the reason why it could not be. `shown` is the value for a message.
+    /// Takes a setting that was read, or adds the reason why it could not be read. `shown` is the value for a message.
     pub(super) fn take(
         &mut self,
         key: &'static Key,

@@ -38,7 +38,7 @@ pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> O
     })
 }
 
-/// What `/healthz` reports of an exporter that is alive.
+/// What `/healthz` reports about an exporter that is alive.
 pub(super) fn healthy(vitals: &Vitals) -> String {
     match vitals.stuck() {
         0 => "ok".to_owned(),

@@ -54,7 +54,8 @@ impl fmt::Display for Known {
     }
 }
 
-/// Displays the age of an event that happened between two moments: one age if they are within two seconds, else both.
+/// Displays the age of an event that happened between two moments: one age if they are less than two
+/// seconds apart, else both.
 pub(super) struct AgeBetween(pub(super) Duration, pub(super) Duration);
 
 impl fmt::Display for AgeBetween {

@@ -28,7 +28,8 @@ pub struct Listener {
     _created: Option<SocketFile>,
 }
 
-/// A socket file that was created here: its path, and its identity, since another file may have its path when it is removed.
+/// A socket file that was created here: its path, and its identity, since another file may be at that
+/// path by the time it is removed.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,

@@ -84,7 +84,7 @@ impl ConnectionPool {
         tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Closes every stalled connection that holds a permit, so that the next waiter finds one too.
+    /// Closes every stalled connection that holds a permit, so that the next request to wait finds a permit too.
     fn close_stalled(&self, now: Instant) {
         let connections = self.connections.lock();
         let holding = connections.open.values().filter(|connection| connection.has_permit());

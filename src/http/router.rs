@@ -26,7 +26,7 @@ use crate::snapshot::Snapshot;
 /// How long a lane may be silent by default.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const ICON_SVG: &str = include_str!("icon.svg");
-/// The page needs its own style and icon and nothing else. If a name were rendered as markup, it could still load nothing.
+/// The page needs its own style and icon and nothing else. Even a name rendered as markup could not load anything.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
 
@@ -62,7 +62,7 @@ impl HttpState {
     }
 }
 
-/// All paths of the exporter, compressed when the client asks for it.
+/// All paths of the exporter; their responses are compressed when the client asks for it.
 pub fn router(state: HttpState) -> Router {
     // The fastest level, for small bodies too: the network to a scraper is fast, and the text shrinks tenfold at any
     // level.

@@ -34,7 +34,7 @@ impl ScrapeWriters {
         let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);
         let writing = tokio::task::spawn_blocking(move || {
             scrape.in_chunks(|chunk| send.blocking_send(chunk).is_ok());
-            // Not earlier: the writer counts until its thread is free.
+            // Not earlier: the writer counts as busy until its thread is free.
             drop(writer);
         });
         let chunks = stream::poll_fn(move |context| receive.poll_recv(context)).map(Ok);

@@ -171,7 +171,7 @@ impl Server {
         let io = TokioIo::new(TrackedStream::new(stream, connection.clone()));
         let service = service_fn(|request| self.respond(request, connection.clone(), transport));
         let mut protocol = http1::Builder::new();
-        // The pool limits the time, because it can tell a request that has begun from a pause between two.
+        // The pool limits the time, because it can tell a request that has begun from a pause between two requests.
         protocol.half_close(true).max_buf_size(MAX_HEAD_BYTES).header_read_timeout(None);
         let mut serving = pin!(protocol.serve_connection(io, service));
         let ended = tokio::select! {

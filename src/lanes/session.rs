@@ -27,7 +27,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
-    /// hide that the supervisor is gone. A slot whose call has been hanging since an earlier session starts as stalled.
+    /// hide that the supervisor is gone. A slot starts as stalled if its call still hangs from an earlier session.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),

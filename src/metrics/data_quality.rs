@@ -42,7 +42,7 @@ static INVISIBLE: Family = Family::gauge(
     Unit::Number,
     When::ProcessLane,
     &["gpu", "uuid"],
-    "Processes that the driver lists but /proc does not, for longer than an exiting process would be: the exporter lacks the host's pid namespace, /proc is mounted with hidepid, or path.procfs belongs to another pid namespace. They have a pid and memory, but no name and no workload.",
+    "Processes that /proc does not show and that the driver lists for longer than it would list an exiting process: the exporter lacks the host's pid namespace, /proc is mounted with hidepid, or path.procfs belongs to another pid namespace. They have a pid and memory, but no name and no workload.",
 );
 static HOST_PIDS: Family = Family::gauge(
     "vram_exporter_host_pid_namespace",

@@ -30,7 +30,7 @@ static FAULTS_BY_REASON: Family = Family::counter(
     Unit::Number,
     When::Scrape,
     &["source", "reason"],
-    "Faults by the part of the exporter in which they occurred and by reason. A pair appears with its first fault, which rate() and increase() cannot see: use vram_exporter_faults_total for these.",
+    "Faults by the part of the exporter in which they occurred and by reason. A pair appears with its first fault, which rate() and increase() cannot see: use vram_exporter_faults_total with these functions.",
 );
 static MISSED_TICKS: Family = Family::counter(
     "vram_exporter_missed_ticks_total",

@@ -152,7 +152,7 @@ impl<'t> Exposition<'t> {
         self.line_ends();
     }
 
-    /// Writes a number, given in thousandths, that is not an integer, without trailing zeros.
+    /// Writes a number that is not an integer, given in thousandths, without trailing zeros.
     fn three_decimals(&mut self, value: u64) {
         self.text.extend_from_slice(itoa::Buffer::new().format(value / 1000).as_bytes());
         let digit = |unit: u64| b'0' + (value / unit % 10) as u8;

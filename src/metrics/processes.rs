@@ -20,7 +20,7 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: of any of them), and after the process ended.",
+    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: where it does not report every one of them), and after the process ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_process_memory_window_peak_bytes",
@@ -55,7 +55,7 @@ static IDLE: Family = Family::gauge(
     Unit::Seconds,
     When::ProcessLane,
     PROCESS,
-    "Seconds since the process last did work on the GPU, counted at the earliest from when the exporter first saw it. Absent where the driver does not report activity, and after the process ended.",
+    "Seconds since the process last did work on the GPU, or since the exporter first saw it if that was later. Absent where the driver does not report activity, and after the process ended.",
 );
 static INFO: Family = Family::gauge(
     "gpu_process_info",
@@ -130,7 +130,7 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, rounded down to milliseconds: a scrape is delayed by more than that.
+/// Seconds, rounded down to milliseconds: the delay of a scrape is longer than that.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }

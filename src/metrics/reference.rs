@@ -14,7 +14,7 @@ This page is generated from the same table as HELP and TYPE in the exposition.
   good value.
 - **Old values are absent.** A GPU that does not answer, or whose last good sample is too old, keeps `gpu_up 0`,
   `gpu_info`, its Xid errors and its sample ages, and loses everything else. A list of processes or a telemetry reading
-  disappears after three of its intervals, and at least `memory.stale-after`, without a new one.
+  disappears when there has been no new one for three of its intervals and at least `memory.stale-after`.
 - **A scrape changes nothing.** Any number of Prometheus servers may scrape, each at its own rate, and all see the same peaks.
 - **A family covers only one level:** the GPU, the MIG device or the process.
 - A label with an empty or unknown value is left out. A label value has at most 128 characters: the first 111 of a

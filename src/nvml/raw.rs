@@ -233,7 +233,7 @@ pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Pat
     type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| "a NUL byte in a path".to_owned());
     let (scenario, procfs) = (text(scenario)?, text(procfs.as_os_str())?);
-    // SAFETY: the path is of this project's own simulator, whose initialisation has no preconditions.
+    // SAFETY: the path is that of this project's own simulator, whose initialisation has no preconditions.
     let lib = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
     // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call and it copies them.
     let code = unsafe {

@@ -30,7 +30,8 @@ pub struct GpuProcesses {
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
-    /// The number of processes on the GPU that `/proc` does not show, for longer than an exiting process would be.
+    /// The number of processes that `/proc` does not show although they have been on the GPU for longer than an
+    /// exiting process would be.
     pub invisible: u64,
     /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory changed
     /// during every attempt to read both at one moment.
@@ -96,8 +97,8 @@ pub struct Process {
     pub peak: Option<u64>,
     /// Share of the SMs' time, 0 to 1; `None` if the driver has no sample.
     pub sm_utilization: Option<f64>,
-    /// When it last worked on the GPU, not before it was first listed. `None` if the driver does not report it, and after the
-    /// end.
+    /// When it last worked on the GPU, or was first listed if that was later. `None` if the driver does not report it,
+    /// and after the end.
     pub last_active: Option<Instant>,
 }
 

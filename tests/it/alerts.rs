@@ -50,7 +50,7 @@ alerting:
 /// How long all alerts and their ends may take. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until the condition holds. Fails with the notices received until then.
+/// Waits until the condition holds. On failure, prints the notices received so far.
 fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         let late = begin.elapsed() > PATIENCE;
@@ -60,7 +60,7 @@ fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus
 }
 
 /// Makes a peak right after a scrape, so that it is over before the next one, and checks that no scrape coincided with
-/// it: of the recorded samples only the window peak shows it. Tries again if the machine was too busy for that.
+/// it: among the recorded samples, only the window peak shows it. Tries again if the machine was too busy for that.
 fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
     let samples = |family: &str| {
         prometheus.samples(&format!("{family}{{instance=\"{}\",gpu=\"{}\"}}[5s]", case.instance(), case.gpu))

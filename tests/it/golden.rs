@@ -71,7 +71,7 @@ fn every_scenario_gives_its_golden_scrape() {
         if let Some((expected, found)) = expected.lines().zip(found.lines()).find(differ) {
             panic!("{scenario}: expected\n  {expected}\nfound\n  {found}\nUPDATE_GOLDEN=1 rewrites the golden files");
         }
-        assert_eq!(expected.lines().count(), found.lines().count(), "{scenario}: lines more or less");
+        assert_eq!(expected.lines().count(), found.lines().count(), "{scenario}: another number of lines");
     }
 }
 

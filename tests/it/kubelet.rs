@@ -33,7 +33,7 @@ pub(crate) enum Reply {
     Late(Duration, Vec<u8>),
     /// An error.
     Status(Code, String),
-    /// An error with details that are not base64, as they should be.
+    /// An error whose details are not base64, although they should be.
     BadDetails,
     /// Nothing, for ever.
     Never,

@@ -60,7 +60,7 @@ fn names_follow_the_rules() {
                 "{name} has a unit in its name"
             );
         }
-        assert!(family.meaning().ends_with('.'), "the help of {name} is no sentence");
+        assert!(family.meaning().ends_with('.'), "the help of {name} is not a sentence");
         // Prometheus gives these labels to each target, and would rename a metric's own.
         assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
         if family.labels.contains(&"gpu") {

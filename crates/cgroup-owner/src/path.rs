@@ -16,7 +16,7 @@ pub(crate) struct Path<'a> {
     length: usize,
     /// How many of the first names the calling process's own path shares.
     shared: usize,
-    /// Whether the last name may be cut off.
+    /// Whether the last name may have been cut off.
     cut: bool,
 }
 

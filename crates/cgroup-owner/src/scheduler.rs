@@ -20,7 +20,7 @@ pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
         // Version 1: the cpuset hierarchy has one more level than the others.
         [b"nomad", b"share" | b"reserve", task, ..] => (Scheduler::Nomad, nomad(task)?, 3),
         [b"nomad", task, ..] => (Scheduler::Nomad, nomad(task)?, 2),
-        // Version 2, from Nomad 1.7 on and before.
+        // Version 2: Nomad 1.7 and later, then earlier versions.
         [b"nomad.slice", b"share.slice" | b"reserve.slice", scope, ..] => {
             (Scheduler::Nomad, nomad(scope.strip_suffix(b".scope")?)?, 3)
         }
@@ -74,7 +74,7 @@ fn condor(name: &[u8]) -> Option<String> {
     shape::graphic(slot)
 }
 
-/// A task of Nomad, `<allocation>.<task>`; on version 1 the executor before Nomad 1.7 generated a UUID alone.
+/// A task of Nomad, `<allocation>.<task>`; on version 1 before Nomad 1.7, only a UUID that the executor generated.
 fn nomad(name: &[u8]) -> Option<String> {
     let (uuid, task) = name.split_at_checked(36)?;
     let is_task = task.is_empty() || task.len() > 1 && task[0] == b'.';

@@ -211,7 +211,7 @@ pub(crate) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens, for which the text has the character `hyphen`: in a slice's name a hyphen separates levels. A
+/// A uid with hyphens, which the text writes as the character `hyphen`: in a slice's name a hyphen separates levels. A
 /// static pod's uid has none.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {

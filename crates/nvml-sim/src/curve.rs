@@ -181,7 +181,7 @@ fn cosine(turn: f64) -> f64 {
     let half = turn.min(1.0 - turn);
     let quarter = half.min(0.5 - half);
     let squared = (std::f64::consts::TAU * quarter).powi(2);
-    // The Taylor series, to the last bits of a number at a quarter turn.
+    // The Taylor series, with enough terms for the precision of an f64 up to a quarter turn.
     let series = (1..=11).rev().fold(1.0, |sum, n| 1.0 - sum * squared / f64::from((2 * n - 1) * (2 * n)));
     if half > quarter { -series } else { series }
 }

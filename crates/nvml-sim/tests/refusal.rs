@@ -53,7 +53,7 @@ fn the_key_and_the_file_are_named() {
         ("[[gpu]]\nmodel = \"H300\"\n".to_owned(), "gpu[0].model: no model `H300`"),
         (GPU.to_owned() + "mig = [\"3g.40gb\"]\n", "gpu[0].mig[0]: no MIG profile `3g.40gb`; the nearest is `3g.71gb`"),
         (GPU.to_owned() + "mig = [\"7g.141gb\", \"1g.18gb\"]\n", "gpu[0].mig"),
-        ("[[gpu]]\nmodel = \"L4\"\nmig = []\n".to_owned(), "gpu[0].mig: a NVIDIA L4 has no MIG"),
+        ("[[gpu]]\nmodel = \"L4\"\nmig = []\n".to_owned(), "gpu[0].mig: an NVIDIA L4 has no MIG"),
         (GPU.to_owned() + "[[process]]\ngpu = 1\n", "process[0].gpu: no GPU 1"),
         (GPU.to_owned() + "[[process]]\nmemory = \"200GiB\"\n", "process[0].memory"),
         (GPU.to_owned() + "[[process]]\nmemory = \"2GB\"\n", "`2GB` is not a size"),

@@ -63,7 +63,7 @@ pub enum Error {
         /// The time limit of a step.
         limit: Duration,
     },
-    /// An answer of another form than expected.
+    /// An answer that does not have the expected form.
     #[error("the answer from {} cannot be understood", socket.display())]
     Malformed {
         /// The path.
@@ -89,7 +89,7 @@ pub enum Malformed {
     /// No protobuf, a truncated message, a text that is not UTF-8, or a field of another type.
     #[error("it is not a message of the pod-resources service")]
     Form,
-    /// Longer than what is read.
+    /// Longer than the limit.
     #[error("it is longer than 4 MiB")]
     Long,
     /// The gRPC library panicked on it.

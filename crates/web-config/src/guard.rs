@@ -20,8 +20,8 @@ use crate::{Error, Event, Refusal, Summary};
 
 /// How often [`Guard::watch`] compares the files with what was read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How many times a reload reads the files at most if they change meanwhile or do not match, and the pause between
-/// reads.
+/// The maximum number of times that a reload reads the files if they change meanwhile or do not match, and the pause
+/// between reads.
 const MAX_READS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -69,9 +69,9 @@ impl Settings {
         [
             ("TLS", self.tls.is_some()),
             ("basic_auth_users", !self.users.is_empty()),
-            ("the demand for client certificates", client(ClientAuth::needs_certificate)),
+            ("the requirement for client certificates", client(ClientAuth::needs_certificate)),
             (
-                "the demand for verified client certificates",
+                "the requirement for verified client certificates",
                 client(|auth| auth == ClientAuth::RequireAndVerifyClientCert),
             ),
             ("client_allowed_sans", self.checks_names),

@@ -58,7 +58,7 @@ enum PemSource<'a> {
 }
 
 impl PemSource<'_> {
-    /// Relative paths start at the folder of the web-config file.
+    /// Relative paths are relative to the web-config file's folder.
     fn read(&self, folder: &Path, files: &mut FileReader) -> Result<Pem, Problem> {
         match *self {
             Self::Inline(key, text) => Ok(Pem { key, text: text.as_bytes().to_vec() }),

@@ -43,7 +43,7 @@ pub struct ContainerIndex {
 #[derive(Debug)]
 struct Claim {
     holder: Arc<PodContainer>,
-    /// Since when the pod no longer reports it.
+    /// When the pod stopped reporting it; `None` while it still does.
     gone: Option<Instant>,
 }
 
@@ -293,7 +293,7 @@ mod tests {
             most = most.max(index.claims.len());
         }
         assert_eq!(index.shown().len(), index.claims.len());
-        // One each 360 ms, kept for 601 s.
+        // One every 360 ms, kept for 601 s.
         assert!((1_600..=1_700).contains(&most), "{most}");
         index.forget(begin + Duration::from_secs(3_600 + 2) + RETENTION);
         assert_eq!((index.claims.len(), index.gone.len(), index.present.len(), index.present_ids), (0, 0, 0, 0));

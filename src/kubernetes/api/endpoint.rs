@@ -39,7 +39,7 @@ impl Endpoint {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
                     Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
-                    // Without TLS no certificate is used, and the system's need not be read.
+                    // Without TLS no certificate is used, so those of the system need not be read.
                     None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
                     None => trusting_the_system()?,
                 };
@@ -71,7 +71,7 @@ impl Endpoint {
         Ok(Self { uri, tls: trusting(trusted)?, token })
     }
 
-    /// Names what could not be read, as far as the settings say.
+    /// Names what could not be read, as far as the settings tell.
     pub(super) fn unread(server: &Server, error: &std::io::Error) -> Error {
         match server {
             Server::InCluster => Error::file(Path::new(SERVICE_ACCOUNT), "the pod's service account", error),
@@ -94,7 +94,7 @@ fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> 
         roots.add(certificate).map_err(|error| Error::NoTrust(innermost(&error)))?;
     }
     if roots.is_empty() {
-        return Err(Error::NoTrust("there is none in the file".to_owned()));
+        return Err(Error::NoTrust("the file contains none".to_owned()));
     }
     tls(roots)
 }

@@ -44,8 +44,8 @@ pub enum Error {
     Unauthorized(String),
     /// 403, for less time than a server takes to start.
     #[error(
-        "the API server does not let the exporter list and watch pods (403): a starting server does this; if it \
-         persists, a ClusterRole with these two verbs or its binding is missing: {0}"
+        "the API server does not let the exporter list and watch pods (403): this is normal while a server starts; \
+         if it persists, a ClusterRole with these two verbs or its binding is missing: {0}"
     )]
     NotYetAllowed(String),
     /// 403, for longer than a server takes to start.
@@ -139,8 +139,8 @@ impl Error {
         }
     }
 
-    /// Whether the watch can continue where it was once the server answers again. Otherwise an event may be lost, and all
-    /// pods are listed again.
+    /// Whether, once the server answers again, the watch can continue where it was. Otherwise an event may be lost, and
+    /// all pods are listed again.
     pub(super) fn leaves_the_watch(&self) -> bool {
         !matches!(self, Self::Gone | Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_))
     }

@@ -48,9 +48,9 @@ struct Follower {
     index: ContainerIndex,
     /// When to publish the changes; `None` where there are none.
     publish: Option<Instant>,
-    /// Since when the pods are followed; `None` while they are not.
+    /// Since when the pods have been followed; `None` while they are not.
     followed: Option<Instant>,
-    /// Since when the server answers 403; `None` after any other answer.
+    /// Since when the server has answered 403; `None` after any other answer.
     forbidden: Option<Instant>,
     /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
     /// reset: on such a node they pile up again.

@@ -14,7 +14,7 @@ use super::pod::Pod;
 
 /// The time after which the server should end a watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long after that a watch that the server has not ended counts as dead.
+/// A watch that the server has not ended this long after [`WATCH_TIMEOUT`] counts as dead.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
 
 /// What is escaped in the value of a parameter.

@@ -17,7 +17,7 @@ const CALM: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The pauses after failures: 1 s at first, doubled each time, minus a random part of up to half. Each kind of failure
-/// is counted on its own: the failures of an outage must not delay the list that a 410 after it requires.
+/// is counted on its own: the failures of an outage must not delay the list that a later 410 requires.
 #[derive(Debug)]
 pub(super) struct Pauses {
     gone: Backoff,

@@ -39,7 +39,7 @@ struct CachedList {
     /// Whether the driver ever answered a call for this list, even with a refusal. Before that, the list is not known
     /// to be empty.
     answered: bool,
-    /// Since when its processes are unknown.
+    /// Since when its processes have been unknown.
     unread_since: Option<Instant>,
     reported: ReportedReason,
 }

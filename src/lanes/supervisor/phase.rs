@@ -17,7 +17,8 @@ pub(super) const FAST_POLL: Duration = Duration::from_millis(10);
 pub(super) enum Phase {
     /// The driver is closed; it is opened at this time.
     Closed(Instant),
-    /// The driver is closed on request. `holders` is the number of threads that still held it when that was last published.
+    /// The driver is closed on request. `holders` is the number of threads that still held it when the
+    /// number was last published.
     Released { holders: usize },
     /// The driver is being opened.
     Opening(Opening),

@@ -61,7 +61,7 @@ impl Supervisor {
                     None => return Some(Box::new(opened)),
                     Some(gpu) => {
                         self.report_failures(&opened);
-                        tracing::warn!(gpu, "the open session continues: a GPU that answers is missing in the new one");
+                        tracing::warn!(gpu, "the open session continues: the new one lacks a GPU that answers");
                         self.detached.add_closing(Closing::begin(opened));
                     }
                 },

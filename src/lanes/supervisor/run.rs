@@ -9,7 +9,7 @@ use crate::faults::Source;
 use crate::lanes::opening::{Closing, Progress};
 use crate::nvml::OpenError;
 
-/// The longest remaining time of a release that is published: the date of a much later end could not be computed.
+/// The longest remaining release time that is published: the date of a much later end could not be computed.
 const LONGEST_RELEASE_SHOWN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Supervisor {

@@ -1,4 +1,4 @@
-//! A strict reader of Prometheus' text format: it refuses what a scraper might read in another way than it was meant, and
+//! A strict reader of Prometheus' text format: it refuses what a scraper might read differently than intended, and
 //! what the exporter's contract forbids.
 //!
 //! Every family has HELP, then TYPE, then at least one series, and comes once. A series belongs to the family above it and
@@ -25,7 +25,7 @@ pub struct Family {
 /// A series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// The family's name; in a histogram with `_bucket`, `_sum` or `_count` behind it.
+    /// The family's name; in a histogram followed by `_bucket`, `_sum` or `_count`.
     pub name: String,
     /// Each has a value.
     pub labels: Labels,
@@ -53,7 +53,7 @@ impl Series {
 /// Reads an exposition.
 ///
 /// # Panics
-/// Where the text is not well-formed, with the line that is not.
+/// If the text is not well-formed. The message shows the line that is not.
 pub fn read(text: &str) -> Vec<Family> {
     assert!(
         text.ends_with('\n') && !text.contains('\0'),
@@ -69,9 +69,9 @@ pub fn read(text: &str) -> Vec<Family> {
         let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             let series = series(line);
-            let part = series.name.strip_prefix(name).unwrap_or_else(|| panic!("among the series of {name}: {line}"));
+            let part = series.name.strip_prefix(name).unwrap_or_else(|| panic!("not a series of {name}: {line}"));
             let is_part = kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&part);
-            assert!(part.is_empty() || is_part, "among the series of {name}: {line}");
+            assert!(part.is_empty() || is_part, "not a series of {name}: {line}");
             assert!(seen.insert((series.name.clone(), series.labels.clone())), "the series comes twice: {line}");
             all.push(series);
         }
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let text = GOOD.replacen(from, to, 1);
             assert_ne!(text, GOOD, "{from} is not in the text");
-            assert!(std::panic::catch_unwind(|| read(&text)).is_err(), "{to:?} in place of {from:?} is taken");
+            assert!(std::panic::catch_unwind(|| read(&text)).is_err(), "{to:?} in place of {from:?} is accepted");
         }
     }
 }

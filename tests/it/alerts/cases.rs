@@ -1,4 +1,4 @@
-//! The machines: a healthy one, and those that get into trouble, with the alerts that each trouble is to raise.
+//! The machines: a healthy one, and those that get into trouble, with the alerts that each of these should raise.
 
 use super::FAST;
 use super::receiver::Notice;
@@ -36,7 +36,7 @@ memory = [{ kind = "ramp", from = "0B", to = "60GiB", for = "8s" }, { kind = "co
 utilization = 0.3
 "#;
 
-/// A peak that lasts 60 ms, where 250 ms lie between two scrapes.
+/// A peak that lasts 60 ms; scrapes are 250 ms apart.
 const PEAK: &str = r#"
 [[process]]
 pid = 777
@@ -60,7 +60,7 @@ const ORPHAN: &str = "[[process]]\ngpu = 1\ntype = []\nmemory = \"6GiB\"\n";
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
 
-/// Tells that the machine on which the test runs was too busy to sample 100 times a second, which is true then.
+/// Says that ticks were missed. It is accepted, because a busy test machine may really not sample 100 times a second.
 pub(crate) const STARVED: &str = "VramExporterMissedTicks";
 
 /// All troubles; the peak comes first.
@@ -90,15 +90,15 @@ pub(crate) fn all() -> [Case; 4] {
     ]
 }
 
-/// An alert that a trouble is to raise.
+/// An alert that a machine in trouble should raise.
 struct Expected {
     name: &'static str,
     severity: &'static str,
-    /// Labels beside those that every alert on a GPU has.
+    /// Labels in addition to those that every alert on a GPU has.
     labels: &'static [(&'static str, &'static str)],
 }
 
-/// A machine, and the trouble that it gets.
+/// A machine, and the trouble that it gets into.
 pub(crate) struct Case {
     pub(crate) trouble: &'static str,
     /// The GPU that is in trouble.
@@ -126,7 +126,7 @@ impl Case {
 
     /// Whether each of its alerts was received.
     pub(crate) fn has_fired(&self, notices: &[Notice]) -> bool {
-        // What the simulator refuses makes no trouble.
+        // If the simulator refused its control file, the trouble never came.
         assert!(!self.exporter.log().contains("nvml-sim: "), "{}", self.exporter.log());
         self.expected.iter().all(|expected| self.of(expected, notices).any(|notice| notice.firing))
     }

@@ -1,9 +1,9 @@
-//! Where values are in the text of a rule file or a scrape configuration, as these are written here: an entry a line,
-//! block scalars and plain scalars, no expression in quotes.
+//! Locates the values in the text of a rule file or a scrape configuration in the style of this repository: one entry
+//! per line, block scalars and plain scalars, no expression in quotes.
 
 use std::ops::Range;
 
-/// `key: value` on a line, perhaps behind a `- `.
+/// `key: value` on a line, possibly after a `- `.
 pub(crate) struct Entry<'t> {
     pub(crate) key: &'t str,
     /// The column of the key.
@@ -21,7 +21,7 @@ impl<'t> Entry<'t> {
         if !is_key || !after.starts_with([' ', '\n']) {
             return None;
         }
-        // A comment behind it is no part of a plain value.
+        // A comment after a plain value is not part of it.
         let from = line.len() - after.trim_start().len();
         let value = line[from..].split(" #").next().unwrap_or("").trim_end();
         Some(Self { key, column, value: start + from..start + from + value.len() })
@@ -38,7 +38,7 @@ pub(crate) struct Outline {
 
 impl Outline {
     /// # Panics
-    /// Where an expression is in quotes.
+    /// If an expression is in quotes.
     pub(crate) fn of(text: &str) -> Self {
         let mut outline = Self::default();
         let mut record = None;

@@ -1,10 +1,10 @@
-//! Where times are in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
+//! Locates the times in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
 //!
 //! Every part of an expression has a power of time: 1 for seconds, -1 for something per second, 0 for the rest. It
 //! follows from the names of metrics (`_seconds`) and from functions (`rate` takes one off). A number has none of its
-//! own; it gets the one of what it is compared with or added to. A number by which a rate is multiplied or seconds are
-//! divided is a time if it is a multiple of 60 (`* 3600`), and else a plain factor (`* 100`). Beside what has no power
-//! of time such a multiple may be either (`600 / count_over_time(x[10m])`), and what it is compared with decides.
+//! own; it takes the power of what it is compared with or added to. A number that multiplies a rate or divides seconds
+//! is a time if it is a multiple of 60 (`* 3600`), and otherwise a plain factor (`* 100`). Next to a part without a
+//! power of time such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with decides.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(crate) enum Time {
 /// The times of an expression, in order, and its own power of time.
 ///
 /// # Panics
-/// Where the expression is none, or mixes powers of time.
+/// If the text is not an expression, or mixes powers of time.
 pub(crate) fn times(text: &str, recorded: &Recorded) -> (Vec<Time>, i32) {
     let mut reader = Reader { text, tokens: tokens(text), at: 0, recorded, times: Vec::new() };
     let whole = reader.or();
@@ -39,7 +39,7 @@ pub(crate) fn times(text: &str, recorded: &Recorded) -> (Vec<Time>, i32) {
 
 const AGGREGATIONS: [&str; 12] =
     ["sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk", "topk", "quantile"];
-/// Functions whose value is a plain number, whatever they are asked about.
+/// Functions whose value is a plain number, whatever their argument is.
 const COUNTS: [&str; 10] = [
     "count",
     "group",
@@ -97,7 +97,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Gives a part this power, and says which it has.
+    /// Gives a part this power unless it has one, and returns the power that it has.
     fn settle(&mut self, part: Power, power: i32, strict: bool) -> i32 {
         match part {
             Power::Known(own) => {
@@ -113,7 +113,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Two parts of one power.
+    /// Makes two parts have the same power.
     fn unify(&mut self, left: Power, right: Power) -> Power {
         match (left, right) {
             (Power::Free(mut left), Power::Free(right)) => {
@@ -131,7 +131,7 @@ impl Reader<'_> {
         let mut left = self.and();
         while self.take("or") {
             self.matching();
-            // One or the other: they need not be of one kind.
+            // The result is one side or the other: they need not have the same power.
             let right = self.and();
             left = match (left, right) {
                 (Power::Known(power), Power::Known(_)) => Power::Known(power),
@@ -239,7 +239,7 @@ impl Reader<'_> {
         base
     }
 
-    /// A part with its range, offset and moment.
+    /// A part with its range, its offset and its `@` modifier.
     fn selected(&mut self) -> Power {
         let part = self.part();
         loop {
@@ -316,7 +316,7 @@ impl Reader<'_> {
                 let value = values.pop().unwrap_or_else(|| panic!("{name} of nothing in {}", self.text));
                 return Power::Known(self.settle(value, 0, false) - 1);
             }
-            // Of how long work takes, which takes as long however fast the clock runs.
+            // The histograms are of how long work takes, which does not depend on the speed of the clock.
             "histogram_quantile" => return Power::Known(0),
             _ if COUNTS.contains(&name) => return Power::Known(0),
             _ => {}

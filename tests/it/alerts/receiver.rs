@@ -34,7 +34,7 @@ impl Notice {
         Some(Self { firing, labels: texts("labels")?, annotations: texts("annotations")? })
     }
 
-    /// The label's value, or nothing where there is no such label.
+    /// The label's value; empty if there is no such label.
     pub(crate) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -46,7 +46,7 @@ impl Notice {
 
 type Received = Arc<Mutex<Vec<Notice>>>;
 
-/// The webhook. It ends with the value.
+/// The webhook. It stops when this is dropped.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     received: Received,
@@ -70,7 +70,7 @@ impl Receiver {
     }
 }
 
-/// A body that is none of Alertmanager's is refused: the alert is missed and the test fails.
+/// A body that is not from Alertmanager is refused; its alert is then missing, and the test fails.
 async fn take(State(received): State<Received>, body: String) -> StatusCode {
     let read = || -> Option<Vec<Notice>> {
         let message: Value = serde_json::from_str(&body).ok()?;

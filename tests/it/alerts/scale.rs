@@ -7,9 +7,9 @@
 //! - in an expression each number that is seconds (`predict_linear(x[30m], 3600)`, `idle_seconds > 3600`,
 //!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` says how they are distinguished.
 //!
-//! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, 1 minute where it is not set;
-//! Prometheus' lookback of 5 minutes, a flag, goes along. `scrape_timeout` becomes the whole scaled interval, the most
-//! that Prometheus takes: an answer needs as long as ever.
+//! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, each 1 minute if it is not set.
+//! Prometheus' lookback of 5 minutes, which is a flag, is scaled with them. `scrape_timeout` becomes the whole scaled
+//! interval, the most that Prometheus accepts, because an answer still takes as long as before.
 //!
 //! The text is changed in place, so that all else stays as it was shipped, byte for byte: names, order, labels,
 //! annotations and comments.
@@ -24,14 +24,15 @@ use super::promql::{Recorded, Time, times};
 /// A rule file: its name and content.
 pub(crate) type File = (String, String);
 
-/// The rule files with every time divided by the factor. Together: a recorded series is seconds or none in all of them.
+/// The rule files with every time divided by the factor. They are scaled together, because one file may use a series
+/// that another one records.
 ///
 /// # Panics
-/// Where a file is not written as rule files here are.
+/// If a file is not in the style of the rule files of this repository.
 pub(crate) fn scale_rules(files: &[File], factor: u32) -> Vec<File> {
     let outlines: Vec<Outline> = files.iter().map(|(_, text)| Outline::of(text)).collect();
     let mut recorded = Recorded::new();
-    // Rules may build on rules of any file: again, until nothing new is learnt.
+    // Rules may use series that any file records, so this is repeated until nothing changes.
     loop {
         let before = recorded.clone();
         for ((_, text), outline) in files.iter().zip(&outlines) {
@@ -52,7 +53,7 @@ pub(crate) fn scale_rules(files: &[File], factor: u32) -> Vec<File> {
 /// The scrape configuration with its intervals divided by the factor, and these targets in place of its own.
 ///
 /// # Panics
-/// Where it has not the one scrape job with static targets.
+/// If it does not have exactly one scrape job with static targets.
 pub(crate) fn scale_scrape(text: &str, targets: &[SocketAddr], factor: u32) -> String {
     let mut scaled = String::new();
     let mut interval = String::new();

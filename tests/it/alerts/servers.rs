@@ -44,7 +44,7 @@ impl Server {
                 kept.push('\n');
             }
         });
-        // From here on the child ends with the value, also where the wait below fails.
+        // From here on the child is killed when `server` is dropped, even if the wait below fails.
         let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
         server.address = eventually("the log names the address", || {
             let ended = server.child.try_wait().unwrap();
@@ -105,7 +105,7 @@ receivers:
         let mut command = Command::new(ALERTMANAGER);
         command.arg(format!("--config.file={}", file.display()));
         command.arg(format!("--storage.path={}", folder.path().join("data").display()));
-        // No cluster: nothing but the loopback is listened on.
+        // No cluster: it listens on the loopback only.
         command.arg("--cluster.listen-address=");
         Self { server: Server::start(command), _folder: folder }
     }
@@ -140,7 +140,7 @@ impl Prometheus {
     /// An answer of the API.
     ///
     /// # Panics
-    /// Where Prometheus refuses the question.
+    /// If Prometheus refuses the query.
     fn api(&self, path: &str) -> Value {
         let (status, body) = get(self.server.address, path).expect("Prometheus answers");
         assert_eq!(status, 200, "{path}: {body}");
@@ -155,7 +155,7 @@ impl Prometheus {
     /// The samples of a range vector of at most one series: unix time and value, in order.
     ///
     /// # Panics
-    /// Where there are several series.
+    /// If there are several series.
     pub(crate) fn samples(&self, query: &str) -> Vec<(f64, f64)> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let answer = self.api(&format!("/api/v1/query?query={encoded}"));

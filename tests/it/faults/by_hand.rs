@@ -1,4 +1,4 @@
-//! A `/proc` made by hand, beside the simulator's own, whose files can be put in trouble.
+//! A `/proc` made by hand, beside the simulator's own, whose files can be made to hang or fail.
 
 use std::fs;
 use std::path::PathBuf;

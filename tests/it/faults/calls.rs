@@ -1,5 +1,5 @@
-//! Every NVML call that the exporter makes answers every error code that NVML has, one after another, while one exporter
-//! runs.
+//! Every NVML call that the exporter makes returns every error code that NVML has, one after another, while one
+//! exporter runs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
     {
-        // That no event has come.
+        // It only means that no event has come.
         if (*call, *code) == ("nvmlEventSetWait_v2", "TIMEOUT") {
             continue;
         }

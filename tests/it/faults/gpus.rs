@@ -1,4 +1,4 @@
-//! A GPU hangs, is lost, answers implausible values, comes and goes; the others go on.
+//! A GPU hangs, is lost, returns implausible values, comes and goes; the others continue.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Machine, Scrape};
@@ -100,7 +100,7 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
     exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
-    // Long before the limit of a call: nothing that is set up afresh thereafter could know of these.
+    // They come long before the call's time limit: events that are only registered after it would miss them.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
     machine.control(&format!("{hang}{xids}"));
     exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));
@@ -119,7 +119,7 @@ fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
     machine.control(&format!("{hang}{xids}"));
     let met = exporter.scrape_until("the Xid of the GPU that is well", |s| count(s, "1") == Some(1.0));
     assert_eq!(count(&met, "0"), Some(0.0));
-    // Its other calls come back, so it is no GPU that hangs.
+    // Its other calls return, so it does not count as a GPU that hangs.
     assert!(up(&met, "0") == Some(1.0) && values(&met, "0") > 0, "{}", met.text);
     machine.control(xids);
     exporter.scrape_until("the other Xid, late", |s| count(s, "0") == Some(1.0));
@@ -180,7 +180,7 @@ fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
     exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
     let lost = std::cell::Cell::new(0.0);
     let later = exporter.scrape_until("the driver was reopened for it", |s| {
-        // In no scrape has the lost GPU a value, is the other one's missing, or does a counter fall.
+        // In no scrape does the lost GPU have a value, does the other one lack a value, or does a counter fall.
         assert_eq!((up(s, "1"), values(s, "1")), (Some(0.0), 0), "{}", s.text);
         assert!(up(s, "0") == Some(1.0) && values(s, "0") > 0, "{}", s.text);
         let counted = faults(s, "memory", "gpu_is_lost");

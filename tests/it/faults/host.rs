@@ -31,7 +31,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let usual: u64 = limit.split_whitespace().next().unwrap().parse().unwrap();
-    // Not one can be opened any longer: neither a connection nor a file of a process.
+    // No more can be opened: neither a connection nor a file of a process.
     limit_descriptors(&exporter, 3);
     std::fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.add(42, "python3", "/work/late.py");
@@ -91,7 +91,7 @@ fn a_full_disk_under_the_log_costs_the_log_alone() {
         let mut exporter =
             Silent(command.arg("--log.level=trace").stderr(full()).stdout(full()).spawn().unwrap(), address);
         exporter.scrape("values", "gpu_up{gpu=\"1\"");
-        // Faults are written to the log; each such line is lost, and none of the lanes with it.
+        // Faults are written to the log. Each such line is lost, but no lane dies of it.
         machine.control("[[fault]]\ncall = \"nvmlDeviceGetTemperature\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
         let counted = "vram_exporter_faults_by_reason_total{source=\"telemetry\",reason=\"unknown\"} 1";
         let body = exporter.scrape("the fault is counted", counted);

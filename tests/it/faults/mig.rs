@@ -103,7 +103,7 @@ fn processes_on_a_recreated_mig_device_never_have_the_previous_uuid() {
     let old = exporter.scrape_until("the process", |s| slice_peak(s).is_some() && mig_uuid(s, USED, "31").is_some());
     let old = mig_uuid(&old, USED, "31");
     exporter.scrape_until("its end", |s| mig_uuid(s, USED, "31").is_none());
-    // Other devices have the ids of those before, and a process comes at once.
+    // New devices get the ids of the previous ones, and a process starts on one at once.
     let next = "pid = 32\nmig = 0\nmemory = \"35GiB\"\ncgroup = \"0::/system.slice/train.service\"";
     machine.control(&format!("[[fault]]\nkind = \"recut\"\ngpu = 0\n[[process]]\n{next}\n"));
     let old = old.as_deref().unwrap();

@@ -1,4 +1,4 @@
-//! Processes whose list or whose files are in trouble.
+//! Processes whose list or whose files cannot be read.
 
 use std::fs;
 use std::process::Command;
@@ -73,7 +73,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     assert_eq!(stalled(&later), counted, "one that hangs is counted once");
     assert_eq!(later.value("vram_exporter_processes_invisible", &[("gpu", "1")]), Some(0.0));
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    // The process comes to itself: the read that hung comes back, and it is read again.
+    // The process recovers: the read that hung returns, and the process is read again.
     fs::rename(by_hand.folder.join("good"), &cmdline).unwrap();
     drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
     exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("train.py"));
@@ -123,7 +123,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     exporter.scrape_until("the process", |s| name(s, "42").as_deref() == Some("train.py"));
     machine.control(&also(101..=104));
     exporter.scrape_until("four that hang", |s| stalled(s) == 4.0);
-    // Without arguments: of a new process everything that does not hang is known.
+    // The arguments of a new process are not read; everything else about it is known.
     machine.control(&also((101..=104).chain([77])));
     let came = exporter.scrape_until("a new process", |s| name(s, "77").is_some() && used(s, "77").is_some());
     let info = came.all("gpu_process_info").find(|info| info.label("pid") == Some("77")).unwrap();
@@ -132,7 +132,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     machine.control(&also((101..=105).chain([77])));
     exporter.scrape_until("five that hang", |s| stalled(s) == 5.0);
     assert_eq!(exporter.log().matches("reads hang, new processes").count(), 1, "{}", exporter.log());
-    // Another process has the pid, and only that it is there can be known.
+    // Another process has the pid, and nothing can be known about it except that it exists.
     fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.begin(42, 99_999, ("python3", "/work/other.py"), "other.service");
     let of_42 = |s: &Scrape| {
@@ -222,7 +222,7 @@ fn a_proc_of_another_pid_namespace_names_no_process() {
     assert_eq!(name(&told, "42"), None);
     assert_eq!(told.all("gpu_workload_processes").count(), 0);
     assert!(faults(&told, "attribution", "foreign_procfs") >= 1.0);
-    // The right one is mounted there.
+    // Now the right one is mounted.
     fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink(exporter.pid().to_string(), &own).unwrap();
     exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("stranger.py"));

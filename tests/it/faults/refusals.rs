@@ -1,7 +1,7 @@
-//! A call answers every error code of NVML at once: a machine has one GPU for each code and one that stays well.
+//! A call returns every error code of NVML at once: a machine has one GPU for each code, and one that stays healthy.
 //!
-//! Invariant: a refusal is awaited, never looked for once, and each call begins where no refusal of the one before can be
-//! felt any longer, so that what is felt is its own.
+//! Invariant: a refusal is waited for, never checked only once; and a call is tested only when no effect of the
+//! previous one is left, so that every effect is its own.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ use super::table::{AtOpening, CODES, Costs, REFUSED_FOR_GOOD, Repeated, Silent};
 use super::{faults, rounds, up};
 use crate::harness::{Exporter, Machine, Scrape, Series, eventually, eventually_or};
 
-/// A call follows the one before soon. Between two passes over the processes of this many GPUs there must be room
-/// for their readings, on a busy machine too.
+/// Each call is tested soon after the previous one. The time between two process passes over this many GPUs must be
+/// enough for their readings, on a busy machine too.
 pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.interval=500ms", "--process.linger=0s"];
 
-/// Told of a GPU that has MIG devices which are known.
+/// Shown for a GPU whose MIG devices are known.
 const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
 
-/// There only while the driver has a sample since it was last asked, which is not at every tenth of a second.
+/// Present only if the driver has a sample since the last query, which is not the case every tenth of a second.
 const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 
 /// The sum of each family on each GPU. Several series of a family on one GPU count as one.
@@ -62,7 +62,7 @@ pub(crate) fn is_nothing_invented(good: &BTreeMap<(String, String), f64>, now: &
     }
 }
 
-/// Lets every lane end the round that it is in and do as many more.
+/// Lets every lane finish its current round and do this many more.
 pub(crate) fn more_rounds(exporter: &Exporter, more: f64) {
     let begin = exporter.scrape();
     let lanes = ["memory", "process", "telemetry"];
@@ -110,7 +110,7 @@ fn fault_of_each_code(calls: &[&str]) -> String {
     meeting().map(fault).collect()
 }
 
-/// One exporter on a machine whose first GPU stays well, behind which there is one for each code.
+/// One exporter on a machine whose first GPU stays well, followed by one for each code.
 pub(crate) struct Bench {
     machine: Machine,
     exporter: Exporter,
@@ -151,8 +151,8 @@ impl Bench {
         now.get("0").is_some_and(|now| self.families["0"].is_subset(now))
     }
 
-    /// Changes what goes wrong, and waits until the driver has taken that up: a process on the GPU that stays well came
-    /// with it. Calls that begin afterwards meet what is new.
+    /// Replaces the faults, and waits until the driver has read them, which a new process on the healthy GPU shows.
+    /// Calls that begin afterwards meet the new faults.
     fn switch(&self, faults: &str) {
         let mark = 5000 + self.marks.replace(self.marks.get() + 1);
         let process = format!("[[process]]\npid = {mark}\ngpu = 0\n{}memory = \"1GiB\"\n", self.slot);
@@ -167,7 +167,7 @@ impl Bench {
     /// process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
-        // What the driver had answered by then is counted when the round is over in which it was asked.
+        // An answer is counted at the end of the round in which the call was made: one more round counts the last.
         more_rounds(&self.exporter, 1.0);
         let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
         self.exporter.scrape_until("no trace of the call before", |s| {
@@ -178,7 +178,7 @@ impl Bench {
         })
     }
 
-    /// Waits until every refusal is felt. The caller says what a code has to lead to.
+    /// Waits until every refusal is felt. The caller says which effect each code must have.
     fn await_all(&self, what: &str, felt: impl Fn(&Scrape, &Families, (&str, &str, &str)) -> bool) {
         let unfelt = |s: &Scrape| -> Vec<&str> {
             let now = families(s);
@@ -242,7 +242,7 @@ impl Bench {
         });
     }
 
-    /// By itself all is as it was: no GPU is given up for what it once refused.
+    /// Everything recovers by itself: no GPU is given up because it once refused a call.
     pub(crate) fn comes_back(self) {
         self.machine.control("");
         let after = self.exporter.scrape_until("all is as it was", |s| {

@@ -54,14 +54,14 @@ pub(crate) enum Costs {
     Nothing,
 }
 
-/// A call that is asked of a GPU again and again.
+/// A call that is made for a GPU again and again.
 pub(crate) struct Repeated {
-    /// The call, and the older ones that are asked in its place where it is refused for good.
+    /// The call, and the older ones that are made in its place if it is refused for good.
     pub(crate) names: &'static [&'static str],
     /// What counts its refusals.
     pub(crate) source: &'static str,
     pub(crate) costs: Costs,
-    /// Codes that are an answer like any other.
+    /// Codes that are normal answers and not refusals.
     pub(crate) answers: &'static [&'static str],
 }
 
@@ -73,7 +73,7 @@ const fn layout(names: &'static [&'static str]) -> Repeated {
     Repeated { names, source: "topology", costs: Costs::Nothing, answers: &[] }
 }
 
-/// Nothing is seen of accounting.
+/// A refusal of accounting changes nothing that is shown.
 pub(crate) const OF_ACCOUNTING: [Repeated; 1] = [Repeated {
     names: &["nvmlDeviceGetAccountingStats"],
     source: "process",
@@ -88,7 +88,7 @@ pub(crate) const OF_LISTS: [Repeated; 3] = [
         costs: Costs::AtLeast(&["gpu_process_memory_used_bytes"]),
         answers: &[],
     },
-    // A part that knows no graphics or no MPS has none of their processes.
+    // A GPU model without support for graphics or MPS has none of these processes.
     Repeated {
         names: &["nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"],
         source: "process",
@@ -112,7 +112,7 @@ const NO_LIST: &[&str] = &[
     "ARGUMENT_VERSION_MISMATCH",
 ];
 
-/// Of memory: where the second version is refused for good, the first reports everything but reserved memory.
+/// Of memory: if the second version is refused for good, the first one reports everything except reserved memory.
 pub(crate) const OF_MEMORY: [Repeated; 2] = [
     Repeated {
         names: &["nvmlDeviceGetMemoryInfo_v2"],
@@ -136,7 +136,7 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
     reading(&["nvmlDeviceGetRemappedRows"], &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
     Repeated {
-        // That it has no sample; and how it reports the length of its list, which is 0 here.
+        // The first means that there is no sample; with the second, it reports the length of its list, which is 0 here.
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },
@@ -144,7 +144,7 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEnergyConsumption"], &["gpu_energy_joules_total"]),
 ];
 
-/// Of parts that retire pages, which are no parts that remap rows.
+/// Of GPU models that retire pages; these do not remap rows.
 pub(crate) const OF_RETIRED_PAGES: [Repeated; 1] = [reading(&["nvmlDeviceGetRetiredPages"], &["gpu_retired_pages"])];
 
 pub(crate) const OF_LAYOUT: [Repeated; 1] = [layout(&["nvmlDeviceGetMigMode"])];
@@ -156,19 +156,19 @@ pub(crate) const OF_SLICES: [Repeated; 3] = [
     layout(&["nvmlDeviceGetGpuInstanceId"]),
 ];
 
-/// A call that is asked of a GPU, or of a MIG device, when the driver is opened.
+/// A call that is made for a GPU or a MIG device when the driver is opened.
 pub(crate) struct AtOpening {
     pub(crate) name: &'static str,
     /// The label of `gpu_info` that it fills.
     pub(crate) label: Option<&'static str>,
-    /// Whether a refusal is left out without a word.
+    /// Which refusals may leave no trace.
     pub(crate) silent: Silent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silent {
     No,
-    /// A refusal for good says that there is nothing.
+    /// Refusals for good: they mean that there is nothing to read.
     ForGood,
 }
 
@@ -197,7 +197,7 @@ pub(crate) const OF_SLICES_AT_OPENING: [AtOpening; 2] = [
     at_opening("nvmlDeviceGetComputeInstanceId", None, Silent::No),
 ];
 
-/// Asked of the driver and of no GPU, with the label of `nvidia_driver_info` that it fills.
+/// Calls about the driver and not about a GPU, with the label of `nvidia_driver_info` that it fills.
 pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
     ("nvmlInit_v2", None),
     ("nvmlDeviceGetCount_v2", None),
@@ -208,7 +208,7 @@ pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
     ("nvmlEventSetWait_v2", None),
 ];
 
-/// Asked only where the call above is not there.
+/// Called only if the library lacks the newer call.
 const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
 
 /// All calls of the tables.

@@ -184,12 +184,12 @@ async fn demands_on_client_certificates_stay_while_the_server_runs() {
     let verify = policy("RequireAndVerifyClientCert") + CA;
     let (any, given) = (policy("RequireAnyClientCert"), policy("VerifyClientCertIfGiven") + CA);
     let refused = [
-        (verify.clone(), TLS.to_owned(), "the demand for client certificates"),
-        (verify.clone(), policy("RequestClientCert"), "the demand for client certificates"),
-        (verify.clone(), given.clone(), "the demand for client certificates"),
-        (any.clone(), TLS.to_owned(), "the demand for client certificates"),
-        (any.clone(), given.clone(), "the demand for client certificates"),
-        (verify.clone(), any.clone(), "the demand for verified client certificates"),
+        (verify.clone(), TLS.to_owned(), "the requirement for client certificates"),
+        (verify.clone(), policy("RequestClientCert"), "the requirement for client certificates"),
+        (verify.clone(), given.clone(), "the requirement for client certificates"),
+        (any.clone(), TLS.to_owned(), "the requirement for client certificates"),
+        (any.clone(), given.clone(), "the requirement for client certificates"),
+        (verify.clone(), any.clone(), "the requirement for verified client certificates"),
         (verify.clone() + SANS, verify.clone(), "client_allowed_sans"),
         (verify.clone() + SANS, verify.clone() + "  client_allowed_sans:\n", "client_allowed_sans"),
     ];

@@ -7,7 +7,7 @@ use web_config::{ClientAuth, Guard};
 
 use super::pki::{Pki, fixtures};
 
-/// Fixtures, and what their refusal says beside the name of the file.
+/// Fixtures, and what their refusal says besides the name of the file.
 const REFUSED: [(&str, &str); 40] = [
     ("junk", "line 1"),
     ("unknown_key", "line 2, cert_fille"),

@@ -51,7 +51,7 @@ def parse(described):
     parser.add_argument("--scrape-seconds", type=float, default=0.7, help="seconds for each kind of scrape")
     parser.add_argument("--starts", type=int, default=3, help="in each run, of the exporter and of the bare program")
     parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="of each point")
-    parser.add_argument("--corner", action="store_true", help="of growth the far corner only")
+    parser.add_argument("--corner", action="store_true", help="of the growth, measure only the far corner")
     parser.add_argument("--only", type=lambda text: names(text, PARTS), default=["peers", "calls"], help=", ".join(PARTS))
     parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=list(SUBJECTS), help=", ".join(SUBJECTS))
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
@@ -66,7 +66,7 @@ def parse(described):
     if "growth" in options.only and not options.simulator:
         parser.error("growth is studied on the simulator only")
     if options.corner and (options.quick or "growth" not in options.only):
-        parser.error("--corner is of --only growth, and not of --quick")
+        parser.error("--corner needs --only growth, and excludes --quick")
     if options.quick:
         options.gpus = min(options.gpus, 2)
     options.processes = options.processes or (16 if options.quick or not options.simulator else 64)

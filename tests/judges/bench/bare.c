@@ -1,7 +1,7 @@
-/* The limit under every exporter: a C program that asks the driver and does nothing else.
+/* The lower bound for every exporter: a C program that calls the driver and does nothing else.
  *
  *   bare LIBRARY init             nvmlInit, one line when it is done
- *   bare LIBRARY first            nvmlInit and one sample of every GPU, one line, the end
+ *   bare LIBRARY first            nvmlInit and one sample of every GPU, one line, exit
  *   bare LIBRARY same HZ SECONDS  the exporter's calls in the exporter's rhythm (same.c), one line before and one after
  *   bare - crowd COUNT            COUNT children that do nothing, one line with their pids
  *
@@ -32,13 +32,13 @@ static int first(void) {
         memory_v2 memory;
         int code = read_memory(index, &memory);
         if (code) {
-            fprintf(stderr, "bare: memory info of GPU %u answered %d\n", index, code);
+            fprintf(stderr, "bare: memory info of GPU %u returned %d\n", index, code);
             return 1;
         }
         printf("%s%llu", index ? ", " : "", memory.used);
     }
     printf("]}\n");
-    /* Before the driver library's destructors run: they are no part of a start. */
+    /* Before the driver library's destructors run: they are not part of a start. */
     fflush(stdout);
     return 0;
 }

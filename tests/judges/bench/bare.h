@@ -1,4 +1,4 @@
-/* What the files of the bare program know of each other. */
+/* The functions that the files of the bare program share. */
 #ifndef BENCH_BARE_H
 #define BENCH_BARE_H
 

@@ -1,13 +1,14 @@
-/* Times scrapes, and does next to nothing else: what a client takes itself is in every figure, and draws ratios towards 1.
+/* Times scrapes, and does next to nothing else: the client's own time is part of every figure, and shifts ratios towards 1.
  *
  *   client ADDRESS TARGET COUNT SECONDS new|alone|kept plain|gzip
  *
- * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Asks once unrecorded, then COUNT times, or until what was recorded
- * adds up to SECONDS, pauses left out. `alone` is a new connection after a pause of 20 ms, in which whatever a server keeps for
- * scrapes that come together is out of date. Of a new connection the time is from before the connect, of a kept one from before the first byte out; both to
- * the last byte of the body. Says one line of JSON: {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep
- * the connection, or that sends no gzip, though asked to, is timed no further: `microseconds` is empty. Exit status 1 and a line on
- * the error output for an answer that is not 200 or not whole, or that sent nothing for 30 seconds.
+ * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Scrapes once without recording it, then COUNT times, or until the
+ * recorded times, without pauses, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
+ * a server caches for scrapes in quick succession has expired. The time of a new connection begins before the connect, that of a
+ * kept one before the first byte is sent; both end with the last byte of the body. Prints one line of JSON:
+ * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was
+ * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if an answer is not 200
+ * or not whole, or if nothing arrives for 30 seconds.
  * Built on the spot: gcc -O2 -o client client.c
  */
 #define _GNU_SOURCE
@@ -112,7 +113,7 @@ static void read_head(struct answer *answer) {
     char value[256];
     int minor;
     if (sscanf(head, "HTTP/1.%d %d", &minor, &answer->status) != 2)
-        fail("the answer is no HTTP/1");
+        fail("the answer is not HTTP/1");
     int has_header = header("connection", value, sizeof value);
     answer->keeps = minor ? !(has_header && !strcmp(value, "close")) : has_header && !strcmp(value, "keep-alive");
     answer->packed = header("content-encoding", value, sizeof value) && !strcmp(value, "gzip");
@@ -131,7 +132,7 @@ static int hex(char digit) {
     return isdigit((unsigned char)digit) ? digit - '0' : isxdigit((unsigned char)digit) ? tolower(digit) - 'a' + 10 : -1;
 }
 
-/* Whether the chunks are over. */
+/* Whether the last chunk has been read. */
 static int take_chunks(struct answer *answer, const char *data, size_t length) {
     for (size_t at = 0; at < length;) {
         if (answer->chunk == DATA) {
@@ -174,7 +175,7 @@ static int take_chunks(struct answer *answer, const char *data, size_t length) {
     return 0;
 }
 
-/* Whether the body is over. */
+/* Whether the end of the body has been read. */
 static int take(struct answer *answer, const char *data, size_t length) {
     if (answer->form == CHUNKS)
         return take_chunks(answer, data, length);
@@ -280,7 +281,7 @@ int main(int argc, char **argv) {
     int length = snprintf(server.request, sizeof server.request, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n", argv[2],
                           packed ? "Accept-Encoding: gzip\r\n" : "", server.kept ? "" : "Connection: close\r\n");
     if (!times || length >= (int)sizeof server.request)
-        fail("too much is asked");
+        fail("COUNT is too large, or TARGET too long");
     /* The first is slower: the pages, the server's and this program's, are cold. */
     double took = scrape(&server, &answer);
     while (took > 0 && (!packed || answer.packed) && taken < most && sum < limit) {

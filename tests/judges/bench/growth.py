@@ -154,7 +154,7 @@ def judge(medians):
     what = f"{CORNER[0]} GPUs with {CORNER[1]} processes each"
     for name in ("cpu", "memory", "p50", "bytes"):
         fitted = plane([(point.gpus, point.gpus * point.processes, of[name]) for point, of in rest.items()])
-        goal = f"at most {BEYOND_LINEAR} times what the smaller ones foretell"
+        goal = f"at most {BEYOND_LINEAR} times what the smaller ones predict"
         if corner is None or fitted is None:
             yield goals.Goal(f"growth: {FIGURES[name]}, of {what}", goal, "not measured", None)
             continue

@@ -90,14 +90,14 @@ def problems(known, found):
     """The errors in the figures, one line each."""
     for name in sorted(known.keys() | found.keys()):
         if name not in known or name not in found:
-            yield f"{name}: in guard.json {known.get(name)}, found {found.get(name)}: --update takes it up"
+            yield f"{name}: in guard.json {known.get(name)}, found {found.get(name)}: accept this with --update"
             continue
         now, before = found[name], known[name]
         change = f"{before:.0f} instructions became {now:.0f} ({now / before - 1:+.1%})"
         if now > before * (1 + ALLOWED):
-            yield f"{name}: {change}, a growth of more than {ALLOWED:.0%}: if it is worth that, --update"
+            yield f"{name}: {change}, a growth of more than {ALLOWED:.0%}: if the change is worth it, run --update"
         elif now < before * (1 - ALLOWED):
-            yield f"{name}: {change}: the baseline is to be lowered, --update"
+            yield f"{name}: {change}: lower the baseline with --update"
 
 
 def version(*command):
@@ -128,7 +128,7 @@ def main():
     known = json.loads(KNOWN.read_text())
     wrong = list(problems(known["instructions"], found))
     if wrong:
-        wrong += [f"the figures known are of {known[tool]}, this is {now}" for tool, now in tools.items() if known[tool] != now]
+        wrong += [f"the known figures are from {known[tool]}, this is {now}" for tool, now in tools.items() if known[tool] != now]
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(1 if wrong else 0)

@@ -17,7 +17,7 @@ def verdicts():
         "a little less": (901, None),
         "more": (1101, "growth"),
         "much more": (5000, "1000 instructions became 5000 (+400.0%)"),
-        "less": (899, "the baseline is to be lowered"),
+        "less": (899, "lower the baseline"),
     }
     for name, (now, expected) in cases.items():
         reported = list(guard.problems({"tick": 1000}, {"tick": now}))

@@ -1,4 +1,4 @@
-/* The exporter's driver calls in its rhythm, and nothing made of the answers.
+/* The exporter's driver calls in its rhythm; the answers are not used.
  *
  * Two threads, as the exporter has: the memory of every GPU is read at absolute deadlines, and a list of processes, which
  * takes the driver a hundred times as long, must not hold it up. In one thread the loop would be cheaper by a wake-up a
@@ -47,7 +47,7 @@ static unsigned int listed, failed;
 
 static struct timespec at(uint64_t ns) { return (struct timespec){(time_t)(ns / SECOND), (long)(ns % SECOND)}; }
 
-/* One call into a buffer that is kept; a larger one where processes came between. */
+/* Lists into a buffer that is reused; calls again with a larger one if more processes have started in the meantime. */
 static unsigned int list(list_call call, unsigned int index) {
     static process *entries;
     static unsigned int room;
@@ -72,7 +72,8 @@ static ull in_use(unsigned int index) {
     return memory.used;
 }
 
-/* Memory before, lists, memory after; again while it moved. Empty lists are read at a whole pass, and there seldom. */
+/* Reads memory, the lists, and memory again; repeats this while memory changes. A list that was empty is read in a whole pass
+ * only, and not in every one. */
 static void pass_one(unsigned int index, int whole) {
     ull before = in_use(index);
     int is_fresh = known[index].all_read && known[index].used == before && now_ns() - known[index].all_read < EMPTY_STANDS;
@@ -99,7 +100,7 @@ static void *process_lane(void *nothing) {
     (void)nothing;
     uint64_t next = now_ns(), rested = 0;
     for (unsigned int round = 0; !ending;) {
-        /* While it rests, what moved waits. */
+        /* Memory that changes during the rest is looked at after it. */
         struct timespec rest = at(rested < next ? rested : next), deadline = at(next);
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &rest, NULL);
         pthread_mutex_lock(&door);

@@ -1,11 +1,11 @@
-/* The telemetry calls, as the exporter makes them: each alone, and one that a GPU does not give is not asked again. */
+/* The telemetry calls, as the exporter makes them: each reading alone, and one that a GPU does not support is not requested again. */
 #define _GNU_SOURCE
 #include "bare.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-/* While a GPU does nothing its processes' work is asked for at every fifth round only (src/lanes/telemetry.rs). */
+/* While a GPU is idle, the activity of its processes is requested in every fifth round only (src/lanes/telemetry.rs). */
 #define IDLE_STRIDE 5
 #define SAMPLES 4096
 
@@ -100,7 +100,7 @@ void telemetry_quick(void) {
     static unsigned int round;
     round++;
     for (unsigned int index = 0; index < gpus; index++) {
-        rates[0] = 1; /* what is not known may be busy */
+        rates[0] = 1; /* if it is unknown, the GPU may be busy */
         for (size_t each = 0; each < QUICKS; each++)
             if (!no_quick[index][each])
                 no_quick[index][each] = QUICK[each](gpu[index]) == NVML_NOT_SUPPORTED;

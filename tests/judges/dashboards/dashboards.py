@@ -58,13 +58,13 @@ def panel_problems(panel):
     if not panel["fieldConfig"]["defaults"].get("unit"):
         yield "no unit"
     if not panel["fieldConfig"]["defaults"].get("noValue"):
-        yield "no text without data"
+        yield "no text for missing data"
     if not panel.get("targets"):
         yield "no query"
     if panel["type"] == "state-timeline":
         specials = [m["options"] for m in panel["fieldConfig"]["defaults"]["mappings"] if m["type"] == "special"]
         if not any(o["match"] == "null" and o["result"]["color"].startswith("rgb") for o in specials):
-            yield "missing values are not grey: they would have the text without data, in a colour of the palette"
+            yield "missing values are not grey: they would show the text for missing data in a colour of the palette"
     references = [target["refId"] for target in panel["targets"]]
     if len(set(references)) != len(references):
         yield "duplicate refId"

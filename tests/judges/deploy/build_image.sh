@@ -44,7 +44,7 @@ crates=${CARGO_HOME:-$HOME/.cargo}
 build_base=$(from BUILD_IMAGE)
 runtime_base=$(from RUNTIME_IMAGE)
 suite=$(sed -E 's/.*:([a-z]+)-slim$/\1/' <<<"$runtime_base")
-# The build sees no network: what the lock file names is fetched before.
+# The build has no network, so the crates of the lock file are fetched before it.
 cargo fetch --locked --quiet
 base "$runtime_base" "$suite" ""
 base "$build_base" "$suite" gcc,libc6-dev,ca-certificates \
@@ -66,14 +66,14 @@ root=$(engine mount "$container")
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 pid=
 finish() {
-    # unshare waits deaf to TERM; its own end ends everything in the pid namespace.
+    # unshare ignores TERM while it waits. Killing it ends everything in the pid namespace.
     [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
     [ -z "$pid" ] || wait "$pid" 2>/dev/null || true
     engine rm "$container" >/dev/null
 }
 trap finish EXIT
 
-# What the image itself says about how to run it is what is tried.
+# The image is run the way its own configuration says.
 config=$(engine inspect --type image "$image" | jq -c '.Docker.config')
 user=$(jq -r '.User' <<<"$config")
 mapfile -t environment < <(jq -r '.Env[]' <<<"$config")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lints the chart strictly with each scenario's values, and shows that values that do not fit are refused with a word
-# about why.
+# Lints the chart strictly with each scenario's values, and shows that invalid values are refused with a message
+# that gives the reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -10,7 +10,7 @@ for values in "$chart"/ci/*-values.yaml; do
 done
 echo "lint: $(find "$chart/ci" -name '*-values.yaml' | wc -l) scenarios"
 
-refused() { # WORDS VALUE...: helm refuses the values, and its words contain these
+refused() { # WORDS VALUE...: helm refuses the values with a message that contains WORDS
     local words=$1 said
     shift
     if said=$(helm template release "$chart" "$@" 2>&1); then

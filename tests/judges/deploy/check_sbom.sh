@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the list of what the release is made of (deploy/sbom.sh) against what cargo builds it from: the same crates in the same
-# versions, each with a licence; the same bytes when it is written again.
+# Compares the bill of materials of the release (deploy/sbom.sh) with what cargo builds it from: the same crates in the same
+# versions, each with a licence; and the same bytes when it is written again.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lets systemd read the unit and judge how confined it is. Looks at a copy that starts a program which is there.
+# Lets systemd read the unit and judge how confined it is. Checks a copy whose program exists on this machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 

@@ -5,9 +5,9 @@ lane keep its rate?
 
 Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf; quiet; slow senders, endless
 headers, pipelined requests, garbage and half-closed connections; quiet. Ends with status 1 if an honest scrape was neither answered nor
-refused within the limit, when fewer than --least-answered of a quiet phase's were answered, when the memory lane missed
-a larger share of its ticks than in the worst quiet phase and --ticks-allowed, or when memory or file descriptors stay
-above the first quiet phase's in the last one, or memory above that of the quiet phase between the crowds."""
+refused within the limit; if less than the share --least-answered of a quiet phase's scrapes was answered; if the memory lane missed a
+larger share of its ticks than in the worst quiet phase plus --ticks-allowed; or if memory or file descriptors in the last quiet phase
+stay above those of the first one, or memory above that of the quiet phase between the crowds."""
 
 import argparse
 import json
@@ -168,7 +168,7 @@ def table(phases):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; beside the exporter unless said otherwise")
+    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
     parser.add_argument("--scenario", default="eight-h200")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
     parser.add_argument("--scrapers", type=int, default=50)
@@ -178,7 +178,7 @@ def parse():
     parser.add_argument("--ticks-allowed", type=float, default=0.005, help=beyond)
     parser.add_argument("--noise-allowed", type=float, default=0.02, help="share of the ticks that may be missed in a quiet phase")
     parser.add_argument("--rate", type=int, default=100)
-    parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; this program's own unless said otherwise")
+    parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; by default this program's own")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--web.max-requests=40")
     parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="to find out which kind costs what")
     parser.add_argument("--out", type=Path)

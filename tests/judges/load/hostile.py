@@ -61,7 +61,7 @@ class Client:
         return struct.unpack("B", self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1))[0]
 
     def send(self, data):
-        """How much of it went."""
+        """Sends data. Returns the number of bytes that were accepted."""
         try:
             return self.socket.send(data)
         except OSError:

@@ -204,7 +204,7 @@ fn assert_trusted(line: &[u8]) {
     }
     let read = |path: &[u8]| locate(&[b"0::", path, b"\n"].concat(), b"");
     let outer = read(path);
-    // These create cgroups for others and own what is below only if nothing else does.
+    // These units create cgroups for others. What is below them belongs to them only if it has no other owner.
     let makes_room =
         |unit: &String| unit.ends_with("slurmstepd.scope") || unit == "pbs_jobs.service" || is_runtime(unit);
     if outer.boundary.is_none() || outer.unit.as_ref().is_some_and(makes_room) {

@@ -26,7 +26,7 @@ use reader::{Response, read};
 const PIPE: usize = 4096;
 /// Client and server take turns. After this many turns without a byte the server waits for the client.
 const QUIET: usize = 64;
-/// More than one client needs, so that no limit is reached.
+/// Higher than a single client needs, so that no limit is reached.
 const LIMITS: Limits = Limits {
     max_requests: 4,
     max_connections: 4,

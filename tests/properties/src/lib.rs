@@ -1,4 +1,4 @@
-//! What must hold of hostile input, whatever its bytes are.
+//! What must hold for hostile input, whatever its bytes are.
 //!
 //! Each property is a function of bytes that panics where the exporter or its simulator breaks a promise, and returns whether the
 //! input got past the parser. `cargo test` runs it on seeds, kept cases and generated inputs (`tests/properties.rs`), and the

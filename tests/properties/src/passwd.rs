@@ -31,7 +31,7 @@ fn arbitrary(u: &mut Unstructured<'_>) -> (Vec<u8>, HashMap<u32, String>) {
     while !u.is_empty() {
         let name: Vec<u8> = u.up_to(20).iter().copied().filter(|byte| !b":\n".contains(byte)).collect();
         let uid = if u.once_in(2) { u.number() } else { u64::from(u.byte()) };
-        // The password and the fields behind the uid have no meaning here.
+        // The password and the fields after the uid have no meaning here.
         let rest = u.up_to(20).iter().map(|byte| if *byte == b'\n' { b':' } else { *byte });
         let password = u.pick(&["x", "", "*", "0"]);
         text.extend_from_slice(&[&name, b":".as_slice(), password.as_bytes(), b":"].concat());

@@ -101,7 +101,7 @@ fn assert_comes_from_one_place(found: Option<&str>, comm: &[u8], cmdline: &[u8])
     assert!(from(comm) || arguments(cmdline).into_iter().any(from), "{found:?}");
 }
 
-/// Arguments behind the script or module that became the name never become part of it.
+/// Arguments after the script or module that became the name never become part of it.
 fn assert_silent_on_arguments(found: Option<&str>, comm: &[u8], cmdline: &[u8]) {
     let mut bare = arguments(cmdline);
     let whole = bare.join(&0);
@@ -115,7 +115,7 @@ fn assert_silent_on_arguments(found: Option<&str>, comm: &[u8], cmdline: &[u8]) 
     }
 }
 
-/// Whatever the name is, the fields behind it in the files of `/proc` are read.
+/// Whatever the name is, the fields after it in the files of `/proc` are read.
 fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
     let start = cmdline.iter().fold(7, |number: u64, byte| number.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let tail = format!("S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 {start} 10000 5\n");

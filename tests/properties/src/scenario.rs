@@ -13,7 +13,7 @@ const TIMES: [Nanos; 6] = [0, 1, SECOND, 90 * SECOND, 40 * 86_400 * SECOND, 1_90
 /// The largest product of GPUs and processes of a machine that is read. A larger one takes too long and runs the same code.
 const LARGEST: usize = 300;
 
-/// Builds the machine of a scenario, and of a control file behind it. True if there is one.
+/// Builds the machine of a scenario, and of a control file after it. True if there is one.
 pub fn scenario(data: &[u8]) -> bool {
     let text = match choices(data) {
         Some(mut u) => arbitrary::scenario(&mut u),
@@ -73,7 +73,7 @@ fn assert_lives(process: &Process, now: Nanos) {
     let wants = process.wants(life, now);
     assert!(wants <= process.most(), "{process:?} wants {wants}");
     let busy = process.busy(life, now);
-    assert!((0.0..=1.0).contains(&busy), "{process:?} is busy by {busy}");
+    assert!((0.0..=1.0).contains(&busy), "{process:?} has a utilization of {busy}");
     // Soon after the start, before noise has changed often.
     let soon = life.start + 500;
     let peak = process.peak(life, soon);

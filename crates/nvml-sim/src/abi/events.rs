@@ -22,7 +22,7 @@ const STEP: Nanos = 5_000_000;
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
-/// GPUs, by index, with the time, and the number among simultaneous Xids, up to which their Xids were reported.
+/// How far the Xids of each GPU, by its index, were reported: up to a time, and a number among simultaneous Xids.
 type Set = BTreeMap<u32, (Nanos, usize)>;
 
 static SETS: Mutex<BTreeMap<usize, Arc<Mutex<Set>>>> = Mutex::new(BTreeMap::new());

@@ -117,7 +117,7 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Option<Span>,
     },
-    /// A cosine from low over high back to low.
+    /// A cosine from low up to high and back to low.
     Wave {
         low: V,
         high: V,

@@ -16,7 +16,7 @@ use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
 use vram_exporter::metrics::Metrics;
 use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
-/// How long anything may take that is waited for. Generous: valgrind takes fifty times as long.
+/// How long any wait may take. Generous: valgrind takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What must not happen during a count.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
@@ -65,7 +65,7 @@ impl Workplace {
 
     fn ticking(scenario: &str) -> Self {
         let mut place = Self::on(scenario, |_| {});
-        // Two parts take turns in being published: each is made when it is needed first.
+        // Two copies of a part are published in turn, and each is created when it is first needed.
         (0..20).for_each(|_| place.tick());
         place
     }

@@ -1,7 +1,7 @@
 //! How often the exporter asks for memory: never in a tick of the memory lane, and a known number of times in a process pass
 //! and in a scrape.
 //!
-//! Only what the thread that works asks for is counted, so nothing beside it makes the counts waver.
+//! Only the allocations of the working thread are counted, so other threads cannot change the counts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,13 +22,13 @@ fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
 }
 
-/// What is wrong with more than a tenth above what is known, and with more than a tenth below: a bound stays close.
+/// The problem if a count is more than a tenth above or below the known one: the constants must stay close.
 fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
     let reported = format!("{known} allocations became {found:.1}");
     let remedy = format!("set {constant} in {} to {found:.0}", file!());
     match found / known {
-        change if change > 1.1 => Some(format!("{reported}: if that is worth it, {remedy}")),
-        change if change < 0.9 => Some(format!("{reported}: {remedy}, or the next growth hides under it")),
+        change if change > 1.1 => Some(format!("{reported}: if the change is worth it, {remedy}")),
+        change if change < 0.9 => Some(format!("{reported}: {remedy}, or it would hide the next growth")),
         _ => None,
     }
 }
@@ -61,7 +61,7 @@ fn a_tick_allocates_nothing_for_mig_devices() {
 #[test]
 fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
-    // A session begins with allocations of its own; what a longer one has more is of its passes.
+    // A session begins with allocations of its own; those that a longer session has in addition are from its passes.
     let (place, few, passes) = session(Workplace::unchanging(), 20);
     let (_, many, more_passes) = session(place, 120);
     println!("{few} in {passes}, {many} in {more_passes}");

@@ -26,7 +26,7 @@ pub(super) fn read(text: &[u8]) -> Vec<Family<'_>> {
     while let Some(line) = lines.next() {
         let (name, help) = headed(line, "# HELP ");
         let (typed, kind) = headed(lines.next().unwrap_or_default(), "# TYPE ");
-        assert!(name == typed && names.insert(name), "{name} twice, or not of one piece");
+        assert!(name == typed && names.insert(name), "{name} appears twice, or its HELP and TYPE differ");
         let mut seen = BTreeSet::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             let (series, labels) = series(line);

@@ -31,7 +31,7 @@ pub(super) fn read(received: &[u8], sent: &[u8]) -> Vec<Response> {
 
 fn one(text: &[u8]) -> Result<(Response, &[u8]), String> {
     let end = text.windows(4).position(|window| window == b"\r\n\r\n").ok_or("no end of the head")?;
-    let head = std::str::from_utf8(&text[..end]).map_err(|_| "a head that is no text")?;
+    let head = std::str::from_utf8(&text[..end]).map_err(|_| "a head that is not text")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let version = first.strip_prefix("HTTP/1.1 ").or_else(|| first.strip_prefix("HTTP/1.0 ")).ok_or("no version")?;
@@ -44,7 +44,7 @@ fn one(text: &[u8]) -> Result<(Response, &[u8]), String> {
         }
         match name.to_ascii_lowercase().as_str() {
             "content-length" if length.is_some() => return Err("two lengths".to_owned()),
-            "content-length" => length = Some(value.parse::<usize>().map_err(|_| "a length that is none")?),
+            "content-length" => length = Some(value.parse::<usize>().map_err(|_| "a length that is not a number")?),
             "transfer-encoding" => chunked = value == "chunked",
             _ => {}
         }

@@ -77,7 +77,7 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
 
 fn instances(profiles: &[String], model: &'static Model, key: u64) -> Result<Vec<Option<Instance>>, Refusal> {
     if model.mig.is_empty() {
-        return refuse("mig", format!("a {} has no MIG", model.name));
+        return refuse("mig", format!("an {} has no MIG", model.name));
     }
     if profiles.len() > MOST_INSTANCES {
         return refuse("mig", format!("more than {MOST_INSTANCES} MIG devices"));

@@ -198,7 +198,7 @@ fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
     Identity { comm: comm[..comm.len().min(COMM_LENGTH)].to_vec(), command, uid, cgroup }
 }
 
-/// Two processes with one fixed pid must not live at the same time.
+/// Two processes with the same fixed pid must not live at the same time.
 pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
     let mut by_pid: BTreeMap<u32, Vec<&Process>> = BTreeMap::new();
     let ranges = machine.processes.iter().filter_map(|process| match process.pids {
@@ -224,7 +224,7 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
 fn never_together(a: &Process, b: &Process) -> bool {
     let ends_before =
         |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
-    // How long after each start of the first the second starts.
+    // Whether each life of `a` is over by the next start of `b`.
     let follows = |a: &Process, b: &Process, every: Nanos| {
         a.lasts.is_some_and(|lasts| lasts <= (b.start - a.start).rem_euclid(every))
     };

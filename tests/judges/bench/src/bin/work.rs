@@ -12,7 +12,7 @@ use bench::Workplace;
 /// Steps before anything is counted.
 const WARM: u32 = 20;
 
-/// What a step is, by the name that the guard knows it by.
+/// A step, by its name in guard.py.
 fn step(name: &str) -> Option<Box<dyn FnMut()>> {
     let ticking = |mut place: Workplace| -> Box<dyn FnMut()> { Box::new(move || place.tick()) };
     match name {
@@ -31,7 +31,7 @@ fn main() {
     let name = args.next().unwrap_or_default();
     let Some(times) = args.next().map(|times| times.parse::<u32>().unwrap()) else { return print_times() };
     let mut step = step(&name).unwrap();
-    // Whatever is made at the first times only.
+    // Warms up: some work is done only in the first steps.
     (0..WARM).for_each(|_| step());
     black_box(parent_id());
     (0..times).for_each(|_| step());
