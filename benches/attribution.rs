@@ -1,5 +1,5 @@
-//! The cost of identifying 128 processes on this machine's own `/proc`: new ones, cached ones, and as the baseline of the same run
-//! only reading one file of each.
+//! The cost of identifying 128 processes on this machine's own `/proc`: new ones, cached ones, and as the baseline of
+//! the same run only reading one file of each.
 //!
 //! `cargo bench --bench attribution` starts 128 sleeping processes and ends them.
 

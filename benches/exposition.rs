@@ -1,7 +1,7 @@
 //! The time to write a scrape, for machines of several sizes, and the time to copy as many bytes in the same run.
 //!
-//! `cargo bench --bench exposition`. It needs no driver: the readings are made up. `-- GPUS EACH ROUNDS` measures a single
-//! machine, for a profiler.
+//! `cargo bench --bench exposition`. It needs no driver: the readings are made up. `-- GPUS EACH ROUNDS` measures a
+//! single machine, for a profiler.
 
 #![allow(
     clippy::unwrap_used,

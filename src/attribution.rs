@@ -1,5 +1,5 @@
-//! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its pod, if the
-//! snapshot knows its container.
+//! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its
+//! pod, if the snapshot knows its container.
 //!
 //! Invariant: pid and start time identify a process. What is cached for a pid is shown only after a check that its
 //! process still exists; a pid that another process has now is resolved again. A procfs of another pid namespace

@@ -1,9 +1,10 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
-//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is asked for them.
+//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is asked for
+//! them.
 //!
-//! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the real driver, and
-//! every output says that the GPUs are simulated.
+//! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
+//! real driver, and every output says that the GPUs are simulated.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -127,8 +128,8 @@ pub struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs of allocated devices, separated by tabs. `None` if there is no
-    /// container and so no cluster.
+    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs of allocated devices, separated by tabs.
+    /// `None` if there is no container and so no cluster.
     fn read(text: &str) -> Option<Self> {
         let (mut containers, mut allocated) = (HashMap::new(), Vec::new());
         for line in text.lines() {

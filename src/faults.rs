@@ -5,8 +5,8 @@
 //! at 0 from the start, so that an alert on an increase sees the first fault, and shows a pair only after its first
 //! fault.
 //!
-//! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins, then
-//! once an hour while it lasts.
+//! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins,
+//! then once an hour while it lasts.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -74,8 +74,8 @@ closed_enum! {
         InvalidArgument => "invalid_argument",
         /// `NVML_ERROR_NOT_SUPPORTED`, counted when it begins, for a value that this GPU never provides.
         NotSupported => "not_supported",
-        /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a client
-        /// whose password is wrong.
+        /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a
+        /// client whose password is wrong.
         NoPermission => "no_permission",
         /// `NVML_ERROR_NOT_FOUND`, or a socket that does not exist.
         NotFound => "not_found",
@@ -83,8 +83,8 @@ closed_enum! {
         InsufficientSize => "insufficient_size",
         /// `NVML_ERROR_DRIVER_NOT_LOADED`.
         DriverNotLoaded => "driver_not_loaded",
-        /// `NVML_ERROR_TIMEOUT`, a server that did not respond in time, or a client that did not send its request or take its
-        /// response in time.
+        /// `NVML_ERROR_TIMEOUT`, a server that did not respond in time, or a client that did not send its request or
+        /// take its response in time.
         Timeout => "timeout",
         /// `NVML_ERROR_IRQ_ISSUE`.
         IrqIssue => "irq_issue",
@@ -236,8 +236,8 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Counts a fault and logs it with its whole chain of causes, unless the same fault was logged recently. `gpu` is the NVML
-    /// index of the GPU to which the fault belongs, if any.
+    /// Counts a fault and logs it with its whole chain of causes, unless the same fault was logged recently. `gpu` is
+    /// the NVML index of the GPU to which the fault belongs, if any.
     pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
         debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The web server: `/metrics`, health, readiness and a page for people.
 //!
-//! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once, whatever
-//! state the driver is in and whatever other clients do.
+//! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once,
+//! whatever state the driver is in and whatever other clients do.
 //!
 //! The path of a request: a [`Listener`] accepts a connection; the [`Server`] admits it to the pool, performs the TLS
 //! handshake, speaks HTTP and asks the [`Guard`](web_config::Guard) about each request; the [`router`](mod@router)

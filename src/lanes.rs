@@ -10,8 +10,8 @@
 //!      └── a call does not return: a new thread continues without that GPU
 //! ```
 //!
-//! Invariants: every driver call of a lane runs under a [`watch::Watch`]; no lock is held during a driver call; accumulated
-//! values (peaks, counters) belong to the lane and outlive sessions and threads.
+//! Invariants: every driver call of a lane runs under a [`watch::Watch`]; no lock is held during a driver call;
+//! accumulated values (peaks, counters) belong to the lane and outlive sessions and threads.
 
 mod control;
 mod detached;

@@ -2,6 +2,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // So that a copy without some symbols still loads, and no other library's function of that name is called in their place.
+    // So that a copy without some symbols still loads, and no other library's function of that name is called in their
+    // place.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }

@@ -9,8 +9,9 @@ use crate::config::Log;
 
 /// Starts logging and a runtime, and runs `work` on the runtime.
 ///
-/// One thread is enough: a response takes a tenth of a millisecond, and what takes longer (a long scrape, a password, a file that
-/// hangs) has its own thread. A connection is served on the thread that accepted it, without waking another one.
+/// One thread is enough: a response takes a tenth of a millisecond, and what takes longer (a long scrape, a password, a
+/// file that hangs) has its own thread. A connection is served on the thread that accepted it, without waking another
+/// one.
 pub(super) fn run<T>(log: &Log, work: impl Future<Output = Result<T>>) -> Result<T> {
     logging::start(log)?;
     heap::share();

@@ -1,6 +1,8 @@
-//! Signals: SIGTERM and SIGINT end the exporter, SIGUSR1 releases the driver for a while, SIGHUP reads the web-config file again.
+//! Signals: SIGTERM and SIGINT end the exporter, SIGUSR1 releases the driver for a while, SIGHUP reads the web-config
+//! file again.
 //!
-//! Invariant: the handlers are installed before anything is opened, because by default each of these signals ends the process.
+//! Invariant: the handlers are installed before anything is opened, because by default each of these signals ends the
+//! process.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -51,7 +53,8 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
             Ok(Ok(_)) => {
                 tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "web-config file: read")
             }
-            // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender waits for the result.
+            // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender waits for the
+            // result.
             Ok(Err(error)) => {
                 tracing::warn!(signal = "SIGHUP", error = %error, "web-config file: the last valid one stays in effect")
             }

@@ -24,8 +24,8 @@ impl Boot {
         Self { path: procfs.join("stat"), read: None }
     }
 
-    /// The time of day `ticks` clock ticks after boot. If the boot time is unknown, the result is an error once a minute and `None`
-    /// in between.
+    /// The time of day `ticks` clock ticks after boot. If the boot time is unknown, the result is an error once a
+    /// minute and `None` in between.
     pub(super) fn at(&mut self, ticks: u64) -> Result<Option<SystemTime>, ReadError> {
         let seconds = match self.read {
             Some((at, seconds)) if at.elapsed() < KEEP => seconds,

@@ -1,7 +1,7 @@
 //! The `/proc` directory of one process, held open or known by its path.
 //!
-//! Invariant: a held directory stays bound to its process. Once the process is gone, every access through it fails, even if another
-//! process has the pid by then; so a held directory that answers needs no comparison of start times.
+//! Invariant: a held directory stays bound to its process. Once the process is gone, every access through it fails,
+//! even if another process has the pid by then; so a held directory that answers needs no comparison of start times.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -84,8 +84,8 @@ impl Directory {
         self.held.is_some()
     }
 
-    /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is opened and not
-    /// read, because the kernel composes it from all threads only when it is read.
+    /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is
+    /// opened and not read, because the kernel composes it from all threads only when it is read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
             match self.open_file("stat") {

@@ -100,7 +100,8 @@ impl Attribution {
         pids.iter().map(|&pid| self.identity(pid)).collect()
     }
 
-    /// What has to be read: processes that are new, were not read completely, have no resolved cgroup, or hung and answer again.
+    /// What has to be read: processes that are new, were not read completely, have no resolved cgroup, or hung and
+    /// answer again.
     fn requests(&mut self, pids: &[u32]) -> Vec<ReadRequest> {
         let exhausted = self.reader.is_exhausted();
         let (mut requests, mut visited) = (Vec::new(), HashSet::new());
@@ -233,8 +234,8 @@ impl Attribution {
         CachedProcess::new(directory, stat, owner, self.locate(cgroup, stat))
     }
 
-    /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may have moved it to the root
-    /// already.
+    /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may have moved
+    /// it to the root already.
     fn locate(&mut self, cgroup: Option<&[u8]>, stat: &Stat) -> Option<CgroupLocation> {
         let procfs = &self.settings.procfs;
         let own = self.own_cgroup.get_or_insert_with(|| directory::own_cgroup(procfs));
@@ -272,8 +273,8 @@ impl Attribution {
         namespace::sees_host_processes(&self.settings.procfs)
     }
 
-    /// Drops the processes that were not identified since the last sweep, except those that hang: read again, they would hang again.
-    /// To be called after a pass over all GPUs; the next pass may wait for its full time again.
+    /// Drops the processes that were not identified since the last sweep, except those that hang: read again, they
+    /// would hang again. To be called after a pass over all GPUs; the next pass may wait for its full time again.
     pub fn sweep(&mut self) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {

@@ -26,8 +26,8 @@ pub struct ForeignProcfs {
 
 /// Checks that the procfs shows this process under its pid `own`.
 ///
-/// Every mount of the kernel's procfs has a link `self`. A folder without one is not the kernel's (the simulator's, for example):
-/// there is nothing to compare, and it is accepted.
+/// Every mount of the kernel's procfs has a link `self`. A folder without one is not the kernel's (the simulator's, for
+/// example): there is nothing to compare, and it is accepted.
 ///
 /// # Errors
 /// If `self` is another pid, or leads nowhere.

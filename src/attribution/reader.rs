@@ -1,9 +1,9 @@
-//! Reads the files of processes on a thread of its own, because a read can hang: the kernel composes `cmdline` under a lock of
-//! the process itself, and a process that is wedged with this lock held blocks every reader until it ends.
+//! Reads the files of processes on a thread of its own, because a read can hang: the kernel composes `cmdline` under a
+//! lock of the process itself, and a process that is wedged with this lock held blocks every reader until it ends.
 //!
-//! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs is abandoned,
-//! and its process is not read again before that reader has returned. The number of abandoned readers is bounded: at the limit
-//! one more may read everything except the arguments, and if it hangs too, nothing is read.
+//! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs
+//! is abandoned, and its process is not read again before that reader has returned. The number of abandoned readers is
+//! bounded: at the limit one more may read everything except the arguments, and if it hangs too, nothing is read.
 
 use std::collections::HashMap;
 use std::io;
@@ -106,8 +106,8 @@ struct Progress {
     answers: HashMap<u32, Result<Reading, ReadError>>,
     current: Option<(u32, Instant)>,
     partial: Option<PartialReading>,
-    /// The caller no longer waits: the reader ends after the current process, and its answer is not used. By the next round
-    /// another process may have the pid.
+    /// The caller no longer waits: the reader ends after the current process, and its answer is not used. By the next
+    /// round another process may have the pid.
     over: bool,
 }
 
@@ -145,7 +145,8 @@ impl ProcReader {
         self.abandoned.iter().filter(|reader| !reader.thread.is_finished()).count()
     }
 
-    /// Whether a read of this process hangs, or did until a short while ago. `start` is `None` for a process that is not cached.
+    /// Whether a read of this process hangs, or did until a short while ago. `start` is `None` for a process that is
+    /// not cached.
     pub(super) fn hangs(&self, pid: u32, start: Option<u64>) -> bool {
         self.abandoned.iter().any(|reader| reader.pid == pid && reader.start == start && !reader.is_back())
     }
@@ -162,8 +163,8 @@ impl ProcReader {
         self.abandoned.iter_mut().filter(hangs).map(stall).collect()
     }
 
-    /// Reads all requested processes and waits for the answers, as long as the pass allows. The caller hands a [`Timeout`] back to
-    /// [`ProcReader::abandon`].
+    /// Reads all requested processes and waits for the answers, as long as the pass allows. The caller hands a
+    /// [`Timeout`] back to [`ProcReader::abandon`].
     pub(super) fn read(&mut self, mut requests: Vec<ReadRequest>) -> Round {
         let paused = self.paused_until.is_some_and(|until| Instant::now() < until);
         if paused || self.left.is_zero() || self.hanging() > ABANDONED_LIMIT {

@@ -1,7 +1,7 @@
 //! The workload of a process: one readable name in every environment.
 //!
-//! A pure function. Invariant: two processes have the same workload only if they are behind the same boundary, and a pod's name is
-//! given only to a process of that pod's containers.
+//! A pure function. Invariant: two processes have the same workload only if they are behind the same boundary, and a
+//! pod's name is given only to a process of that pod's containers.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ const SHORT_ID: usize = 12;
 /// Digits of an id that a container runtime generated; anything else is a chosen name.
 const ID_DIGITS: usize = 64;
 
-/// The container to look up in the cluster: only one that is the outermost boundary, because any other id on the path may have been
-/// made up inside.
+/// The container to look up in the cluster: only one that is the outermost boundary, because any other id on the path
+/// may have been made up inside.
 pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     match location.boundary? {
         Boundary::Pod | Boundary::Container => location.container_id.as_deref(),

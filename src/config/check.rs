@@ -13,8 +13,8 @@ use super::units::format_duration;
 /// A GPU may miss one idle sample before it counts as stale.
 const IDLE_PERIODS: f64 = 2.0;
 
-/// The combinations that are not allowed. Keys that are already known to be wrong are left out, because their effective value is
-/// not the one that the user gave.
+/// The combinations that are not allowed. Keys that are already known to be wrong are left out, because their effective
+/// value is not the one that the user gave.
 pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> Vec<Problem> {
     let bad = |key: &str| problems.iter().any(|problem| problem.bad_key() == Some(key));
     let mut found = Vec::new();

@@ -64,8 +64,8 @@ fn unknown(name: &str) -> Problem {
     }
 }
 
-/// Whether another program sets this variable with the exporter's prefix: Kubernetes sets some in every container for a Service
-/// whose name begins with `vram-exporter` (documented under "Service environment variables"), and so do tests.
+/// Whether another program sets this variable with the exporter's prefix: Kubernetes sets some in every container for a
+/// Service whose name begins with `vram-exporter` (documented under "Service environment variables"), and so do tests.
 fn is_foreign(name: &str, value: &str) -> bool {
     // With the underscore before the name, so that the Service may be called vram-exporter or vram-exporter-more.
     let rest = &name[PREFIX.len() - 1..];

@@ -30,8 +30,8 @@ pub(super) fn check_url_path(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a level, or levels by target, for the log's filter. A bare target is refused, because a mistyped level would be accepted as one;
-/// so are spans and fields, which the exporter does not have.
+/// Reads a level, or levels by target, for the log's filter. A bare target is refused, because a mistyped level would
+/// be accepted as one; so are spans and fields, which the exporter does not have.
 pub(super) fn log_filter(text: &str) -> Result<String, String> {
     let read = |part: &str| match part.split_once('=') {
         Some((target, level)) => {
@@ -66,7 +66,8 @@ pub(super) fn check_node_name(text: &str) -> Result<(), String> {
     Err("must be a node's name: lower-case letters, digits, - and ., as `kubectl get nodes` shows it".to_owned())
 }
 
-/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token goes over a TLS connection or stays on this machine.
+/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token goes over a TLS connection or stays on this
+/// machine.
 pub(super) fn check_api_server(text: &str) -> Result<(), String> {
     if text == IN_CLUSTER {
         return Ok(());

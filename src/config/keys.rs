@@ -1,5 +1,5 @@
-//! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration, the fields of
-//! [`Config`](super::Config) and the documentation all come from it.
+//! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration, the
+//! fields of [`Config`](super::Config) and the documentation all come from it.
 
 use std::time::Duration;
 

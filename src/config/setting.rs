@@ -1,5 +1,5 @@
-//! The kinds of values, and one checked value. Everything that concerns a single key is checked here; what concerns several
-//! keys is checked in `check`.
+//! The kinds of values, and one checked value. Everything that concerns a single key is checked here; what concerns
+//! several keys is checked in `check`.
 
 use std::path::PathBuf;
 use std::time::Duration;

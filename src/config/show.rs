@@ -1,5 +1,5 @@
-//! The output of `--print-config`, and the reference in `docs/configuration.md`. Both come from the table of keys, and the printed
-//! configuration can be read back as a file.
+//! The output of `--print-config`, and the reference in `docs/configuration.md`. Both come from the table of keys, and
+//! the printed configuration can be read back as a file.
 
 use std::fmt::Write;
 

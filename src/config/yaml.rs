@@ -1,9 +1,9 @@
 //! A configuration in YAML, mostly as in version 1.2: `yes` is a string. The parser also reads `1_000` and `0b11` as
 //! numbers, and `<<` as a merge.
 //!
-//! Anchors, aliases and deep nesting are rejected before parsing: a parser copies what an alias names and recurses for every level, so a
-//! small file could use up the memory or the stack. The check is coarse: it may reject an unusual file that is harmless, but never accepts
-//! a harmful one.
+//! Anchors, aliases and deep nesting are rejected before parsing: a parser copies what an alias names and recurses for
+//! every level, so a small file could use up the memory or the stack. The check is coarse: it may reject an unusual
+//! file that is harmless, but never accepts a harmful one.
 
 use ::config::{Map, Value};
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};

@@ -1,7 +1,7 @@
 //! Whether the exporter is alive and whether it has something to report.
 //!
-//! Invariant: health is about the exporter and its lanes, readiness about the driver and the first sample; neither calls the
-//! driver.
+//! Invariant: health is about the exporter and its lanes, readiness about the driver and the first sample; neither
+//! calls the driver.
 
 use std::time::Duration;
 

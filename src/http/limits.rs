@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The limits of a server, for all of its listeners together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Requests that are answered at the same time, from the first byte of the request until the last byte of the response
-    /// has left. Health probes are not counted.
+    /// Requests that are answered at the same time, from the first byte of the request until the last byte of the
+    /// response has left. Health probes are not counted.
     pub max_requests: usize,
     /// Connections that are open at the same time.
     pub max_connections: usize,

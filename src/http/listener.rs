@@ -104,7 +104,8 @@ impl Listener {
         Ok(match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
-                // Without it the last part of a response may wait for the client's acknowledgement. A failure only costs time.
+                // Without it the last part of a response may wait for the client's acknowledgement. A failure only
+                // costs time.
                 let _ = stream.set_nodelay(true);
                 Box::new(stream)
             }

@@ -1,7 +1,8 @@
-//! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered at once.
+//! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered
+//! at once.
 //!
-//! Invariant: nothing waits for a client. Where there is no room, the connection that has kept others waiting longest is
-//! closed, and a newcomer is refused only while every connection is being served.
+//! Invariant: nothing waits for a client. Where there is no room, the connection that has kept others waiting longest
+//! is closed, and a newcomer is refused only while every connection is being served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::limits::Limits;
 
 /// How long a request waits for a permit before it is refused.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A client that reads nothing for this long loses its permit to a request that waits. A well-behaved client needs milliseconds.
+/// A client that reads nothing for this long loses its permit to a request that waits. A well-behaved client needs
+/// milliseconds.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The open connections of all listeners together.
@@ -59,7 +61,8 @@ impl ConnectionPool {
         Arc::new(Self { limits, connections: Mutex::default(), permits })
     }
 
-    /// Admits a connection. If the pool is full, another connection is closed for it; `None` if all of them are being served.
+    /// Admits a connection. If the pool is full, another connection is closed for it; `None` if all of them are being
+    /// served.
     pub(super) fn admit(self: &Arc<Self>) -> Option<ConnectionGuard> {
         let connection = Connection::new();
         let mut connections = self.connections.lock();
@@ -98,8 +101,8 @@ impl ConnectionPool {
         self.permits.available_permits() + 1 < self.limits.max_requests
     }
 
-    /// Closes every connection whose stage takes longer than it may. `report` is called, before the connection can notice, for
-    /// each that was not idle.
+    /// Closes every connection whose stage takes longer than it may. `report` is called, before the connection can
+    /// notice, for each that was not idle.
     pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
         let connections = self.connections.lock();
         let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_closing();

@@ -25,8 +25,8 @@ impl ScrapeWriters {
         Self(Arc::new(Semaphore::new(WRITERS)))
     }
 
-    /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as a
-    /// whole, and a client that is slow or gone stops the writing. Responses to HTTP/1.0 are not streamed, because
+    /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as
+    /// a whole, and a client that is slow or gone stops the writing. Responses to HTTP/1.0 are not streamed, because
     /// there a truncated response looks complete.
     pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());

@@ -1,7 +1,8 @@
-//! Serves connections: admits them, performs the TLS handshake where it is configured, speaks HTTP, and closes connections
-//! that are overdue.
+//! Serves connections: admits them, performs the TLS handshake where it is configured, speaks HTTP, and closes
+//! connections that are overdue.
 //!
-//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from a response.
+//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from a
+//! response.
 //!
 //! The methods are in the order in which a request passes through them: [`Server::serve`], `accept`,
 //! `serve_connection`, `handshake`, `serve_http`, `respond`, `authorize_and_route`.
@@ -190,7 +191,8 @@ impl Server {
         }
     }
 
-    /// Responds to one request. The permit, if the request needs one, stays with the connection until the response has left.
+    /// Responds to one request. The permit, if the request needs one, stays with the connection until the response has
+    /// left.
     async fn respond(
         &self,
         request: Request<Incoming>,
@@ -259,8 +261,8 @@ impl Server {
         self.pool.close_overdue(Instant::now(), || self.report(Reason::Timeout, why));
     }
 
-    /// Waits after a failed accept. A connection that failed before it began is no fault of the exporter; if the system is out
-    /// of resources, a pause gives other connections time to release some.
+    /// Waits after a failed accept. A connection that failed before it began is no fault of the exporter; if the system
+    /// is out of resources, a pause gives other connections time to release some.
     async fn pause_after(&self, error: io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {

@@ -53,8 +53,8 @@ impl Control {
     }
 }
 
-/// Releases and reacquires the driver for the lanes. While it is released, its library is closed and unloaded and no device
-/// file is open, so that the driver can be unloaded and replaced.
+/// Releases and reacquires the driver for the lanes. While it is released, its library is closed and unloaded and no
+/// device file is open, so that the driver can be unloaded and replaced.
 #[derive(Debug, Clone)]
 pub struct DriverLease(Arc<Control>);
 

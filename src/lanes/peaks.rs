@@ -148,8 +148,8 @@ impl Record {
         self.peaks.absorb(&other.peaks);
     }
 
-    /// The highest memory within the window that ends now; 0 if the process or workload `ended` before it. `None` where the
-    /// memory is unknown.
+    /// The highest memory within the window that ends now; 0 if the process or workload `ended` before it. `None` where
+    /// the memory is unknown.
     pub(super) fn window_peak(&mut self, now: Instant, ended: bool) -> Option<u64> {
         let within = self.peaks.within_window(now);
         if self.measured { within.or(ended.then_some(0)) } else { None }

@@ -1,7 +1,7 @@
 //! Counts of driver calls that hang, kept across sessions.
 //!
-//! Invariant: a call that hangs is counted for its GPU and not for a session, so that a new session does not lose another thread
-//! to the same call.
+//! Invariant: a call that hangs is counted for its GPU and not for a session, so that a new session does not lose
+//! another thread to the same call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::snapshot::Gpu;
 pub(super) struct Stalls(HashMap<String, Arc<AtomicU32>>);
 
 impl Stalls {
-    /// The counters that all sessions share: of calls to each GPU, to the driver itself, and for the events of each GPU.
+    /// The counters that all sessions share: of calls to each GPU, to the driver itself, and for the events of each
+    /// GPU.
     pub(super) fn counters(&mut self, driver: &Driver) -> Vec<Arc<AtomicU32>> {
         let gpus = driver.gpus().map(|gpu| gpu.key());
         let events = driver.gpus().map(|gpu| format!("events of {}", gpu.key()));

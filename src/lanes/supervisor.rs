@@ -1,5 +1,5 @@
-//! The supervisor: opens the driver, starts the lanes' threads, replaces a thread that hangs or panics, and reopens the driver
-//! when it is lost. It makes no driver call itself, so no call can block it.
+//! The supervisor: opens the driver, starts the lanes' threads, replaces a thread that hangs or panics, and reopens the
+//! driver when it is lost. It makes no driver call itself, so no call can block it.
 
 mod health;
 mod phase;
@@ -25,8 +25,8 @@ use crate::snapshot::{Gpu, Lane, Snapshot};
 use reopen::Reopening;
 use restart::RestartPolicy;
 
-/// The threads of a session: each with the lane for which its faults are counted, and its task. The telemetry is read on the
-/// process lane's thread; the telemetry thread watches Xid events.
+/// The threads of a session: each with the lane for which its faults are counted, and its task. The telemetry is read
+/// on the process lane's thread; the telemetry thread watches Xid events.
 pub(super) type LaneTasks = [(Lane, Arc<dyn LaneTask>); 3];
 
 pub(super) struct Supervisor {

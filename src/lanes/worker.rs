@@ -75,7 +75,8 @@ impl Worker {
     }
 }
 
-/// The name of a lane's thread. The telemetry is read on the process lane's thread; the telemetry thread watches Xid events.
+/// The name of a lane's thread. The telemetry is read on the process lane's thread; the telemetry thread watches Xid
+/// events.
 pub(super) fn thread_name(lane: Lane) -> &'static str {
     match lane {
         Lane::Memory => "memory-lane",

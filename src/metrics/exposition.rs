@@ -1,7 +1,7 @@
 //! Writes the text of one scrape.
 //!
-//! Invariants: each family is added at most once, with the type that the table gives it and with HELP and TYPE before its
-//! series; a family without series is left out; all values are finite.
+//! Invariants: each family is added at most once, with the type that the table gives it and with HELP and TYPE before
+//! its series; a family without series is left out; all values are finite.
 
 use std::io::Write as _;
 
@@ -63,8 +63,8 @@ impl<'t> Exposition<'t> {
         self.add(family, [(Labels::default(), value)]);
     }
 
-    /// Adds a histogram. `bounds` are the bounds of the buckets as text; a series has labels, the count of each bucket (not
-    /// cumulative, the last one unbounded) and the sum.
+    /// Adds a histogram. `bounds` are the bounds of the buckets as text; a series has labels, the count of each bucket
+    /// (not cumulative, the last one unbounded) and the sum.
     pub(super) fn add_histogram<'a>(
         &mut self,
         family: &Family,
@@ -94,15 +94,16 @@ impl<'t> Exposition<'t> {
         }
     }
 
-    /// Appends `rest` and ends the exposition. Returns the text, or its last chunk, and the length of the whole text; `None`
-    /// if the receiver stopped before the end.
+    /// Appends `rest` and ends the exposition. Returns the text, or its last chunk, and the length of the whole text;
+    /// `None` if the receiver stopped before the end.
     pub(super) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
         self.text.extend_from_slice(rest);
         let length = self.sent + self.text.len();
         self.wanted.then_some((self.text, length))
     }
 
-    /// Sends a chunk if it is full. Called at the end of each line; once no more chunks are wanted, nothing more is written.
+    /// Sends a chunk if it is full. Called at the end of each line; once no more chunks are wanted, nothing more is
+    /// written.
     fn line_ends(&mut self) {
         if self.text.len() < CHUNK {
             return;

@@ -116,7 +116,8 @@ pub struct Family {
     pub unit: Unit,
     /// When the values are measured.
     pub when: When,
-    /// Every label that a series can have, in the order of the exposition. A label with an empty or unknown value is left out.
+    /// Every label that a series can have, in the order of the exposition. A label with an empty or unknown value is
+    /// left out.
     pub labels: &'static [&'static str],
     meaning: &'static str,
 }

@@ -1,7 +1,7 @@
 //! What the kubelet has allocated, and whether the kubelet and the API server answer.
 //!
-//! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by its
-//! UUID where the cluster reports one, and is left out otherwise.
+//! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by
+//! its UUID where the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};

@@ -1,7 +1,8 @@
 //! The label text of each process, kept from one scrape to the next.
 //!
 //! Invariant: a cached text belongs to the very same owner and MIG device objects, which cannot change while the cache
-//! holds them. A text that no longer matches is written again, and nothing that describes the state of a process is cached.
+//! holds them. A text that no longer matches is written again, and nothing that describes the state of a process is
+//! cached.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +34,8 @@ struct CachedLabels {
     mig: Option<Arc<MigDevice>>,
     owner: Arc<Owner>,
     start: Option<f64>,
-    /// Byte offsets into [`GpuLabels::text`]: the start of the labels, of `,type=`, of the info-only labels, and the end.
+    /// Byte offsets into [`GpuLabels::text`]: the start of the labels, of `,type=`, of the info-only labels, and the
+    /// end.
     at: [usize; 4],
 }
 
@@ -150,8 +152,8 @@ impl CachedLabels {
     }
 }
 
-/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; where they do not, their labels are
-/// written again.
+/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; where they do not, their labels
+/// are written again.
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
     let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));

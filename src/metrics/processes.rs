@@ -158,7 +158,8 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, whatever its types: the info family has no label `type`, so that it can be joined on the pid.
+/// One entry for each process, whatever its types: the info family has no label `type`, so that it can be joined on the
+/// pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ only in the type are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);

@@ -1,7 +1,7 @@
 //! Which values of the snapshot may be shown now.
 //!
-//! Invariant: a [`GpuView`] holds no value that is too old: a GPU that does not answer has no values at all, and each part of
-//! the others is present only within its own limit. All rules about when a value is absent are in this module.
+//! Invariant: a [`GpuView`] holds no value that is too old: a GPU that does not answer has no values at all, and each
+//! part of the others is present only within its own limit. All rules about when a value is absent are in this module.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

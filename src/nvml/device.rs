@@ -39,8 +39,8 @@ impl<'d> Device<'d> {
     /// Reads memory with the second version of the call, or with the first where the driver is too old for the second.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for an answer that
-    /// cannot be true.
+    /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for an answer
+    /// that cannot be true.
     pub fn memory(&self) -> Result<MemoryReading> {
         const V2: &str = "nvmlDeviceGetMemoryInfo_v2";
         match self.call(V2, |device| device.memory_info()) {

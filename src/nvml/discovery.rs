@@ -15,8 +15,8 @@ use crate::snapshot::Gpu;
 
 const PCI_CALL: &str = "nvmlDeviceGetPciInfo_v3";
 
-/// What earlier openings found, and which GPU is being queried now. The thread that discovers shares it with the supervisor,
-/// which notices a call that hangs.
+/// What earlier openings found, and which GPU is being queried now. The thread that discovers shares it with the
+/// supervisor, which notices a call that hangs.
 #[derive(Debug, Default)]
 pub struct Discovery {
     known: Vec<Arc<Gpu>>,
@@ -27,9 +27,9 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// `known`: the GPUs of earlier openings. A GPU that does not give its identity now keeps the one it had there, including
-    /// its MIG layout. `stalled`: the known GPUs to which a call hangs; they are looked up but not queried. `skipped`:
-    /// the indices at which an earlier opening hangs; no call is made for them.
+    /// `known`: the GPUs of earlier openings. A GPU that does not give its identity now keeps the one it had there,
+    /// including its MIG layout. `stalled`: the known GPUs to which a call hangs; they are looked up but not queried.
+    /// `skipped`: the indices at which an earlier opening hangs; no call is made for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
         Self { known, stalled, skipped, current: AtomicU32::new(0) }
     }

@@ -30,8 +30,8 @@ pub(super) struct Entry {
     pub(super) handle: Option<Handle>,
     /// Whether the GPU may be queried in this opening. Its events may be read in any case.
     pub(super) may_query: bool,
-    /// The MIG devices, in the order of [`Gpu::mig`]. `None` if the layout could not be read: then [`Gpu::mig`] is the layout
-    /// of an earlier opening, which may be out of date.
+    /// The MIG devices, in the order of [`Gpu::mig`]. `None` if the layout could not be read: then [`Gpu::mig`] is the
+    /// layout of an earlier opening, which may be out of date.
     pub(super) mig: Option<Vec<Handle>>,
     /// Whether the GPU returned its UUID. If not, the UUID of an earlier opening is assumed.
     pub(super) has_own_uuid: AtomicBool,
@@ -66,7 +66,8 @@ impl Driver {
         self.gpus.iter().map(|entry| &entry.gpu)
     }
 
-    /// The GPU at a position of [`Driver::gpus`], to be queried. `None` if it could not be opened, or a call to it hung then.
+    /// The GPU at a position of [`Driver::gpus`], to be queried. `None` if it could not be opened, or a call to it hung
+    /// then.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
         Some(self.device_of(self.handle(position)?))
     }
@@ -158,8 +159,8 @@ impl Driver {
     }
 }
 
-/// Drivers 535.43 to 535.98 fill the third version of the process list with larger structs than the `nvml.h` of earlier and
-/// later drivers declares. The second version of the list is right on all of them.
+/// Drivers 535.43 to 535.98 fill the third version of the process list with larger structs than the `nvml.h` of earlier
+/// and later drivers declares. The second version of the list is right on all of them.
 fn has_other_process_layout(driver_version: &str) -> bool {
     let mut numbers = driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| minor <= 98)

@@ -1,7 +1,7 @@
 //! Xid events: the driver's own reports of critical errors.
 //!
-//! Each GPU has its own event set, owned by the open driver. A call that hangs or fails for one GPU therefore loses no event of
-//! another GPU, and a thread that hangs does not hold a set.
+//! Each GPU has its own event set, owned by the open driver. A call that hangs or fails for one GPU therefore loses no
+//! event of another GPU, and a thread that hangs does not hold a set.
 
 use std::mem::ManuallyDrop;
 
@@ -49,8 +49,8 @@ impl Driver {
         }
     }
 
-    /// The next Xid of a GPU, if there is one; never waits. If several occurred since the last call, NVML reports the most
-    /// recent one. Two threads must not call it for the same GPU at once.
+    /// The next Xid of a GPU, if there is one; never waits. If several occurred since the last call, NVML reports the
+    /// most recent one. Two threads must not call it for the same GPU at once.
     ///
     /// # Errors
     /// Any error of NVML except the one for no event.

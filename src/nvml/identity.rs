@@ -15,10 +15,10 @@ pub(super) struct ReportedIdentity {
 
 /// The GPU of an earlier opening at each index; `None` for a GPU that is new or that cannot be determined.
 ///
-/// The UUID decides, otherwise the PCI bus id. A GPU that returns neither must be one that no other index claims, that is
-/// `present` in the machine, and whose PCI bus id is between those of its neighbours, since NVML enumerates GPUs in the order
-/// of their PCI bus ids. If the number of such GPUs differs from the number of indices between the neighbours, nothing is
-/// inherited there.
+/// The UUID decides, otherwise the PCI bus id. A GPU that returns neither must be one that no other index claims, that
+/// is `present` in the machine, and whose PCI bus id is between those of its neighbours, since NVML enumerates GPUs in
+/// the order of their PCI bus ids. If the number of such GPUs differs from the number of indices between the
+/// neighbours, nothing is inherited there.
 pub(super) fn inherit(
     reported: &[ReportedIdentity],
     known: &[Arc<Gpu>],
@@ -69,8 +69,8 @@ fn by_report(identity: &ReportedIdentity, all: &[ReportedIdentity], known: &[Arc
     found.cloned()
 }
 
-/// Adds the GPUs of an opening to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so that there
-/// are never more than the machine has slots.
+/// Adds the GPUs of an opening to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so
+/// that there are never more than the machine has slots.
 pub fn remember(known: &mut Vec<Arc<Gpu>>, gpus: &[Arc<Gpu>]) {
     for gpu in gpus.iter().filter(|gpu| !gpu.uuid.is_empty()) {
         let is_replaced =

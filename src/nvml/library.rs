@@ -11,8 +11,8 @@ use super::error::Error;
 use super::raw;
 use crate::faults::Reason;
 
-/// Where the library is searched for when none is configured, in this order: first where the loader finds it, then in the
-/// folders where container runtimes and cluster operators mount the driver.
+/// Where the library is searched for when none is configured, in this order: first where the loader finds it, then in
+/// the folders where container runtimes and cluster operators mount the driver.
 const SEARCH_PATHS: [&str; 9] = [
     "libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",

@@ -1,5 +1,5 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is in this file, except
-//! for one setting of the C library.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is in this file,
+//! except for one setting of the C library.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 
@@ -34,7 +34,8 @@ impl Handle {
 
     /// The device of this handle.
     pub(super) fn device(self, nvml: &Nvml) -> nvml_wrapper::Device<'_> {
-        // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml` lives.
+        // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml`
+        // lives.
         unsafe { nvml_wrapper::Device::new(self.0, nvml) }
     }
 }
@@ -104,8 +105,8 @@ impl ListKind {
     }
 }
 
-/// Reads a process list into the caller's buffer. If processes were added in the meantime, enlarges the buffer and repeats
-/// the call.
+/// Reads a process list into the caller's buffer. If processes were added in the meantime, enlarges the buffer and
+/// repeats the call.
 pub(super) fn processes(
     nvml: &Nvml,
     handle: Handle,
@@ -227,15 +228,16 @@ pub(super) fn is_simulator(library: &Path) -> bool {
     unsafe { libloading::Library::new(library).is_ok_and(|lib| lib.get::<*const ()>(b"nvmlSimVersion\0").is_ok()) }
 }
 
-/// Passes the scenario to the simulator before NVML is initialised. The library stays loaded for good, so that the scenario
-/// outlives a shutdown and the next opening finds the same simulated machine.
+/// Passes the scenario to the simulator before NVML is initialised. The library stays loaded for good, so that the
+/// scenario outlives a shutdown and the next opening finds the same simulated machine.
 pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Path) -> Result<(), String> {
     type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| "a NUL byte in a path".to_owned());
     let (scenario, procfs) = (text(scenario)?, text(procfs.as_os_str())?);
     // SAFETY: the path is that of this project's own simulator, whose initialisation has no preconditions.
     let lib = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
-    // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call and it copies them.
+    // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call and it copies
+    // them.
     let code = unsafe {
         let configure = lib.get::<Configure>(b"nvmlSimConfigure\0").map_err(|error| error.to_string())?;
         configure(scenario.as_ptr(), procfs.as_ptr(), std::ptr::null())

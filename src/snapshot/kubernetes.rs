@@ -21,8 +21,8 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Whether the API server currently reports that a container's pod has ended. A name can be reused, so an earlier report
-    /// does not count.
+    /// Whether the API server currently reports that a container's pod has ended. A name can be reused, so an earlier
+    /// report does not count.
     pub fn has_ended(&self, holder: &PodContainer) -> bool {
         let ended = || self.ended.get(&holder.namespace).is_some_and(|pods| pods.contains(&holder.pod));
         self.up == Some(true) && ended()

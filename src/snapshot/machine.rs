@@ -47,8 +47,8 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// The key under which values of the GPU are kept across openings of the driver: its UUID, since an index can change when
-    /// GPUs come and go. A GPU that could never be opened has no UUID; its index is used instead.
+    /// The key under which values of the GPU are kept across openings of the driver: its UUID, since an index can
+    /// change when GPUs come and go. A GPU that could never be opened has no UUID; its index is used instead.
     pub fn key(&self) -> String {
         if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
     }

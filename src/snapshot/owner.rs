@@ -28,8 +28,8 @@ pub struct Owner {
 /// A group of processes whose memory is summed: a container, a job, a unit or a user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {
-    /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`, `unit:<name>` or
-    /// `user:<name>`.
+    /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`,
+    /// `unit:<name>` or `user:<name>`.
     pub name: String,
     /// Which of these.
     pub kind: WorkloadKind,

@@ -19,22 +19,22 @@ pub struct GpuProcesses {
     pub gpu: Arc<Gpu>,
     /// When the list was last read completely.
     pub at: Option<Instant>,
-    /// Living processes and, for a while, those that ended; at most the configured number, of which the largest are kept.
-    /// No two entries share pid, name, kind and MIG device, except while the MIG devices are unknown.
+    /// Living processes and, for a while, those that ended; at most the configured number, of which the largest are
+    /// kept. No two entries share pid, name, kind and MIG device, except while the MIG devices are unknown.
     pub processes: Vec<Process>,
     /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
-    /// The workloads of all processes, including those beyond the limit; living ones and, for a while, those whose processes
-    /// all ended; at most the configured number, of which the largest are kept. No two entries share name, kind and MIG
-    /// device, except while the MIG devices are unknown.
+    /// The workloads of all processes, including those beyond the limit; living ones and, for a while, those whose
+    /// processes all ended; at most the configured number, of which the largest are kept. No two entries share name,
+    /// kind and MIG device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
     /// The number of processes that `/proc` does not show although they have been on the GPU for longer than an
     /// exiting process would be.
     pub invisible: u64,
-    /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory changed
-    /// during every attempt to read both at one moment.
+    /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory
+    /// changed during every attempt to read both at one moment.
     pub unattributed: Option<u64>,
     /// The same for each GPU instance under MIG for which it is known, with the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,

@@ -1,7 +1,7 @@
 //! What each lane reports about itself: its heartbeat, its missed ticks and the duration of its passes.
 //!
-//! These are atomics rather than a published part, because they change at every tick and need not be consistent with one
-//! another.
+//! These are atomics rather than a published part, because they change at every tick and need not be consistent with
+//! one another.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

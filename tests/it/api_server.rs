@@ -1,5 +1,5 @@
-//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and every
-//! failure that a test requests. It records each request, so that a test can check what is never requested.
+//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and
+//! every failure that a test requests. It records each request, so that a test can check what is never requested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;

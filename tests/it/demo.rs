@@ -94,7 +94,8 @@ fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
 }
 
-/// So that the temporary folder may be mounted `noexec`, and a service manager may refuse memory that is writable and executable.
+/// So that the temporary folder may be mounted `noexec`, and a service manager may refuse memory that is writable and
+/// executable.
 #[test]
 fn a_demo_executes_nothing_that_it_wrote() {
     let exporter = Exporter::start(bare(&["--demo"]));

@@ -1,5 +1,5 @@
-//! The exporter ends on a signal, and `--once` by itself, whatever it waits for: files that hang as on a dead mount, a cluster
-//! that does not respond, users without a name.
+//! The exporter ends on a signal, and `--once` by itself, whatever it waits for: files that hang as on a dead mount, a
+//! cluster that does not respond, users without a name.
 
 use std::path::Path;
 use std::process::Command;

@@ -12,7 +12,8 @@ use vram_exporter::snapshot::*;
 /// How long a test waits for anything. Generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-// ---- metrics ---------------------------------------------------------------------------------------------------------
+// ---- metrics
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn metrics_are_served_from_the_first_second_without_a_driver() {
@@ -245,7 +246,8 @@ fn a_request_names_one_host() {
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "a refused request is no scrape");
 }
 
-// ---- health and readiness --------------------------------------------------------------------------------------------
+// ---- health and readiness
+// --------------------------------------------------------------------------------------------
 
 #[test]
 fn health_is_that_of_the_lanes() {
@@ -303,7 +305,8 @@ fn readiness_follows_the_driver_and_the_first_sample() {
     assert_eq!(server.get("/healthz").status, 200);
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn the_server_ends_although_a_client_never_finishes_its_request() {

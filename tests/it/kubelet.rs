@@ -230,7 +230,8 @@ impl Decoder for Raw {
     }
 }
 
-// ---- a kubelet's messages, by the names and numbers of its API ---------------------------------------------------------
+// ---- a kubelet's messages, by the names and numbers of its API
+// ---------------------------------------------------------
 
 /// The answer to `List`.
 #[derive(Clone, PartialEq, Message)]

@@ -1,5 +1,5 @@
-//! The follower of the API server against a double that speaks HTTP: every case ends in right names or no names, never in
-//! wrong ones, and recovers without a restart.
+//! The follower of the API server against a double that speaks HTTP: every case ends in right names or no names, never
+//! in wrong ones, and recovers without a restart.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -658,7 +658,8 @@ async fn only_the_named_authority_is_trusted() {
     watch.shows(&[ONE]).await;
     assert!(server.requests().iter().all(|request| request.token.as_deref() == Some("first")));
 
-    // An authority that is removed from the file is no longer trusted, and trusted again once it is back; the watch goes on.
+    // An authority that is removed from the file is no longer trusted, and trusted again once it is back; the watch
+    // goes on.
     watched(&server).await;
     let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
     theirs.write(&ca);

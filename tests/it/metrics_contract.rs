@@ -19,7 +19,8 @@ use vram_exporter::snapshot::*;
 use machine::*;
 use scrape::Scrape;
 
-// ---- the table -------------------------------------------------------------------------------------------------------
+// ---- the table
+// -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_family_of_the_table_is_emitted_and_nothing_else() {
@@ -106,7 +107,8 @@ fn promtool_finds_nothing_wrong() {
     }
 }
 
-// ---- what is absent, and when ----------------------------------------------------------------------------------------
+// ---- what is absent, and when
+// ----------------------------------------------------------------------------------------
 
 #[test]
 fn without_a_driver_only_the_exporters_own_series_are_left() {
@@ -255,7 +257,8 @@ fn each_part_grows_old_by_its_own_limit() {
     assert_eq!(telemetry(0.0, 46.0), (1, 0));
 }
 
-// ---- processes -------------------------------------------------------------------------------------------------------
+// ---- processes
+// -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn an_ended_process_keeps_its_peaks_and_its_name() {
@@ -553,7 +556,8 @@ fn hostile_names_are_read_back_unchanged() {
     assert!(!scrape.names().contains("x"));
 }
 
-// ---- values ----------------------------------------------------------------------------------------------------------
+// ---- values
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn bytes_are_exact_and_print_as_integers() {
@@ -667,7 +671,8 @@ fn telemetry_is_split_by_its_own_label() {
     assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
 }
 
-// ---- the exporter itself ---------------------------------------------------------------------------------------------
+// ---- the exporter itself
+// ---------------------------------------------------------------------------------------------
 
 #[test]
 fn the_histogram_is_cumulative_and_ends_in_its_count() {

@@ -1,5 +1,5 @@
-//! The owners of GPU memory, on a simulated machine through the real binary: workloads in every environment, reused pids, invisible
-//! processes, and hundreds of processes that start and end.
+//! The owners of GPU memory, on a simulated machine through the real binary: workloads in every environment, reused
+//! pids, invisible processes, and hundreds of processes that start and end.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -24,8 +24,8 @@ use crate::kubelet::{
     Topology, devices, pod,
 };
 
-/// How long a test waits for anything. Generous, but less than the minute after which the allocatable devices are requested
-/// again: that request must not be mistaken for an immediate one.
+/// How long a test waits for anything. Generous, but less than the minute after which the allocatable devices are
+/// requested again: that request must not be mistaken for an immediate one.
 const PATIENCE: Duration = Duration::from_secs(45);
 const A: &str = "GPU-aaaaaaaa-0000-0000-0000-000000000001";
 const B: &str = "GPU-bbbbbbbb-0000-0000-0000-000000000002";
@@ -167,7 +167,8 @@ fn recovers(follower: &Follower) {
     follower.shows(&[&holds("after", B)]);
 }
 
-// ---- right answers ----------------------------------------------------------------------------------------------------
+// ---- right answers
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn holders_and_devices_are_those_of_the_answer() {
@@ -320,7 +321,8 @@ fn fields_that_are_not_read_do_not_matter() {
     eventually("allocatable devices", || follower.now().allocatable.clone().filter(|devices| devices.len() == 1));
 }
 
-// ---- a kubelet that starts, ends or is slow ---------------------------------------------------------------------------
+// ---- a kubelet that starts, ends or is slow
+// ---------------------------------------------------------------------------
 
 #[test]
 fn a_socket_that_appears_later_is_found() {
@@ -385,7 +387,8 @@ fn a_silent_peer_times_out() {
     recovers(&follower);
 }
 
-// ---- peers that are no kubelet ----------------------------------------------------------------------------------------
+// ---- peers that are no kubelet
+// ----------------------------------------------------------------------------------------
 
 #[test]
 fn a_peer_that_breaks_the_connection_is_a_connection_fault() {
@@ -450,7 +453,8 @@ fn an_answer_that_cannot_be_understood_is_not_taken_in_part() {
     follower.shows(&[&holds("one", A)]);
 }
 
-// ---- large answers ----------------------------------------------------------------------------------------------------
+// ---- large answers
+// ----------------------------------------------------------------------------------------------------
 
 /// An answer of `bytes` bytes, in which one pod holds a GPU and the rest is devices of another vendor.
 fn padded(bytes: usize) -> Vec<u8> {
@@ -494,7 +498,8 @@ fn a_node_full_of_pods_is_read() {
     follower.shows(&[]);
 }
 
-// ---- permission -------------------------------------------------------------------------------------------------------
+// ---- permission
+// -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_socket_without_permission_has_a_reason_of_its_own() {

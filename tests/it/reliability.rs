@@ -1,5 +1,5 @@
-//! `docs/reliability.md` and the tests: each row names tests that exist and are not skipped, each fault that matters has its
-//! row, and each test of faults is in one.
+//! `docs/reliability.md` and the tests: each row names tests that exist and are not skipped, each fault that matters
+//! has its row, and each test of faults is in one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

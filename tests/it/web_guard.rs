@@ -1,4 +1,5 @@
-//! The whole exporter with a web-config file: which clients it admits over real connections, and what changes while it runs.
+//! The whole exporter with a web-config file: which clients it admits over real connections, and what changes while it
+//! runs.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

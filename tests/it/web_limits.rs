@@ -316,7 +316,8 @@ fn a_shutdown_waits_only_for_responses_under_way() {
     server.runtime.block_on(async { tokio::time::timeout(PATIENCE, server.ended).await }).unwrap().unwrap();
 }
 
-// ---- socket files ----------------------------------------------------------------------------------------------------
+// ---- socket files
+// ----------------------------------------------------------------------------------------------------
 
 fn bind(server: &Served, path: &std::path::Path) -> std::io::Result<Listener> {
     server.runtime.block_on(Listener::bind(&ListenAddress::Unix(path.to_owned())))

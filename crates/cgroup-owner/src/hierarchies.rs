@@ -59,7 +59,8 @@ struct Line<'a> {
     whole: bool,
 }
 
-/// The lines of the form `number:controllers:/path`. Only the first two colons separate fields: a path can contain more.
+/// The lines of the form `number:controllers:/path`. Only the first two colons separate fields: a path can contain
+/// more.
 fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
     text.split_inclusive(|byte| *byte == b'\n').take(LINES).filter_map(|line| {
         let (line, whole) = line.strip_suffix(b"\n").map_or((line, false), |line| (line, true));

@@ -1,8 +1,8 @@
-//! The owner of a Linux process, from the text of its `/proc/<pid>/cgroup`: a container, a Kubernetes pod, a batch job, a systemd
-//! unit or a user.
+//! The owner of a Linux process, from the text of its `/proc/<pid>/cgroup`: a container, a Kubernetes pod, a batch job,
+//! a systemd unit or a user.
 //!
-//! [`locate`] is a pure function: it opens no file, makes no call to a container runtime or to systemd, and depends on nothing
-//! but its arguments. It reads cgroup versions 1 and 2 and the hybrid layout.
+//! [`locate`] is a pure function: it opens no file, makes no call to a container runtime or to systemd, and depends on
+//! nothing but its arguments. It reads cgroup versions 1 and 2 and the hybrid layout.
 //!
 //! ```
 //! use cgroup_owner::{Boundary, locate};
@@ -20,23 +20,24 @@
 //!
 //! # What can be trusted
 //!
-//! The outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to create cgroups of any
-//! name below its own, so a name further inside never replaces the boundary above it. A container id below a user, a unit or a
-//! job is a claim of that owner: it may name a container, but never a pod.
+//! The outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to create cgroups
+//! of any name below its own, so a name further inside never replaces the boundary above it. A container id below a
+//! user, a unit or a job is a claim of that owner: it may name a container, but never a pod.
 //!
 //! The text is treated as hostile: it may hold any bytes and may be cut off anywhere. What is not certain is left out.
 //!
 //! # How the lines are read
 //!
-//! The kernel ends every line with a newline and allows no newline in a cgroup's name. A last line without one may therefore
-//! have been cut off: its last name is accepted only if it has a shape of fixed length or with a suffix, but not if it
-//! is a job's number or the name of an LXC container.
+//! The kernel ends every line with a newline and allows no newline in a cgroup's name. A last line without one may
+//! therefore have been cut off: its last name is accepted only if it has a shape of fixed length or with a suffix, but
+//! not if it is a job's number or the name of an LXC container.
 //!
-//! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies that it
-//! constrains, Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the runtime's own
-//! unit. Pods, containers and jobs are therefore searched in this order, and the first one found counts: `memory`, `devices`,
-//! `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. Only if no line has one do units and sessions count: first
-//! those of `name=systemd`, which is systemd's own hierarchy, then those of the unified line, then those of the others.
+//! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies
+//! that it constrains, Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the
+//! runtime's own unit. Pods, containers and jobs are therefore searched in this order, and the first one found counts:
+//! `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. Only if no line has one do units
+//! and sessions count: first those of `name=systemd`, which is systemd's own hierarchy, then those of the unified line,
+//! then those of the others.
 
 mod hierarchies;
 mod location;

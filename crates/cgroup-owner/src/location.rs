@@ -11,7 +11,8 @@ pub struct CgroupLocation {
     pub pod_uid: Option<String>,
     /// The systemd unit, of the system or of a user, with its suffix: `ollama.service`.
     pub unit: Option<String>,
-    /// The job's number, or the identifier (SLUID) that Slurm 26.05 and later use instead in the name of the job's cgroup.
+    /// The job's number, or the identifier (SLUID) that Slurm 26.05 and later use instead in the name of the job's
+    /// cgroup.
     pub slurm_job: Option<String>,
     /// The step within the job: a number, `batch`, `extern` or `interactive`; `0+1` in a heterogeneous job.
     pub slurm_step: Option<String>,

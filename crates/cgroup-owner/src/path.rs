@@ -1,7 +1,7 @@
 //! One cgroup path, read from the root inwards.
 //!
-//! Invariant: reading stops at the first boundary. Below a user, a job or a unit only a container is searched for, and it does
-//! not change the owner.
+//! Invariant: reading stops at the first boundary. Below a user, a job or a unit only a container is searched for, and
+//! it does not change the owner.
 
 use crate::location::{Boundary, CgroupLocation};
 use crate::{scheduler, shape};
@@ -99,7 +99,8 @@ impl<'a> Path<'a> {
     fn pod(&self, at: usize, in_kubepods: bool) -> Option<Found> {
         let name = self.name(at);
         let uid = shape::pod_slice(name).or_else(|| shape::pod_directory(name).filter(|_| in_kubepods))?;
-        // A pod's containers are its children. Other children (a monitor, a virtual machine's helpers) belong to the pod alone.
+        // A pod's containers are its children. Other children (a monitor, a virtual machine's helpers) belong to the
+        // pod alone.
         let container = match shape::container(name) {
             Some(id) => Some((id, at + 1)),
             None => shape::container(self.name(at + 1)).map(|id| (id, at + 2)),
@@ -113,7 +114,8 @@ impl<'a> Path<'a> {
     fn container(&self, at: usize) -> Option<Container> {
         let name = self.name(at);
         if let Some(id) = shape::container(name) {
-            // Below `libpod_parent`, podman's pods are named like containers, and their containers are named `libpod-<id>`.
+            // Below `libpod_parent`, podman's pods are named like containers, and their containers are named
+            // `libpod-<id>`.
             let is_pod = at > 0 && self.name(at - 1) == b"libpod_parent" && id.len() == name.len();
             return (!is_pod).then_some((id, at + 1));
         }

@@ -30,8 +30,8 @@ pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
     Some((Job { scheduler, id }, length))
 }
 
-/// A job of PBS or Torque without the name of its server: `12345`, `12345[7]` for a part of a job array. A second number
-/// is kept: on version 2 it distinguishes the parts of an array.
+/// A job of PBS or Torque without the name of its server: `12345`, `12345[7]` for a part of a job array. A second
+/// number is kept: on version 2 it distinguishes the parts of an array.
 fn pbs(name: &[u8]) -> Option<String> {
     let (sequence, rest) = digits(name)?;
     let (index, rest) = match rest.strip_prefix(b"[") {
@@ -65,8 +65,8 @@ fn digits(text: &[u8]) -> Option<(&str, &[u8])> {
     (1..=12).contains(&end).then(|| Some((std::str::from_utf8(digits).ok()?, rest)))?
 }
 
-/// The slot of a job of HTCondor, which names the cgroup by the execute directory and the slot; the whole name if it contains
-/// no slot.
+/// The slot of a job of HTCondor, which names the cgroup by the execute directory and the slot; the whole name if it
+/// contains no slot.
 fn condor(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"condor_")?;
     let is_slot = |at: &usize| name[*at..].starts_with(b"_slot") && name.get(at + 5).is_some_and(u8::is_ascii_digit);

@@ -2,8 +2,9 @@
 //!
 //! Invariant: an id is returned complete or not at all, and every returned text is ASCII.
 
-/// Units of the machine that create cgroups for containers or jobs of other owners below their own. This happens when a runtime
-/// and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that unit.
+/// Units of the machine that create cgroups for containers or jobs of other owners below their own. This happens when a
+/// runtime and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that
+/// unit.
 const RUNTIMES: [&[u8]; 19] = [
     b"balena.service",
     b"condor.service",
@@ -47,11 +48,12 @@ fn is_number(bytes: &[u8]) -> bool {
 }
 
 /// A runtime's container: its 64 hexadecimal digits, alone or after `prefix-`, also as a scope: `docker-<id>.scope`,
-/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the systemd driver passes on
-/// and a runtime without systemd takes for a name.
+/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the systemd driver
+/// passes on and a runtime without systemd takes for a name.
 ///
-/// Any prefix is accepted: a runtime puts its containers under any configured parent, and nothing else uses such names. The
-/// exceptions are the monitors of podman and cri-o, which have the container's id in their name and are not in the container.
+/// Any prefix is accepted: a runtime puts its containers under any configured parent, and nothing else uses such names.
+/// The exceptions are the monitors of podman and cri-o, which have the container's id in their name and are not in the
+/// container.
 pub(crate) fn container(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".scope").unwrap_or(name);
     let (prefix, id) = name.split_at(name.len().checked_sub(ID_LENGTH)?);
@@ -74,9 +76,9 @@ pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
     (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
 }
 
-/// Whether this is a containerd namespace, with containers of chosen names below it. `default` is the namespace of containerd's
-/// own tools, `moby` Docker's and `k8s.io` that of Kubernetes. Others count at the top of the path only, and only if they look
-/// like a domain, as nothing else at the top does.
+/// Whether this is a containerd namespace, with containers of chosen names below it. `default` is the namespace of
+/// containerd's own tools, `moby` Docker's and `k8s.io` that of Kubernetes. Others count at the top of the path only,
+/// and only if they look like a domain, as nothing else at the top does.
 pub(crate) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
     let others = name.starts_with(b"lxc.") || name.starts_with(b"incus.") || name.ends_with(b".partition");
     let like_a_domain = name.contains(&b'.') && is_containerd_identifier(name) && !ends_like_a_unit(name) && !others;
@@ -118,8 +120,8 @@ pub(crate) fn libvirt_container(name: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A machine of systemd-nspawn by its unit, or another machine of systemd-machined by its scope. Virtual machines of libvirt are
-/// excluded.
+/// A machine of systemd-nspawn by its unit, or another machine of systemd-machined by its scope. Virtual machines of
+/// libvirt are excluded.
 pub(crate) fn machine(name: &[u8]) -> Option<String> {
     match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
         Some(instance) => unescape(instance),
@@ -132,8 +134,8 @@ fn machine_scope(name: &[u8]) -> Option<String> {
     unescape(name.strip_prefix(b"machine-")?.strip_suffix(b".scope")?)
 }
 
-/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or the first 28 characters of one, with an
-/// optional suffix.
+/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or the first 28 characters of one,
+/// with an optional suffix.
 pub(crate) fn garden_container(name: &[u8]) -> Option<String> {
     let tail = |length| name.split_at_checked(length).filter(|(_, tail)| tail.is_empty() || tail[0] == b'-');
     let is_handle =
@@ -236,8 +238,8 @@ pub(crate) fn is_slurm_scope(name: &[u8]) -> bool {
     name == b"slurmstepd.scope" || name.ends_with(b"_slurmstepd.scope")
 }
 
-/// A job by its number. From Slurm 26.05 on, version 2 has the job's SLUID instead, unless `CgroupJobIdPaths` is set: `s` and
-/// thirteen characters, which Slurm's own commands accept too.
+/// A job by its number. From Slurm 26.05 on, version 2 has the job's SLUID instead, unless `CgroupJobIdPaths` is set:
+/// `s` and thirteen characters, which Slurm's own commands accept too.
 pub(crate) fn slurm_job(name: &[u8]) -> Option<String> {
     if let Some(number) = name.strip_prefix(b"job_") {
         return is_number(number).then(|| owned(number));
@@ -263,8 +265,8 @@ pub(crate) fn is_slice(name: &[u8]) -> bool {
     name.ends_with(b".slice")
 }
 
-/// A unit that is not a slice, as systemd shows it. On a path, systemd puts an underscore before a name that begins with one or
-/// that could collide with a file of the kernel.
+/// A unit that is not a slice, as systemd shows it. On a path, systemd puts an underscore before a name that begins
+/// with one or that could collide with a file of the kernel.
 pub(crate) fn unit_name(name: &[u8]) -> Option<String> {
     let name = name.strip_prefix(b"_").unwrap_or(name);
     let dot = name.iter().rposition(|byte| *byte == b'.')?;

@@ -175,8 +175,8 @@ fn coarse(value: f64, low: f64, grain: f64) -> f64 {
     if grain > 0.0 { ((value / grain).floor() * grain).max(low) } else { value }
 }
 
-/// The cosine of a part of a turn, 0 to 1. `f64::cos` would be the one function for which a program with this crate built in loads
-/// libm, which takes a third of a MiB of memory.
+/// The cosine of a part of a turn, 0 to 1. `f64::cos` would be the one function for which a program with this crate
+/// built in loads libm, which takes a third of a MiB of memory.
 fn cosine(turn: f64) -> f64 {
     let half = turn.min(1.0 - turn);
     let quarter = half.min(0.5 - half);

@@ -66,7 +66,8 @@ impl Target {
     }
 }
 
-/// Calls that `*` does not affect: they cannot fail in a way that a program could act on. Faults that name them do affect them.
+/// Calls that `*` does not affect: they cannot fail in a way that a program could act on. Faults that name them do
+/// affect them.
 const SPARED: &[&str] = &["nvmlShutdown", "nvmlErrorString", "nvmlEventSetFree"];
 
 impl Fault {

@@ -1,7 +1,7 @@
 //! Removes functions from a copy of the library, as if an old driver lacked them.
 
-/// Overwrites the names of functions in the symbol table of a library: neither `dlsym` nor the loader finds them afterwards.
-/// Nothing moves, and the code stays.
+/// Overwrites the names of functions in the symbol table of a library: neither `dlsym` nor the loader finds them
+/// afterwards. Nothing moves, and the code stays.
 ///
 /// # Errors
 /// Names the first function that is not a symbol of the library.

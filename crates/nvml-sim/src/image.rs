@@ -1,8 +1,10 @@
-//! The library as a file that a program with this crate linked in writes at run time, for callers that open NVML by path.
+//! The library as a file that a program with this crate linked in writes at run time, for callers that open NVML by
+//! path.
 //!
-//! The file is an ELF shared object without code: its symbols are absolute, the addresses of the functions in this process. So
-//! only the process that wrote it can use it, and it works on a file system that is mounted `noexec`. The program exports none
-//! of these functions itself: a real driver's library, loaded later, would resolve its own calls to them.
+//! The file is an ELF shared object without code: its symbols are absolute, the addresses of the functions in this
+//! process. So only the process that wrote it can use it, and it works on a file system that is mounted `noexec`. The
+//! program exports none of these functions itself: a real driver's library, loaded later, would resolve its own calls
+//! to them.
 
 use crate::abi;
 
@@ -46,8 +48,8 @@ pub fn image() -> Vec<u8> {
 
     let mut file = Bytes::default();
     file.header();
-    // PT_LOAD, readable, and writable because older loaders relocate the dynamic section in place; PT_DYNAMIC; PT_GNU_STACK,
-    // without which the stack would become executable.
+    // PT_LOAD, readable, and writable because older loaders relocate the dynamic section in place; PT_DYNAMIC;
+    // PT_GNU_STACK, without which the stack would become executable.
     file.program_header(1, 0, size, MACHINE.1);
     file.program_header(2, dynamic_at, DYNAMIC_ENTRIES * DYNAMIC_ENTRY, 8);
     file.program_header(0x6474_e551, 0, 0, 16);

@@ -3,8 +3,9 @@
 //! The library exports NVML's own C symbols. Every answer is a pure function of the scenario, its seed and the scenario
 //! time, so two programs with the same time zero see the same machine.
 //!
-//! A Rust program can also link it in: [`image()`] returns a library that the program writes to a file and opens by its path,
-//! and [`configure`] sets what it simulates. README.md describes scenarios, the control file and what is simulated.
+//! A Rust program can also link it in: [`image()`] returns a library that the program writes to a file and opens by its
+//! path, and [`configure`] sets what it simulates. README.md describes scenarios, the control file and what is
+//! simulated.
 
 mod abi;
 mod catalog;
@@ -32,8 +33,8 @@ pub use library::Settings;
 #[error("the simulated NVML library is open; configure it before nvmlInit")]
 pub struct AlreadyOpen;
 
-/// Sets what to simulate, before `nvmlInit`, for a program with this crate linked in; `None` leaves a setting as it is. A separate
-/// `libnvml_sim.so` has settings of its own: its environment and `nvmlSimConfigure`.
+/// Sets what to simulate, before `nvmlInit`, for a program with this crate linked in; `None` leaves a setting as it is.
+/// A separate `libnvml_sim.so` has settings of its own: its environment and `nvmlSimConfigure`.
 ///
 /// # Errors
 /// While the library is open.

@@ -1,7 +1,7 @@
 //! Reads the kubelet's answers: which NVIDIA devices are allocated to containers, and which are allocatable.
 //!
-//! Invariant: the result depends only on the content of an answer, not on the order of its parts, which the kubelet does
-//! not define.
+//! Invariant: the result depends only on the content of an answer, not on the order of its parts, which the kubelet
+//! does not define.
 
 use std::sync::Arc;
 

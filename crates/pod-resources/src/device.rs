@@ -1,7 +1,7 @@
 //! Reads the ids that device plugins give to NVIDIA GPUs: which GPU or MIG device is meant, and which share of it.
 //!
-//! Invariant: an ambiguous id is not used. A whole UUID has one meaning, whichever plugin gives it; a bare number can mean
-//! anything, so it counts only for resources with a name that NVIDIA's plugin gives.
+//! Invariant: an ambiguous id is not used. A whole UUID has one meaning, whichever plugin gives it; a bare number can
+//! mean anything, so it counts only for resources with a name that NVIDIA's plugin gives.
 
 /// The longest id that is read, in bytes.
 const LONGEST_ID: usize = 256;
@@ -122,8 +122,8 @@ fn by_index(id: &str) -> Option<DeviceName> {
     Some(DeviceName::Index { gpu: number(gpu)?, mig })
 }
 
-/// Whether `name`, after `nvidia.com/`, is one that NVIDIA's GPU plugin gives to resources. NVIDIA's KubeVirt plugin names
-/// them after the product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
+/// Whether `name`, after `nvidia.com/`, is one that NVIDIA's GPU plugin gives to resources. NVIDIA's KubeVirt plugin
+/// names them after the product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
 fn is_plugin_name(name: &str) -> bool {
     name == "gpu" || ["gpu.", "gpu-", "mig-"].iter().any(|prefix| name.starts_with(prefix))
 }

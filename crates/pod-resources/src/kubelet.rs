@@ -1,7 +1,7 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
-//! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts replaces
-//! its socket, which an old connection would show only by an error.
+//! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts
+//! replaces its socket, which an old connection would show only by an error.
 
 use std::future::{Future, ready};
 use std::io;
@@ -27,11 +27,11 @@ use crate::error::{Error, Malformed};
 use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
 use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 
-/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full of
-/// empty entries takes up to forty times its length in memory, so that a longer one could exhaust the machine's.
+/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full
+/// of empty entries takes up to forty times its length in memory, so that a longer one could exhaust the machine's.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How long a request may take after its connection has ended, to return an answer or error that came before. In one of 2000
-/// connections that a peer breaks at once, tonic keeps the request and returns neither.
+/// How long a request may take after its connection has ended, to return an answer or error that came before. In one of
+/// 2000 connections that a peer breaks at once, tonic keeps the request and returns neither.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A connection to the kubelet, for one round of requests.

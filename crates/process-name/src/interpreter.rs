@@ -1,7 +1,7 @@
 //! Which argument of an interpreter names the program that it runs.
 //!
-//! One table row per interpreter: which options take a value, and which run code from the command line. Only a script's path or the
-//! name of a module or class is ever returned, because an option's value can contain a secret.
+//! One table row per interpreter: which options take a value, and which run code from the command line. Only a script's
+//! path or the name of a module or class is ever returned, because an option's value can contain a secret.
 
 /// The program that an interpreter runs, by its arguments.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The name to show for a Linux process, from its `comm` and its `cmdline`: `train.py` instead of `python3.12`.
 //!
-//! [`name`] is a pure function: it opens no file and depends on nothing but its arguments. It knows how Python, shells, Perl, Ruby,
-//! Node.js, Java, R, Julia, PHP and Lua read their options, and the titles that programs write over their arguments.
+//! [`name`] is a pure function: it opens no file and depends on nothing but its arguments. It knows how Python, shells,
+//! Perl, Ruby, Node.js, Java, R, Julia, PHP and Lua read their options, and the titles that programs write over their
+//! arguments.
 //!
 //! ```
 //! let name = |comm: &str, cmdline: &str| process_name::name(comm.as_bytes(), cmdline.as_bytes());
@@ -14,9 +15,9 @@
 //!
 //! # What can be trusted
 //!
-//! A process chooses both texts, so a name is a claim of the process. They may hold any bytes and may be cut off anywhere.
-//! No argument after the script, and no value of an option, ever becomes part of a name: both can contain secrets.
-//! [`command`] returns the whole command line, secrets included.
+//! A process chooses both texts, so a name is a claim of the process. They may hold any bytes and may be cut off
+//! anywhere. No argument after the script, and no value of an option, ever becomes part of a name: both can contain
+//! secrets. [`command`] returns the whole command line, secrets included.
 
 mod cmdline;
 mod interpreter;

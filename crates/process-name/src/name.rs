@@ -1,7 +1,7 @@
 //! The name of a process, from its `comm` and its arguments.
 //!
-//! Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's own name does,
-//! or the file name of an interpreter's script, its module or its class.
+//! Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's
+//! own name does, or the file name of an interpreter's script, its module or its class.
 
 use crate::cmdline::arguments;
 use crate::interpreter::{Runs, runs};
@@ -12,8 +12,9 @@ const COMM_MAX: usize = 15;
 /// The name to show for a process: the executable's file name, or the script's for an interpreter (`train.py`), or the
 /// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` if these give no name.
 ///
-/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. The process can
-/// choose both. Bytes that are not UTF-8 are replaced; control characters are kept. `None` if neither contains a name.
+/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. The process
+/// can choose both. Bytes that are not UTF-8 are replaced; control characters are kept. `None` if neither contains a
+/// name.
 pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
     let args = arguments(cmdline);
     let chosen = match args.split_first() {
@@ -69,7 +70,8 @@ fn file_name(path: &[u8]) -> &[u8] {
     if matches!(name, b"." | b"..") { b"" } else { name }
 }
 
-/// Whether the path refers to an open file without naming it: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`, `/proc/self/exe`.
+/// Whether the path refers to an open file without naming it: `/dev/fd/3`, `/proc/self/fd/3`, `/dev/stdin`,
+/// `/proc/self/exe`.
 fn is_descriptor(path: &[u8]) -> bool {
     if !path.starts_with(b"/") {
         return false;

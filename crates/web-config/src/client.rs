@@ -139,8 +139,8 @@ impl Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        // A self-signed client certificate is often listed as its own CA. Go accepts it; webpki does not accept a CA as a
-        // client.
+        // A self-signed client certificate is often listed as its own CA. Go accepts it; webpki does not accept a CA as
+        // a client.
         if self.trusted.iter().any(|trusted| trusted == end_entity) {
             return Ok(check_use(end_entity, now)?);
         }

@@ -29,8 +29,8 @@ impl Credentials {
     }
 }
 
-/// Base64 of RFC 4648, section 4, with padding and without other characters. As in Go, the unused bits of the last digit need not
-/// be zero.
+/// Base64 of RFC 4648, section 4, with padding and without other characters. As in Go, the unused bits of the last
+/// digit need not be zero.
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
     GeneralPurpose::new(&STANDARD, CONFIG).decode(encoded).ok()

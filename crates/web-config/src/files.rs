@@ -75,7 +75,8 @@ fn read(file: &Path) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-/// Adds contents to a digest. The length precedes the bytes, so that bytes which move from one file to the next change it.
+/// Adds contents to a digest. The length precedes the bytes, so that bytes which move from one file to the next change
+/// it.
 fn update(digest: &mut Context, content: &Result<Vec<u8>, Problem>) {
     match content {
         Ok(bytes) => {

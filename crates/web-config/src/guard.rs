@@ -89,8 +89,8 @@ impl Guard {
         self.settings.load().summary.clone()
     }
 
-    /// Admits a request by its headers, or says why not. A password that has not been seen before is checked on a blocking
-    /// thread, one at a time.
+    /// Admits a request by its headers, or says why not. A password that has not been seen before is checked on a
+    /// blocking thread, one at a time.
     ///
     /// # Errors
     /// The [`Refusal`] to respond with.
@@ -107,8 +107,8 @@ impl Guard {
         if valid { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
 
-    /// Reads the files again if one of them changed. Returns whether the settings in effect were replaced. Blocks on the
-    /// disk. A refusal is reported as an event when it is new, and returned for as long as it lasts.
+    /// Reads the files again if one of them changed. Returns whether the settings in effect were replaced. Blocks on
+    /// the disk. A refusal is reported as an event when it is new, and returned for as long as it lasts.
     ///
     /// # Errors
     /// When a file cannot be read or is invalid, or drops what only a restart may drop. The settings in effect stay.
@@ -152,8 +152,8 @@ impl Guard {
         }
     }
 
-    /// Reads until the files stay the same: while a certificate and its key are replaced one after the other, they do not
-    /// match. `known` is a refusal that needs no second reading.
+    /// Reads until the files stay the same: while a certificate and its key are replaced one after the other, they do
+    /// not match. `known` is a refusal that needs no second reading.
     fn read_until_stable(&self, file: &Path, known: Option<&str>) -> Result<(Settings, Fingerprint), Error> {
         let mut refused = known.map(str::to_owned);
         for _ in 1..MAX_READS {

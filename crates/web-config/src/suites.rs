@@ -1,7 +1,7 @@
 //! TLS versions, cipher suites and curves, by the names that Go gives them.
 //!
-//! Invariant: a list is never shortened silently: a note names what is left out, and a list with nothing left is refused, as
-//! is a name that Go does not know either.
+//! Invariant: a list is never shortened silently: a note names what is left out, and a list with nothing left is
+//! refused, as is a name that Go does not know either.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::version::{TLS12, TLS13};
@@ -12,7 +12,8 @@ use super::error::Problem;
 use ring::cipher_suite as suite;
 use ring::kx_group as group;
 
-/// Go's name, and the suite if rustls has it. Names without a suite are those of CBC suites and of suites without forward secrecy.
+/// Go's name, and the suite if rustls has it. Names without a suite are those of CBC suites and of suites without
+/// forward secrecy.
 const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
     ("TLS_AES_128_GCM_SHA256", Some(suite::TLS13_AES_128_GCM_SHA256)),
     ("TLS_AES_256_GCM_SHA384", Some(suite::TLS13_AES_256_GCM_SHA384)),

@@ -8,8 +8,8 @@ use hyper::body::{Body, Bytes};
 
 use super::error::{Error, innermost, is_io};
 
-/// The longest body that is read whole, in bytes. Five hundred pods take about 8 MiB. A body crafted to be large can take
-/// ten times its length once decoded.
+/// The longest body that is read whole, in bytes. Five hundred pods take about 8 MiB. A body crafted to be large can
+/// take ten times its length once decoded.
 pub(super) const ANSWER_LIMIT: usize = 16 << 20;
 /// The longest line of a watch, in bytes. A Kubernetes object has at most about 2 MiB.
 const LINE_LIMIT: usize = 8 << 20;

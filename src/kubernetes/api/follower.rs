@@ -19,11 +19,12 @@ use crate::snapshot::{Pods, Snapshot};
 
 /// How long changes are gathered before they are published together.
 const GATHER: Duration = Duration::from_millis(100);
-/// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of permission.
+/// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of
+/// permission.
 const STARTING: Duration = Duration::from_secs(10);
 /// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
-/// another server's list is answered with 410; where a server is stopped, its watches end early. More than this many in a
-/// row are a fault.
+/// another server's list is answered with 410; where a server is stopped, its watches end early. More than this many in
+/// a row are a fault.
 const BY_CHANCE: u32 = 3;
 /// The longest sleep where nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
@@ -73,7 +74,8 @@ impl Follower {
         }
     }
 
-    /// Lists the pods, then watches them until they have to be listed again: because the list is old, or after an error.
+    /// Lists the pods, then watches them until they have to be listed again: because the list is old, or after an
+    /// error.
     async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
         let selector = self.selector();
         let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {

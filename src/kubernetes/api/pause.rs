@@ -56,8 +56,8 @@ impl Pauses {
     }
 }
 
-/// The pause before a watch that follows one without a failure: none as a rule, and growing where watches end soon after
-/// they began, as behind a proxy that cuts long requests.
+/// The pause before a watch that follows one without a failure: none as a rule, and growing where watches end soon
+/// after they began, as behind a proxy that cuts long requests.
 #[derive(Debug)]
 pub(super) struct WatchThrottle {
     began: Option<Instant>,

@@ -63,8 +63,8 @@ impl<'d> ListSource<'d> {
             }
             answer => return answer,
         };
-        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, and still give the
-        // lists of the MIG devices. Their entries do not name the device.
+        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, and still give
+        // the lists of the MIG devices. Their entries do not name the device.
         entries.clear();
         for &(device, instance) in &self.mig_devices {
             let answer = device.call(|device| {

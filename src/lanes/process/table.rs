@@ -104,8 +104,8 @@ impl ProcessTable {
         self.folded = Some(now);
     }
 
-    /// The index of the entry's process, which is added if it is new. `living`: the index of the living process in the same
-    /// slot.
+    /// The index of the entry's process, which is added if it is new. `living`: the index of the living process in the
+    /// same slot.
     fn find_or_add(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
             let process = &mut self.processes[index];

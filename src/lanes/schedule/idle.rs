@@ -8,8 +8,8 @@ use crate::snapshot::MemoryFigures;
 /// exporter: then changes in memory are the only sign of them.
 const STILL_FOR: Duration = Duration::from_secs(10);
 
-/// Bytes in use above which a GPU counts as busy, even if no process is visible. A CUDA context alone takes 528 MiB on an
-/// H200.
+/// Bytes in use above which a GPU counts as busy, even if no process is visible. A CUDA context alone takes 528 MiB on
+/// an H200.
 const BUSY: u64 = 256 << 20;
 
 /// The rate of the memory lane: the idle rate once memory has not changed for a while, no GPU is busy and no process is

@@ -39,8 +39,8 @@ pub(super) enum AfterEnding {
 }
 
 impl Phase {
-    /// Whether the lane has nothing to do, so that its silence means nothing. The telemetry is read on the process lane's
-    /// thread.
+    /// Whether the lane has nothing to do, so that its silence means nothing. The telemetry is read on the process
+    /// lane's thread.
     pub(super) fn is_idle(&self, lane: Lane) -> bool {
         let thread = if lane == Lane::Telemetry { Lane::Process } else { lane };
         match self {

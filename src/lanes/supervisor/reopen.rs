@@ -1,7 +1,7 @@
 //! Reopening the driver beside an open session: because a GPU is lost, or because the session is out of date.
 //!
-//! Invariant: the open session continues until another one is open in which every GPU that answers can be queried, and there is
-//! never a second opening in progress.
+//! Invariant: the open session continues until another one is open in which every GPU that answers can be queried, and
+//! there is never a second opening in progress.
 
 use std::io;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Reopening {
 }
 
 impl Supervisor {
-    /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open session
-    /// continues in the meantime, and also if another session cannot be opened.
+    /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open
+    /// session continues in the meantime, and also if another session cannot be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
         let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;
@@ -117,8 +117,8 @@ impl Supervisor {
         Some("a lost GPU may answer again in another session".to_owned())
     }
 
-    /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then reopened like
-    /// a lost GPU. An opening that hangs elsewhere is not abandoned.
+    /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then
+    /// reopened like a lost GPU. An opening that hangs elsewhere is not abandoned.
     pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
         let Some(other) = self.begin_opening(Some(gpu)) else { return opening };

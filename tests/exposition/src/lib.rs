@@ -1,8 +1,8 @@
 //! A strict reader of Prometheus' text format: it refuses what a scraper might read differently than intended, and
 //! what the exporter's contract forbids.
 //!
-//! Every family has HELP, then TYPE, then at least one series, and comes once. A series belongs to the family above it and
-//! comes once. A label has a value, comes once in a series, and uses no unknown escape. A value is a finite number.
+//! Every family has HELP, then TYPE, then at least one series, and comes once. A series belongs to the family above it
+//! and comes once. A label has a value, comes once in a series, and uses no unknown escape. A value is a finite number.
 
 use std::collections::{BTreeMap, BTreeSet};
 

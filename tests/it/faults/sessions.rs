@@ -1,4 +1,5 @@
-//! The open session of the driver continues whatever else fails: openings that are refused or hang, calls that never return.
+//! The open session of the driver continues whatever else fails: openings that are refused or hang, calls that never
+//! return.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape};

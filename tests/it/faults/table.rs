@@ -1,6 +1,7 @@
 //! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can answer.
 
-/// Every code of `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted under.
+/// Every code of `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted
+/// under.
 pub(crate) const CODES: [(&str, &str); 28] = [
     ("INVALID_ARGUMENT", "invalid_argument"),
     ("NOT_SUPPORTED", "not_supported"),

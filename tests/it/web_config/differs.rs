@@ -14,7 +14,8 @@ use rustls::{NamedGroup, SignatureScheme};
 use super::handshakes::{NONE, client, shake, shake_as};
 use super::pki::{Pki, open};
 
-// A CA with a key on P-521, and a client's certificate that it signed. rcgen, which makes the other certificates, does not support P-521.
+// A CA with a key on P-521, and a client's certificate that it signed. rcgen, which makes the other certificates, does
+// not support P-521.
 const P521_CA: &str = "-----BEGIN CERTIFICATE-----
 MIICBDCCAWagAwIBAgIUNRtWnsnj2UFhkt9+hLKT8dAmFSswCgYIKoZIzj0EAwIw
 EzERMA8GA1UEAwwIUC01MjEgQ0EwIBcNMjYxMTIyMDc0ODU4WhgPMjEyNjEwMjkw

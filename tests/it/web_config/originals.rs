@@ -12,7 +12,8 @@ use super::pki::open;
 
 /// Fixtures whose name does not say whether the file is accepted here.
 const EXCEPTIONS: [(&str, &str); 3] = [
-    // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs, and its test admits no client.
+    // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs, and its test admits no
+    // client.
     ("web_config_noAuth.good.blocking.yml", "only Go falls back to the system's CAs"),
     // Names only a curve that ring lacks.
     ("web_config_noAuth_someCurves.good.yml", "only Go supports this curve"),

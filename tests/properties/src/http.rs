@@ -1,5 +1,5 @@
-//! Any bytes from a client: every request gets a valid response or the connection closes, and nothing hangs. And a page with any names:
-//! no name becomes markup.
+//! Any bytes from a client: every request gets a valid response or the connection closes, and nothing hangs. And a page
+//! with any names: no name becomes markup.
 
 mod arbitrary;
 mod reader;

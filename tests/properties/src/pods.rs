@@ -21,8 +21,8 @@ enum Event {
     Wait(Duration),
 }
 
-/// Follows pods and compares the names with a model. Plain input holds one event per line: a list, or an event of a watch, as the API
-/// server writes them. True if a container got a name.
+/// Follows pods and compares the names with a model. Plain input holds one event per line: a list, or an event of a
+/// watch, as the API server writes them. True if a container got a name.
 pub fn pods(data: &[u8]) -> bool {
     let lines = choices(data).map(|mut u| arbitrary::lines(&mut u));
     let data = lines.as_deref().unwrap_or(data);

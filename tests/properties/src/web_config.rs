@@ -1,5 +1,5 @@
-//! Any web-config file: it is accepted as a whole, or refused in one line that names the file and shows no secret. And any
-//! `Authorization` header: name and password are read as they were written.
+//! Any web-config file: it is accepted as a whole, or refused in one line that names the file and shows no secret. And
+//! any `Authorization` header: name and password are read as they were written.
 
 mod arbitrary;
 

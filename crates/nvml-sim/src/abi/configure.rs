@@ -24,7 +24,8 @@ extern "C" fn nvmlSimVersion() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Sets what to simulate, before the library is opened; it takes precedence over the environment. NULL leaves a setting as it is.
+/// Sets what to simulate, before the library is opened; it takes precedence over the environment. NULL leaves a setting
+/// as it is.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSimConfigure(
     scenario: *const c_char,

@@ -31,7 +31,8 @@ fn stat(pid: u32, ticks: u64, comm: &[u8]) -> Vec<u8> {
     let mut line = format!("{pid} (").into_bytes();
     line.extend_from_slice(comm);
     let limit = u64::MAX;
-    // state ppid pgrp session tty tpgid flags, faults, times, priority nice threads itrealvalue, start, sizes, the rest.
+    // state ppid pgrp session tty tpgid flags, faults, times, priority nice threads itrealvalue, start, sizes, the
+    // rest.
     line.extend_from_slice(
         format!(
             ") S 1 {pid} {pid} 0 -1 4194560 51200 0 12 0 2500 300 0 0 20 0 8 0 {ticks} {VIRTUAL} {PAGES} {limit} \

@@ -1,7 +1,8 @@
-//! A simulated machine and the exporter's parts on it, driven step by step: the program `work` counts their instructions and
-//! `tests/allocations.rs` their allocations.
+//! A simulated machine and the exporter's parts on it, driven step by step: the program `work` counts their
+//! instructions and `tests/allocations.rs` their allocations.
 //!
-//! Invariant: a step depends on no timer. The lane believes that its ticks are ten milliseconds apart, however long they take.
+//! Invariant: a step depends on no timer. The lane believes that its ticks are ten milliseconds apart, however long
+//! they take.
 
 use std::fmt::Write;
 use std::sync::Arc;

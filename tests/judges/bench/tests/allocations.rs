@@ -1,5 +1,5 @@
-//! How often the exporter asks for memory: never in a tick of the memory lane, and a known number of times in a process pass
-//! and in a scrape.
+//! How often the exporter asks for memory: never in a tick of the memory lane, and a known number of times in a process
+//! pass and in a scrape.
 //!
 //! Only the allocations of the working thread are counted, so other threads cannot change the counts.
 

@@ -9,8 +9,8 @@ pub(super) struct Response {
 
 /// Splits the received bytes into responses. Panics on anything else and on a partial response.
 ///
-/// A client that requests an upgrade or a tunnel may lose the end of the last response: hyper closes the connection when the request is
-/// complete, whether or not the response has been sent.
+/// A client that requests an upgrade or a tunnel may lose the end of the last response: hyper closes the connection
+/// when the request is complete, whether or not the response has been sent.
 pub(super) fn read(received: &[u8], sent: &[u8]) -> Vec<Response> {
     let upgrades = sent.windows(7).any(|word| word.eq_ignore_ascii_case(b"upgrade") || word == b"CONNECT");
     let (mut rest, mut responses) = (received, Vec::new());

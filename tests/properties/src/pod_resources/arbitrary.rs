@@ -1,5 +1,5 @@
-//! Answers built from the parts of protobuf: fields of the right kind, and sometimes a wrong field, a wrong length, an unknown field or a
-//! group.
+//! Answers built from the parts of protobuf: fields of the right kind, and sometimes a wrong field, a wrong length, an
+//! unknown field or a group.
 
 use crate::choices::{Choose, Unstructured};
 

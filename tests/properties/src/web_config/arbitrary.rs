@@ -1,4 +1,5 @@
-//! Web-config files built from the format's own keys. Most of each file is valid, so that parsing gets to the invalid part.
+//! Web-config files built from the format's own keys. Most of each file is valid, so that parsing gets to the invalid
+//! part.
 
 use super::SECRET;
 use crate::choices::{Choose, Unstructured};

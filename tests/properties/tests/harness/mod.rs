@@ -19,12 +19,12 @@ const LONGEST: usize = 400;
 /// The most changes made to a seed.
 const EDITS: usize = 8;
 
-/// One change of a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one, anything above cuts
-/// the input.
+/// One change of a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one,
+/// anything above cuts the input.
 type Edit = (Index, u16);
 
-/// Runs the property on every seed and kept case of the target and on `cases` generated inputs, of which more than `least` must
-/// get past the parser. A generated input that breaks the property is shrunk and fails the test.
+/// Runs the property on every seed and kept case of the target and on `cases` generated inputs, of which more than
+/// `least` must get past the parser. A generated input that breaks the property is shrunk and fails the test.
 pub(crate) fn run(target: &str, cases: u32, property: fn(&[u8]) -> bool, least: u32) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let seeds = inputs(&root.join("fuzz/seeds").join(target));
