@@ -265,16 +265,20 @@ fn a_uuid_unreadable_at_an_opening_costs_neither_identity_nor_history() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
+    let pressure = |s: &Scrape| s.value("gpu_memory_pressure_seconds_total", &[("gpu", "1"), ("ratio", "0.5")]);
     let grown = "[[process]]\npid = 43\ngpu = 1\ncommand = [\"peak\"]\nmemory = \"90GiB\"\n";
     let first = exporter.scrape_until("values", |s| values(s, "0") > 0 && values(s, "1") > 0);
     machine.control(grown);
-    let high = exporter.scrape_until("a high peak", |s| peak(s) > peak(&first).map(|peak| peak + 9e10));
+    let high = exporter.scrape_until("a high peak under pressure", |s| {
+        peak(s) > peak(&first).map(|peak| peak + 9e10) && pressure(s) > pressure(&first)
+    });
     let refused = "[[fault]]\ncall = \"nvmlDeviceGetUUID\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n";
     machine.control(refused);
     reopen(&exporter);
     let without = exporter.scrape_until("values", |s| values(s, "1") > 0 && peak(s).is_some());
     assert_eq!(uuids(&without), uuids(&first));
     assert_eq!(peak(&without), peak(&high));
+    assert!(pressure(&without) >= pressure(&high), "the time under pressure is kept");
     let counted = faults(&without, "topology", "unknown");
     assert!(counted >= 2.0, "at the opening, for each GPU");
     exporter.scrape_until("it is asked for again", |s| faults(s, "topology", "unknown") > counted + 2.0);
