@@ -24,15 +24,16 @@ use receiver::Receiver;
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::{rules, rules_of, shipped};
 
-/// A minute of the shipped files is a second here: the exporter's shortest peak window, 1 s, allows no larger factor.
-const FACTOR: u32 = 60;
+/// A minute of the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the factor;
+/// then a scrape may take 250 ms only, and a machine with many times more work than processors misses most of them.
+const FACTOR: u32 = 30;
 
 /// The exporter's own times, divided as far as its limits allow.
 const FAST: [&str; 6] = [
-    "--memory.peak-window=1s",
-    "--memory.idle-rate=60",
+    "--memory.peak-window=2s",
+    "--memory.idle-rate=30",
     "--process.interval=100ms",
-    "--process.linger=5s",
+    "--process.linger=10s",
     "--telemetry.interval=100ms",
     "--telemetry.slow-interval=250ms",
 ];
@@ -48,7 +49,7 @@ alerting:
             - ";
 
 /// How long all alerts and their ends may take. Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Waits until the condition holds. On failure, prints the notices received so far.
 fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus, mut is_so: impl FnMut() -> bool) {
@@ -80,7 +81,7 @@ fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
         }
         // The next attempt starts when no sample of this one is in the last 5 seconds.
         case.machine.control("");
-        std::thread::sleep(Duration::from_millis(5500));
+        std::thread::sleep(Duration::from_millis(7500));
     }
     panic!("no peak between two scrapes: {:?}", samples("gpu_memory_window_peak_bytes"));
 }
@@ -102,7 +103,7 @@ fn every_trouble_arrives_as_its_alert_and_a_healthy_machine_raises_none() {
     let config = format!("{scrape}{}{}\n", ALERTING, alertmanager.address());
     let prometheus = Prometheus::start(&config, &scale::scale_rules(&rules(), FACTOR), FACTOR);
     let ratio = |target: &SocketAddr| {
-        !prometheus.samples(&format!("gpu:gpu_memory_used:ratio{{instance=\"{target}\",gpu=\"0\"}}[3s]")).is_empty()
+        !prometheus.samples(&format!("gpu:gpu_memory_used:ratio{{instance=\"{target}\",gpu=\"0\"}}[6s]")).is_empty()
     };
     wait("every machine's rules", begin, &receiver, &prometheus, || targets.iter().all(ratio));
     assert_eq!(receiver.notices(), [], "before any trouble");

@@ -26,17 +26,17 @@ pub(crate) const BUSY: &str = r#"
 gpu = 0
 start = "-3h"
 command = ["/usr/bin/python3", "train.py"]
-memory = [{ kind = "sawtooth", low = "10GiB", high = "60GiB", every = "3s", for = "1h" }]
+memory = [{ kind = "sawtooth", low = "10GiB", high = "60GiB", every = "6s", for = "1h" }]
 utilization = 0.3
 [[process]]
 gpu = 1
-start = "5s"
+start = "10s"
 command = ["/usr/bin/python3", "load.py"]
-memory = [{ kind = "ramp", from = "0B", to = "60GiB", for = "8s" }, { kind = "constant", value = "60GiB" }]
+memory = [{ kind = "ramp", from = "0B", to = "60GiB", for = "16s" }, { kind = "constant", value = "60GiB" }]
 utilization = 0.3
 "#;
 
-/// A peak that lasts 60 ms; scrapes are 250 ms apart.
+/// A peak that lasts 60 ms; scrapes are 500 ms apart.
 const PEAK: &str = r#"
 [[process]]
 pid = 777
@@ -52,7 +52,7 @@ gpu = 1
 user = "ada"
 command = ["/usr/bin/python3", "leaky.py"]
 cgroup = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0"
-memory = [{ kind = "leak", base = "1GiB", rate = "1126MiB", limit = "75GiB" }]
+memory = [{ kind = "leak", base = "1GiB", rate = "563MiB", limit = "75GiB" }]
 utilization = 0.2
 "#;
 
