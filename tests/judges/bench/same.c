@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ull
-/* src/lanes/process.rs and src/lanes/process/listing.rs: the rest after a pass, the attempts while memory moves, and how
+/* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the attempts while memory moves, and how
  * long a list that was empty is trusted. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)

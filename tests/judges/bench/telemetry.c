@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* While a GPU is idle, the activity of its processes is requested in every fifth round only (src/lanes/telemetry.rs). */
+/* While a GPU is idle, the activity of its processes is requested in every fifth round only (src/lanes/schedule.rs). */
 #define IDLE_STRIDE 5
 #define SAMPLES 4096
 

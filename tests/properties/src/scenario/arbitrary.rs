@@ -225,11 +225,14 @@ fn xid(text: &mut String, u: &mut Unstructured<'_>) {
 
 fn fault(text: &mut String, u: &mut Unstructured<'_>) {
     text.push_str("[[fault]]\n");
-    put(text, "kind", u.pick(&["\"error\"", "\"hang\"", "\"slow\"", "\"grow\"", "\"absent\""]));
+    let kinds = ["error", "hang", "slow", "grow", "absent", "implausible", "recut"];
+    put(text, "kind", &format!("{:?}", u.pick(&kinds)));
     if u.once_in(2) {
         put(text, "call", &format!("{:?}", u.pick(&CALLS)));
     }
-    for (key, value) in [("code", "\"GPU_IS_LOST\""), ("gpu", "0"), ("by", "4294967295")] {
+    for (key, value) in
+        [("code", "\"GPU_IS_LOST\""), ("gpu", "0"), ("by", "4294967295"), ("mig", "0"), ("value", "\"ones\"")]
+    {
         if u.once_in(2) {
             put(text, key, value);
         }
