@@ -89,7 +89,7 @@ FRESH = [
     ),
     p.series(
         "Missed ticks",
-        "Readings per second that the exporter did not make in time. It skips them and does not repeat them, so a "
+        "Readings per second that the exporter did not take in time. It skips them and does not repeat them, so a "
         "peak in between may be missed.",
         [
             p.ranged(
@@ -109,7 +109,7 @@ FRESH = [
         ],
         unit=p.SECONDS,
         calcs=p.LAST_AND_MAX,
-        empty="No reading is made. Check whether NVML is open.",
+        empty="No readings are taken. Check whether NVML is open.",
     ),
     p.series(
         "Pass rate",
@@ -122,7 +122,7 @@ FRESH = [
             )
         ],
         unit="ops",
-        empty="No reading is made. Check whether NVML is open.",
+        empty="No readings are taken. Check whether NVML is open.",
     ),
 ]
 

@@ -41,7 +41,7 @@ pub const KEYS: &[Key] = &[
         set: |c, s| c.web.listen_addresses = s.addresses(),
         help: "Address to listen on: \":9836\" (all interfaces, IPv6 and IPv4), \"localhost:9836\" (127.0.0.1), \
                \"[::1]:9836\", or a socket file, \"unix:/run/vram-exporter.sock\". Give several addresses as a list in \
-               a file, a repeated flag, or text with commas. Port 0 selects a free port.",
+               a file, a repeated flag, or comma-separated text. Port 0 selects a free port.",
     },
     Key {
         name: "web.systemd-socket",

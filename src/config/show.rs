@@ -51,7 +51,8 @@ pub fn reference() -> String {
          3. the environment: `VRAM_EXPORTER_MEMORY_RATE=100`,\n\
          4. the command line: `--memory.rate=100`.\n\n\
          Durations have a unit: `10ms`, `1m30s`, `2h`. Give several addresses as a list in a file, a repeated flag,\n\
-         or text with commas. Empty text unsets a key without a default. YAML anchors and aliases are not allowed.\n\n\
+         or comma-separated text. Empty text unsets a key without a default. YAML anchors and aliases\n\
+         are not allowed.\n\n\
          An unknown key, flag or `VRAM_EXPORTER_` variable, a value of the wrong type and an impossible value are errors:\n\
          the exporter reports all of them and exits with code 64. The variables that Kubernetes sets for a Service whose\n\
          name begins with `vram-exporter` are ignored.\n\n\

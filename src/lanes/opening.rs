@@ -23,7 +23,7 @@ pub(super) struct OpenedDriver {
     pub(super) driver: Driver,
     /// The description to publish.
     pub(super) description: snapshot::Driver,
-    /// The calls on GPUs that failed, by index.
+    /// The failed calls, each with the index of its GPU.
     pub(super) failures: Vec<(u32, nvml::Error)>,
 }
 

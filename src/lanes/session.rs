@@ -14,8 +14,8 @@ use crate::snapshot::Gpu;
 pub(super) struct Session {
     /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    /// By slot, the number of threads that hang in a call: to each GPU, to the driver itself, for the events of each
-    /// GPU.
+    /// The number of threads that hang in a call, by slot: one slot for each GPU, one for the driver itself, and one
+    /// for the events of each GPU.
     stalled: Vec<Arc<AtomicU32>>,
     /// Why the session ends; unset while it is to continue.
     end_reason: OnceLock<String>,

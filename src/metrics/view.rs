@@ -1,7 +1,8 @@
 //! Which values of the snapshot may be shown now.
 //!
-//! Invariant: a [`GpuView`] holds no value that is too old: a GPU that does not answer has no values at all, and each
-//! part of the others is present only within its own limit. All rules about when a value is absent are in this module.
+//! Invariant: a [`GpuView`] holds no value that is too old. A GPU that does not answer has no values at all; for any
+//! other GPU, each part is present only within its own limit. All rules about when a value is absent are in this
+//! module.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub struct GpuView<'a> {
     pub fast: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
     pub slow: Option<&'a SlowTelemetry>,
-    /// Xid errors, also of a GPU that is not up. `None` if the GPU does not report them.
+    /// Xid errors, even if the GPU is not up. `None` if the GPU does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
     /// The age of each lane's last good reading, in the order of [`Lane::ALL`]; `None` before the first one.
     pub ages: [Option<Duration>; Lane::ALL.len()],

@@ -118,8 +118,8 @@ fn resolve(imports: &BTreeMap<&Vec<String>, Imports>, from: &[String], path: &[S
     at
 }
 
-/// The paths of `use` declarations, whether they are public, and paths in code that begin with `crate` or `super`.
-/// Comments and tests are left out.
+/// The paths of `use` declarations, and paths in code that begin with `crate` or `super`; each with a flag that is true
+/// for a public `use`. Comments and tests are left out.
 fn imports(code: &str) -> Imports {
     let code = code.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let code = code.split("#[cfg(test)]\n#[allow").next().unwrap_or_default();

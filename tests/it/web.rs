@@ -92,7 +92,7 @@ impl Served {
     /// How many threads this server has.
     pub(crate) fn threads(&self) -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        // A thread may end between its listing and its reading.
+        // A thread may end after it is listed and before its name is read.
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
         names.filter(|name| name.trim_end() == self.thread_name).count()
     }

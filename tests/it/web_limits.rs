@@ -128,7 +128,7 @@ fn an_idle_connection_outlives_the_read_timeout_but_not_the_idle_one() {
     let stream = connect(server.address);
     assert!(request(&stream).starts_with("http/1.1 200"));
     thread::sleep(brief * 2);
-    assert!(request(&stream).starts_with("http/1.1 200"), "being idle is no request");
+    assert!(request(&stream).starts_with("http/1.1 200"), "the read timeout does not apply to an idle connection");
     assert_eq!(read_to_close(&stream), b"");
     assert_eq!(count(&server, Reason::Timeout), 0, "the end of an idle connection is no fault");
 }

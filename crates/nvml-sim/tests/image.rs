@@ -1,4 +1,4 @@
-//! The library that a program with the crate built in writes for itself.
+//! The library that a program writes for itself when this crate is built into it.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -7,7 +7,7 @@ use std::path::Path;
 use libloading::Library;
 use nvml_wrapper::Nvml;
 
-/// The names of the C functions that the sources define, with or without the macros that make them.
+/// The names of the C functions that the sources define, whether directly or through a macro.
 fn defined(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -28,10 +28,10 @@ use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
 use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 
 /// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full
-/// of empty entries takes up to forty times its length in memory, so that a longer one could exhaust the machine's.
+/// of empty entries takes up to forty times its length in memory, so a longer one could exhaust the machine's memory.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How long a request may take after its connection has ended, to return an answer or error that came before. In one of
-/// 2000 connections that a peer breaks at once, tonic keeps the request and returns neither.
+/// How long a request may still take after its connection has ended, to return an answer or error that arrived before.
+/// In one of 2000 connections that the peer breaks at once, tonic returns neither and the request never completes.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A connection to the kubelet, for one round of requests.

@@ -2,7 +2,7 @@
 //! which devices are allocatable.
 //!
 //! [`Kubelet`] connects to the socket and makes the two requests of the service, version v1. [`Device::read`] reads the
-//! ids that device plugins give to NVIDIA GPUs, also without a kubelet.
+//! ids that device plugins give to NVIDIA GPUs, and needs no kubelet.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -41,8 +41,8 @@
 //! # What can be trusted
 //!
 //! The peer is treated as hostile. Every step ends within the limit, an answer longer than 4 MiB is refused, and an
-//! answer that cannot be understood is not taken in part. Two answers of the same content give equal results: the
-//! kubelet lists pods and devices in any order, the result is sorted and names each device of a container once.
+//! answer that cannot be understood is not taken in part. Two answers with the same content give equal results: the
+//! kubelet lists pods and devices in any order, but the result is sorted and names each device of a container once.
 //!
 //! An allocated device does not prove that its container uses it. Names of pods and containers are at most 256 bytes
 //! and otherwise as given.

@@ -38,7 +38,7 @@ impl PemKeys {
     fn find<'a>(&self, inline: Option<&'a String>, file: Option<&'a String>) -> Result<Option<PemSource<'a>>, Problem> {
         let given = |value: Option<&'a String>| value.map(String::as_str).filter(|value| !value.is_empty());
         match (given(inline), given(file)) {
-            (Some(_), Some(_)) => Err(Problem::refused(self.inline, format!("is given beside {}", self.file))),
+            (Some(_), Some(_)) => Err(Problem::refused(self.inline, format!("is given together with {}", self.file))),
             (Some(text), None) => Ok(Some(PemSource::Inline(self.inline, text))),
             (None, Some(path)) => Ok(Some(PemSource::File(self.file, path))),
             (None, None) => Ok(None),
@@ -67,7 +67,7 @@ impl PemSource<'_> {
     }
 }
 
-/// The settings for connections, and what clients must present, of a `tls_server_config` that is not empty.
+/// What a `tls_server_config` that is not empty specifies: the settings for connections, and what clients must present.
 pub(super) fn server_config(
     tls: &Tls,
     http2: bool,

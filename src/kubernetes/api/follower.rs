@@ -22,11 +22,11 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of
 /// permission.
 const STARTING: Duration = Duration::from_secs(10);
-/// Where several servers share an address, list and watch can reach different ones, and a watch from the version of
-/// another server's list is answered with 410; where a server is stopped, its watches end early. More than this many in
-/// a row are a fault.
+/// How many 410 answers, or watches that end early, in a row are not yet a fault. If several servers share an address,
+/// list and watch can reach different ones, and a watch from the version of another server's list is answered with 410.
+/// When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
-/// The longest sleep where nothing is due.
+/// The longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Follows the pods of this node for ever. A failure is counted as a fault, and followed by another attempt.

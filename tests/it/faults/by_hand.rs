@@ -27,7 +27,7 @@ impl ByHand {
         self.begin(pid, pid, (comm, script), "train.service");
     }
 
-    /// Adds a process at once, as the kernel does, with its start in clock ticks.
+    /// Adds a process in a single step, as the kernel does. `start` is in clock ticks.
     pub(crate) fn begin(&self, pid: u32, start: u32, (comm, script): (&str, &str), unit: &str) {
         let dir = self.folder.join(format!("{pid}.new"));
         fs::create_dir(&dir).unwrap();

@@ -23,7 +23,7 @@ const REFUSED: [(&str, &str); 40] = [
     ("cert_file_absent", "tls_server_config.cert_file: "),
     ("key_file_absent", "tls_server_config.key_file: "),
     ("both_absent", "absent.crt cannot be read: No such file"),
-    ("cert_twice", "tls_server_config.cert: is given beside tls_server_config.cert_file"),
+    ("cert_twice", "tls_server_config.cert: is given together with tls_server_config.cert_file"),
     ("key_of_another", "tls_server_config.key_file: is not the key of the certificate"),
     ("client_sans_unverified", "client_allowed_sans: needs client_auth_type RequireAndVerifyClientCert"),
     ("client_sans_if_given", "client_allowed_sans: needs client_auth_type RequireAndVerifyClientCert"),

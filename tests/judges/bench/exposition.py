@@ -5,7 +5,7 @@ import re
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
 PID = re.compile(r'[{,]pid="(\d+)"')
 UNITS = (("bytes", 1), ("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30))
-# The memory of the machine or of a process in it, and sums that only grow, are not GPU memory.
+# Host memory of the machine or of a process, and sums that only grow, are not GPU memory.
 OTHERS = re.compile(r"host|system|swap|cgroup|node_|disk|resident|virtual|_total$|grown|shrunk|_pss|_uss|_rss")
 
 

@@ -56,7 +56,7 @@ def library_calls(r, device):
     r.call("nvmlInit_v2", repeat=DEAR)
     r.call("nvmlInitWithFlags", c_uint(0), repeat=DEAR)
     r.call("nvmlInit", repeat=DEAR)
-    # NVML counts initialisations and shutdowns: each shutdown of the next call needs its own init.
+    # NVML counts initialisations and shutdowns: each of the shutdowns recorded next needs its own init.
     for _ in range(DEAR + 1):
         r.quiet("nvmlInit_v2")
     r.call("nvmlShutdown", repeat=DEAR)

@@ -1,4 +1,5 @@
-"""A stand-in for the exporter that is correct, which the soak must pass, or has one fault, which it must refuse.
+"""A stand-in for the exporter: either correct, so that the soak must pass it, or with one fault, so that the soak must
+refuse it.
 
     fake_exporter.py PORT FAULT"""
 

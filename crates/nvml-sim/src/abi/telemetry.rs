@@ -10,7 +10,7 @@ use crate::clock::{self, Nanos, SECOND};
 use crate::code::{Answer, Code};
 use crate::machine::activity::LOOK;
 
-/// Number of samples that the driver asks room for in a call about processes' utilization (recorded).
+/// The least number of samples for which the driver requests room in a call for processes' utilization (recorded).
 const SAMPLES: c_uint = 72;
 /// How often a process' utilization is sampled, and how long a sample is kept.
 const SAMPLE_PERIOD: Nanos = LOOK;
