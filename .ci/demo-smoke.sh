@@ -20,11 +20,11 @@ fail() {
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
-# Cargo becomes the exporter, so the process that is started is the one to end.
+# Cargo replaces itself with the exporter, so the pid of the started process is that of the exporter.
 VRAM_EXPORTER_WEB_LISTEN_ADDRESS="127.0.0.1:$port" "${demo[@]}" >"$work/log" 2>&1 &
 pid=$!
 
-# wait_for WHAT COMMAND...: within a minute, while the exporter lives.
+# wait_for WHAT COMMAND...: waits until COMMAND succeeds; fails after a minute, or as soon as the exporter has ended.
 wait_for() {
     local what=$1 end=$((SECONDS + 60))
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Limits the stripped release program to 8.5 MiB and to the libraries that every program loads. Every page of the program and the
-# libraries that is used stays in memory on every machine.
+# Limits the stripped release program to 8.5 MiB and to the libraries that every program loads. Every used page of the program
+# and of the libraries stays in memory on every machine.
 # Half a MiB of the program is the simulator, which a run without --demo does not use.
 # usage: .ci/size.sh target/release/vram-exporter
 set -euo pipefail
@@ -21,4 +21,4 @@ echo "$program: $bytes bytes stripped, at most $most"
 libraries=$(readelf --dynamic --wide "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | tr '\n' ' ')
 echo "$program: loads $libraries"
 strange=$(tr ' ' '\n' <<<"$libraries" | grep -vxE '(libc|libgcc_s|ld-linux-[a-z0-9_-]+)\.so\.[0-9]+|' || true)
-[ -z "$strange" ] || { echo "not to be loaded: $strange" >&2; exit 1; }
+[ -z "$strange" ] || { echo "unexpected libraries: $strange" >&2; exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what .ci/run needs into the system (apt) and into the folder given. What is there already is left alone.
+# Installs what .ci/run needs into the system (apt) and into the given folder. What is already there is left alone.
 set -euo pipefail
 
 tools=${1:?usage: tools.sh FOLDER}
@@ -37,7 +37,7 @@ for component in rustfmt clippy; do
     cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
 done
 
-# The folder is rebuilt when the list changed.
+# The folder is rebuilt if the list has changed.
 if ! cmp -s "$here/requirements.txt" "$tools/venv/requirements.txt"; then
     rm -rf "$tools/venv"
     python3 -m venv "$tools/venv"
@@ -45,11 +45,11 @@ if ! cmp -s "$here/requirements.txt" "$tools/venv/requirements.txt"; then
     cp "$here/requirements.txt" "$tools/venv/requirements.txt"
 fi
 header=$(find "$tools/venv" -name nvml.h -print -quit)
-[ -n "$header" ] || { echo "nvidia-nvml-dev brought no nvml.h" >&2; exit 1; }
+[ -n "$header" ] || { echo "nvidia-nvml-dev contains no nvml.h" >&2; exit 1; }
 ln -sf "$header" "$tools/nvml.h"
 
 # Tools that cargo builds. Each takes minutes, so they are kept. RUSTFLAGS and the like are for this project, not for a tool.
-build() { # VERSION COMMAND-THAT-SAYS-IT... -- CRATE OPTION...
+build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
     local version=$1 says=()
     shift
     while [ "$1" != -- ]; do says+=("$1"); shift; done

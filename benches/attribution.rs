@@ -1,5 +1,5 @@
-//! The cost of identifying 128 processes on this machine's own `/proc`: new ones, cached ones, and as the baseline of
-//! the same run only reading one file of each.
+//! The cost of identifying 128 processes on this machine's own `/proc`: new ones and cached ones. The
+//! baseline, from the same run, only reads one file of each.
 //!
 //! `cargo bench --bench attribution` starts 128 sleeping processes and ends them.
 
@@ -89,5 +89,5 @@ fn main() {
     );
     let beside = report("reading stat of each", read, Duration::ZERO);
     report("new: name, user, start, cgroup, workload", new, beside);
-    report("cached: that it still exists, its names", cached, beside);
+    report("cached: check of existence, names", cached, beside);
 }

@@ -6,7 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark prints its figures and stops where it cannot go on"
+    reason = "a benchmark prints its figures and stops when it cannot go on"
 )]
 
 use std::hint::black_box;

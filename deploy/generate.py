@@ -39,7 +39,7 @@ def rule_files():
 
 
 def groups():
-    """The groups of all files in the order of their names, expressions of several lines unchanged."""
+    """The groups of all files, in the order of the file names; expressions of several lines keep their line breaks."""
     for file in rule_files():
         for group in yaml.safe_load(file.read_text())["groups"]:
             for rule in group["rules"]:

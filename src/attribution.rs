@@ -3,7 +3,8 @@
 //!
 //! Invariant: pid and start time identify a process. What is cached for a pid is shown only after a check that its
 //! process still exists; a pid that another process has now is resolved again. A procfs of another pid namespace
-//! identifies no process. Nothing here waits for the network, and the wait for a process's files that hang is bounded.
+//! identifies no process. Nothing here waits for the network, and it waits only a
+//! bounded time for files that hang.
 
 mod boot;
 mod cached;

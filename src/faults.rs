@@ -72,7 +72,7 @@ closed_enum! {
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.
         InvalidArgument => "invalid_argument",
-        /// `NVML_ERROR_NOT_SUPPORTED`, counted when it begins, for a value that this GPU never provides.
+        /// `NVML_ERROR_NOT_SUPPORTED` for a value that this GPU never provides, counted only when it begins.
         NotSupported => "not_supported",
         /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a
         /// client whose password is wrong.

@@ -2,8 +2,8 @@
 //! container.
 //!
 //! The two sources are independent, and either may be missing. Each is followed for ever, writes its own part of the
-//! snapshot, and records there whether it answers. A published name is one that the cluster gave; an allocated device
-//! does not prove that its holder uses it.
+//! snapshot, and records there whether it answers. A published name is one that the cluster reported; an allocated
+//! device does not prove that its holder uses it.
 
 pub mod api;
 pub mod kubelet;

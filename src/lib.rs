@@ -10,9 +10,9 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`] and [`backoff`] are leaves, and only
-//! [`app`] knows all modules and gives each its settings. They use other crates of the workspace: `cgroup_owner` reads
-//! cgroup paths for [`attribution`], `pod_resources` asks the kubelet for [`kubernetes`], `web_config` guards [`http`],
-//! and `nvml_sim` is the simulated driver of [`demo`].
+//! [`app`] knows all modules and gives each its settings. Some use other crates of the workspace: `cgroup_owner` reads
+//! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
+//! [`http`], and `nvml_sim` is the simulated driver of [`demo`].
 
 pub mod app;
 pub mod attribution;

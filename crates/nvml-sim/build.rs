@@ -1,8 +1,8 @@
-//! Links the library's calls to each other within the library.
+//! Binds the calls that the library makes to its own functions.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // So that a copy without some symbols still loads, and no other library's function of that name is called in their
-    // place.
+    // A copy without some symbols therefore still loads, and no other library's function of the same name is called
+    // instead.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }

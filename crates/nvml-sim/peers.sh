@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs other exporters, unchanged, on the simulator and compares what they show with what the simulator gives.
+# Runs other exporters, unchanged, on the simulator and compares what they show with what the simulator reports.
 #
 #   peers.sh path/to/libnvml_sim.so
 #
-# Runs the peers found in PATH: nvitop-exporter, nvitop and all-smi. One that is missing is reported as SKIPPED, and is a
+# Runs the peers found in PATH: nvitop-exporter, nvitop and all-smi. A missing one is reported as SKIPPED, and as a
 # failure with VRAM_EXPORTER_TEST_REQUIRE_ALL=1. The simulated processes have the pids of real, sleeping ones, because
 # peers look processes up in /proc.
 set -euo pipefail
@@ -33,7 +33,7 @@ done
 
 mkdir "$work/lib" "$work/bin"
 ln -s "$library" "$work/lib/libnvidia-ml.so.1"
-# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; it needs only the list of GPUs from it.
+# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; the list of GPUs is all that it needs from nvidia-smi.
 cat > "$work/bin/nvidia-smi" <<'SMI'
 #!/bin/sh
 echo "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"
@@ -71,8 +71,8 @@ hold() {
         fi
         sleep 0.5
     done
-    echo "FAILED: $peer does not show what the simulator gives"
-    cat "$work/$peer.said" 2>/dev/null || echo "it gave no scrape"
+    echo "FAILED: $peer does not show what the simulator reports"
+    cat "$work/$peer.said" 2>/dev/null || echo "it answered no scrape"
     tail -n 5 "$work/$peer.log"
     result=1
 }

@@ -1,4 +1,4 @@
-"""What peers.sh compares: the simulator's own numbers, asked through its C functions, and a peer's exposition."""
+"""What peers.sh compares: the simulator's own numbers, read through its C functions, and a peer's exposition."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-//! Answers of the kubelet and the API server.
+//! Responses of the kubelet and the API server.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -7,7 +7,7 @@ from .queries import NODE
 
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 TAG = "vram-exporter"
-# Of Grafana 11.0, the oldest supported version. Later versions migrate the file to their own schema.
+# The schema version of Grafana 11.0, the oldest supported release. Later versions migrate the file to their own schema.
 SCHEMA = 39
 
 PAGES = {

@@ -87,9 +87,9 @@ def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data
 
 
 def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
-    """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `overrides`, and `calcs`, which makes the legend
-    a table of these calculations, placed at `legend`, for lines of unknown number and names. Without `calcs` the legend
-    has only names."""
+    """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `overrides`, and `calcs`. With
+    `calcs` the legend is a table of these calculations, placed at `legend`; use it if the number and the names of the
+    lines are not known in advance. Without `calcs` the legend has only names."""
     stack = rest.pop("stack", False)
     thresholds = rest.pop("thresholds", None)
     custom = {
@@ -141,7 +141,7 @@ def bars(title, description, queries, unit=BYTES, size=(12, 8), thresholds=PLAIN
 
 def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **properties):
     """The title and the format of a field in a table."""
-    # A label is text even if it looks like a number. The panel's text without data does not fit one empty cell.
+    # A label is text even if it looks like a number. The panel's `noValue` text is too long for one cell.
     plain = "none" if name.startswith("Value") else "string"
     listed = {"displayName": title, "unit": unit or plain, "noValue": "–"}
     if width:
@@ -239,7 +239,7 @@ def values(**texts):
     ]
 
 
-# Missing values of a timeline. Otherwise its legend shows the panel's text without data, in a colour of the palette.
+# Missing values of a timeline. Otherwise the legend shows the panel's `noValue` text, in a colour of the palette.
 NOT_REPORTED = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},

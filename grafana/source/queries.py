@@ -1,5 +1,5 @@
-"""PromQL of several panels. It uses only families of docs/metrics.md, so no recording rule is needed, except that
-right-sizing reads recorded maxima for the time before the selected range.
+"""PromQL that several panels share. It uses only families of docs/metrics.md, so no recording rule is needed, except
+that right-sizing reads recorded maxima for the time before the selected range.
 
 Invariant: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which also matches
 series without the label, so neither a cluster label nor Kubernetes is needed.
@@ -23,7 +23,7 @@ WHOLE, PART = "gpu_memory", "gpu_mig_memory"
 
 
 def newest(family, select, time=None):
-    """The current value, or with a `time` the last value in it, which a GPU that is no longer reported has too."""
+    """The current value or, with a `time`, the last value in it, even of a GPU that is no longer reported."""
     return f"last_over_time({family}{{{select}}}[{time}])" if time else f"{family}{{{select}}}"
 
 

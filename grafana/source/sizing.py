@@ -85,8 +85,8 @@ SIZES = [
     ),
     p.bars(
         "Right-sizing: devices by highest peak",
-        "Number of GPUs, or of their MIG devices if there are any, by the highest use of their memory by all workloads "
-        "together within `Lookback`.",
+        "Number of GPUs, or of their MIG devices if there are any, grouped by the highest total memory use of all "
+        "their workloads within `Lookback`.",
         [
             p.instant(between(-1, EIGHTH), "up to an eighth"),
             p.instant(between(EIGHTH, QUARTER), "up to a quarter"),

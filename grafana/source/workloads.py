@@ -84,7 +84,7 @@ def named(expression, label, instead):
 HOLDERS = [
     p.series(
         "Current memory",
-        "Memory that the workloads with the highest peaks of the time range hold, summed over their GPUs on a node.",
+        "Memory held by the workloads with the highest peaks in the time range, summed over their GPUs on a node.",
         [p.ranged(f"sum by ({OWNER}) ({USED}) {LARGEST}", NAME)],
         stack=True,
         size=(12, 11),

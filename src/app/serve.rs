@@ -18,7 +18,7 @@ use crate::http::{self, HttpState, Listener, Server};
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When an address cannot be listened on, or the demo has no simulator.
+/// When the exporter cannot listen on an address, or the demo has no simulator.
 pub fn serve(config: Config) -> Result<()> {
     runtime::run(&config.log.clone(), run(config))
 }
@@ -65,7 +65,7 @@ async fn run(config: Config) -> Result<()> {
 async fn listen(web: &Web) -> Result<Vec<Listener>> {
     let listeners = match web.systemd_socket {
         true => Listener::inherited()
-            .context("--web.systemd-socket takes the sockets of a systemd .socket unit; without one, leave it out")?,
+            .context("--web.systemd-socket needs the sockets of a systemd .socket unit; if there is none, omit it")?,
         false => bind(&web.listen_addresses, "web.listen-address").await?,
     };
     listeners.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening"));

@@ -27,7 +27,7 @@ pub(super) struct CachedProcess {
 }
 
 impl CachedProcess {
-    /// A process that exists and is not read completely yet. `location` is `None` while the cgroup is unresolved.
+    /// A process that exists and has not been read completely yet. `location` is `None` while the cgroup is unresolved.
     pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, location: Option<CgroupLocation>) -> Self {
         let cgroup_resolved = location.is_some();
         let owner = Arc::new(Owner { location: location.unwrap_or_default(), ..owner });

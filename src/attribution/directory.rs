@@ -13,11 +13,11 @@ use procfs::process::Process;
 
 use super::record::Stat;
 
-/// The most bytes read of `stat` or `status`, which are about one and two KiB long.
+/// The most bytes read from `stat` or `status`, which are about one and two KiB long.
 const LINE_LIMIT: u64 = 16 * 1024;
-/// The most bytes read of the arguments; a process may have megabytes of them.
+/// The most bytes read from the arguments; a process may have megabytes of them.
 const CMDLINE_LIMIT: u64 = 64 * 1024;
-/// The most bytes read of the cgroup file: a dozen hierarchies with paths of maximum length.
+/// The most bytes read from the cgroup file: a dozen hierarchies with paths of maximum length.
 const CGROUP_LIMIT: u64 = 64 * 1024;
 
 /// The directory of one process.

@@ -19,7 +19,7 @@ use crate::snapshot::{CgroupLocation, Owner, Snapshot};
 pub struct Settings {
     /// The directory at which `/proc` of the machine is mounted.
     pub procfs: PathBuf,
-    /// A file in the format of `/etc/passwd`; `None` asks the machine's own name service.
+    /// A file in the format of `/etc/passwd`; `None` uses the machine's own name service.
     pub passwd: Option<PathBuf>,
     /// Whether to show the command line, which can contain secrets.
     pub command_line: bool,

@@ -11,9 +11,9 @@ const MACHINE_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// The pids in a procfs are not those that the driver reports to the exporter.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} belongs to another pid namespace than the exporter, whose pid is {own}, but {} there: a pid there means \
-     another process, so none is identified; mount the procfs of the exporter's own namespace, or give the exporter \
-     the host's (hostPID: true, docker run --pid=host)",
+    "{} belongs to a different pid namespace from the exporter, whose pid is {own}, but {} there: a pid there means \
+     another process, so no process is identified; mount the procfs of the exporter's own namespace, or give the \
+     exporter the host's pid namespace (hostPID: true, docker run --pid=host)",
     procfs.display(),
     shown.as_ref().map_or("none".into(), |shown| shown.display().to_string())
 )]

@@ -30,7 +30,7 @@ const STALLED: Duration = Duration::from_millis(300);
 pub(super) const ABANDONED_LIMIT: usize = 4;
 /// A process that hung is not read again earlier than this: it may answer for a moment and hang again.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long nothing is read after a reader panicked.
+/// How long reading pauses after a reader panicked.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// A process to be read.
@@ -77,7 +77,7 @@ pub(super) struct Timeout {
 pub(super) struct Round {
     pub(super) answers: HashMap<u32, Result<Reading, ReadError>>,
     pub(super) timeout: Option<Timeout>,
-    /// There was no thread, or it panicked.
+    /// The thread could not be started, or it panicked.
     pub(super) failure: Option<(Reason, io::Error)>,
 }
 
@@ -136,7 +136,7 @@ impl ProcReader {
         self.abandoned.retain(|reader| !reader.is_back());
     }
 
-    /// Whether too many readers hang for arguments to be read.
+    /// Whether so many readers hang that arguments are no longer read.
     pub(super) fn is_exhausted(&self) -> bool {
         self.hanging() >= ABANDONED_LIMIT
     }

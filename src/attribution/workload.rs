@@ -13,7 +13,7 @@ const SHORT_ID: usize = 12;
 const ID_DIGITS: usize = 64;
 
 /// The container to look up in the cluster: only one that is the outermost boundary, because any other id on the path
-/// may have been made up inside.
+/// may have been made up by a process inside that container.
 pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     match location.boundary? {
         Boundary::Pod | Boundary::Container => location.container_id.as_deref(),

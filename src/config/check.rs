@@ -69,7 +69,7 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     found
 }
 
-/// Two addresses that cannot both be listened on: one of each list, or two of the same list.
+/// Two addresses that cannot both be listened on: one from each list, or two from the same list.
 fn overlap(
     some: &[ListenAddress],
     others: &[ListenAddress],

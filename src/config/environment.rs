@@ -64,10 +64,11 @@ fn unknown(name: &str) -> Problem {
     }
 }
 
-/// Whether another program sets this variable with the exporter's prefix: Kubernetes sets some in every container for a
-/// Service whose name begins with `vram-exporter` (documented under "Service environment variables"), and so do tests.
+/// Whether this variable has the exporter's prefix but is set by another program: Kubernetes sets such variables in
+/// every container for a Service whose name begins with `vram-exporter` (documented under "Service environment
+/// variables"), and tests set some too.
 fn is_foreign(name: &str, value: &str) -> bool {
-    // With the underscore before the name, so that the Service may be called vram-exporter or vram-exporter-more.
+    // Begins with the last underscore of the prefix, so that a Service called just vram-exporter matches too.
     let rest = &name[PREFIX.len() - 1..];
     let service = rest.ends_with("_SERVICE_HOST") || rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_");
     let port_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));

@@ -34,7 +34,7 @@ impl Key {
         format!("{PREFIX}{}", self.name.replace(['.', '-'], "_").to_uppercase())
     }
 
-    /// The help, with the allowed values where the help does not name them.
+    /// The help, with the allowed values if the help does not name them.
     pub(super) fn full_help(&self) -> String {
         match self.kind {
             Kind::Duration { .. } | Kind::Number { .. } | Kind::Count { .. } | Kind::Choice(_) => {

@@ -94,15 +94,15 @@ pub const KEYS: &[Key] = &[
         default: Some("512"),
         kind: Kind::Count { min: 1, max: 65_536 },
         set: |c, s| c.web.max_connections = s.count(),
-        help: "Maximum number of open connections. For a further connection, the one that has been idle or waiting \
-               for a request for the longest time is closed.",
+        help: "Maximum number of open connections. If there are more, the one that has been idle or waiting for a \
+               request for the longest time is closed.",
     },
     Key {
         name: "web.read-timeout",
         default: Some("10s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(600) },
         set: |c, s| c.web.read_timeout = s.duration(),
-        help: "Maximum time for a client to send a request, from connecting or from its first byte.",
+        help: "Maximum time for a client to send a request, from connecting or from the request's first byte.",
     },
     Key {
         name: "web.write-timeout",
@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
         default: Some("1s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(60) },
         set: |c, s| c.process.interval = s.duration(),
-        help: "Longest time between two readings of the processes; a change of memory triggers one at once.",
+        help: "Longest time between two readings of the processes; a change in memory use triggers a reading at once.",
     },
     Key {
         name: "process.linger",

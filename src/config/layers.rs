@@ -42,7 +42,7 @@ impl Layer {
         self.settings.len()
     }
 
-    /// The same with the settings of a later layer in place of its own.
+    /// This layer with its settings overridden by those of a later layer.
     pub(super) fn overridden_by(mut self, later: Self) -> Self {
         self.settings.extend(later.settings);
         self

@@ -61,9 +61,9 @@ pub struct Web {
     pub telemetry_path: String,
     /// `web.disable-exporter-metrics`: whether the metrics about the exporter's own work are left out.
     pub disable_exporter_metrics: bool,
-    /// `web.max-requests`: answered at the same time.
+    /// `web.max-requests`: how many requests are answered at the same time.
     pub max_requests: usize,
-    /// `web.max-connections`: open at the same time.
+    /// `web.max-connections`: how many connections are open at the same time.
     pub max_connections: usize,
     /// `web.read-timeout`
     pub read_timeout: Duration,
@@ -111,7 +111,7 @@ pub struct Memory {
 pub struct Process {
     /// `process.interval`: the longest time between two lists.
     pub interval: Duration,
-    /// `process.linger`: how long after a peak window the peaks of an ended process stay.
+    /// `process.linger`: how long the peaks of an ended process stay after its last peak window.
     pub linger: Duration,
     /// `process.series-limit`: processes shown per GPU.
     pub series_limit: usize,

@@ -28,7 +28,7 @@ pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> O
     let stuck = vitals.stuck();
     if stuck >= MAX_STUCK_THREADS {
         return Some(format!(
-            "{stuck} driver calls do not return, which is the limit: a thread that hangs is no longer replaced"
+            "{stuck} driver calls do not return, and no more are allowed: a thread that hangs is no longer replaced"
         ));
     }
     beats.into_iter().find_map(|(lane, beat)| {

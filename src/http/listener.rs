@@ -145,7 +145,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn open(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
     if address.is_ipv6() {
-        // Otherwise `[::]` would not accept IPv4 where net.ipv6.bindv6only is 1.
+        // Otherwise `[::]` would not accept IPv4 if net.ipv6.bindv6only is 1.
         SockRef::from(&socket).set_only_v6(false)?;
     }
     // As in the standard library: a restarted exporter does not wait for the connections of its predecessor.
@@ -179,7 +179,7 @@ async fn remove_abandoned(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Without `set_only_v6` this fails where `net.ipv6.bindv6only` is 1.
+    /// Without `set_only_v6` this fails if `net.ipv6.bindv6only` is 1.
     #[tokio::test]
     async fn the_unspecified_ipv6_address_accepts_ipv4_too() {
         let listener = listen((Ipv6Addr::UNSPECIFIED, 0).into()).unwrap();

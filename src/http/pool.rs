@@ -1,7 +1,7 @@
 //! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered
 //! at once.
 //!
-//! Invariant: nothing waits for a client. Where there is no room, the connection that has kept others waiting longest
+//! Invariant: nothing waits for a client. When there is no room, the connection that has kept others waiting longest
 //! is closed, and a newcomer is refused only while every connection is being served.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl ConnectionPool {
         tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Closes every stalled connection that holds a permit, so that the next request to wait finds a permit too.
+    /// Closes every stalled connection that holds a permit, so that the next waiting request also finds a permit.
     fn close_stalled(&self, now: Instant) {
         let connections = self.connections.lock();
         let holding = connections.open.values().filter(|connection| connection.has_permit());
@@ -101,8 +101,8 @@ impl ConnectionPool {
         self.permits.available_permits() + 1 < self.limits.max_requests
     }
 
-    /// Closes every connection whose stage takes longer than it may. `report` is called, before the connection can
-    /// notice, for each that was not idle.
+    /// Closes every connection whose stage takes longer than it may. For each one that was not idle, `report` is
+    /// called before the connection can notice.
     pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
         let connections = self.connections.lock();
         let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_closing();

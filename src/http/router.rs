@@ -1,4 +1,4 @@
-//! The paths of the exporter and what each responds.
+//! The paths of the exporter and the response to a request for each.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        // A body of unknown length: this one is empty, and that of a GET would not be.
+        // The length is left open: this body is empty, but the body of the response to a GET would not be.
         return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
     }
     match state.metrics.scrape() {

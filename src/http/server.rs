@@ -1,8 +1,8 @@
-//! Serves connections: admits them, performs the TLS handshake where it is configured, speaks HTTP, and closes
+//! Serves connections: admits them, performs the TLS handshake if TLS is configured, speaks HTTP, and closes
 //! connections that are overdue.
 //!
-//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from a
-//! response.
+//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from
+//! getting a response.
 //!
 //! The methods are in the order in which a request passes through them: [`Server::serve`], `accept`,
 //! `serve_connection`, `handshake`, `serve_http`, `respond`, `authorize_and_route`.
@@ -55,7 +55,7 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 enum Transport {
     /// As the guard demands.
     AsConfigured,
-    /// Without TLS where TLS is required: the response reveals nothing.
+    /// Without TLS although TLS is required: the response reveals nothing.
     PlainInsteadOfTls,
 }
 
@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Performs the TLS handshake where TLS is configured. If the first byte is an upper-case letter, it begins an
+    /// Performs the TLS handshake if TLS is configured. If the first byte is an upper-case letter, it begins an
     /// HTTP method and not a handshake.
     async fn handshake(&self, stream: Box<dyn Stream>) -> io::Result<(Box<dyn Stream>, Transport)> {
         let Some(tls) = self.guard.tls() else { return Ok((stream, Transport::AsConfigured)) };
@@ -186,7 +186,7 @@ impl Server {
             }
         };
         if let Err(error) = ended {
-            // A client's mistake is no fault of the exporter; hyper has responded where a response was due.
+            // A client's mistake is no fault of the exporter; hyper has responded if a response was due.
             tracing::debug!(error = crate::faults::chain(&error), "connection ended early");
         }
     }
@@ -233,7 +233,8 @@ impl Server {
                 return overloaded();
             };
             connection.hold_permit(permit);
-            // Rendering takes milliseconds: a client that asks without a pause waits behind the others at each request.
+            // Rendering takes milliseconds: a client that sends requests without a pause waits
+            // behind the others each time.
             if self.pool.is_busy() {
                 tokio::task::yield_now().await;
             }
@@ -250,7 +251,7 @@ impl Server {
             Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
             Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
             Refusal::TooManyRequests => {
-                self.report(Reason::Overloaded, "clients ask more often than rate_limit allows");
+                self.report(Reason::Overloaded, "clients send requests more often than rate_limit allows");
             }
             Refusal::Busy => self.report(Reason::Overloaded, "too many passwords are waiting to be checked"),
         }

@@ -60,7 +60,7 @@ fn pauses(interval: Duration) -> Backoff {
     Backoff::new(FIRST_PAUSE, interval.clamp(FIRST_PAUSE, LONGEST_PAUSE))
 }
 
-/// What is known, and what has to be asked.
+/// What is known, and what still has to be requested.
 struct Follower {
     settings: Settings,
     snapshot: Arc<Snapshot>,

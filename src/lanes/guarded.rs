@@ -103,7 +103,7 @@ impl<'s> GuardedDevice<'s> {
         self.session.gpu_of_slot(self.slot).expect("the driver returns only devices of its own GPUs")
     }
 
-    /// The GPU's MIG devices, in the order of [`Gpu::mig`]; none where the layout could not be read.
+    /// The GPU's MIG devices, in the order of [`Gpu::mig`]; none if the layout could not be read.
     pub(super) fn mig_devices(self) -> impl Iterator<Item = Self> {
         self.session.driver.mig_devices(self.slot).map(move |target| Self { target, ..self })
     }

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 const NOT_SUPERSEDED: &str = "only a supervisor supersedes a thread";
 
-/// The lanes on an open driver, without threads and without a supervisor: a call that hangs hangs the caller.
+/// The lanes on an open driver, without threads and without a supervisor: a call that hangs blocks the caller.
 #[derive(Debug)]
 pub struct ManualLanes {
     library: Library,

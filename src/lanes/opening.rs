@@ -51,7 +51,7 @@ pub(super) enum Progress {
 }
 
 impl Opening {
-    /// Starts a thread that opens the driver and unparks the calling thread at its end.
+    /// Starts a thread that opens the driver and unparks the calling thread when it ends.
     ///
     /// # Errors
     /// When the system cannot create a thread.

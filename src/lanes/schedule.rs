@@ -1,11 +1,10 @@
 //! When the lanes run: their rates, their idle rate, their rests, and their retries.
 //!
-//! - The memory lane ticks at `memory.rate`, and at `memory.idle-rate` while it is idle by [`IdlePolicy`].
+//! - The memory lane ticks at `memory.rate`, and at `memory.idle-rate` while [`IdlePolicy`] considers it idle.
 //! - The process lane makes a pass when memory changes, and every `process.interval`. After a pass it rests:
 //!   [`rest_after`].
 //! - Telemetry readings are due every `telemetry.interval` and every `telemetry.slow-interval`. The process lane's
-//!   thread
-//!   takes them between two passes: [`time_for_readings`], [`IDLE_STRIDE`], [`RECONSIDER`].
+//!   thread takes them between two passes: [`time_for_readings`], [`IDLE_STRIDE`], [`RECONSIDER`].
 //! - The watch for Xid events polls every `telemetry.interval`, but at least once per [`HEARTBEAT`].
 
 mod idle;

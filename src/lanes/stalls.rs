@@ -15,8 +15,8 @@ use crate::snapshot::Gpu;
 pub(super) struct Stalls(HashMap<String, Arc<AtomicU32>>);
 
 impl Stalls {
-    /// The counters that all sessions share: of calls to each GPU, to the driver itself, and for the events of each
-    /// GPU.
+    /// The counters that all sessions share: for the calls to each GPU, to the driver itself, and for the
+    /// events of each GPU.
     pub(super) fn counters(&mut self, driver: &Driver) -> Vec<Arc<AtomicU32>> {
         let gpus = driver.gpus().map(|gpu| gpu.key());
         let events = driver.gpus().map(|gpu| format!("events of {}", gpu.key()));

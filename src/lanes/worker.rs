@@ -37,7 +37,7 @@ pub(super) enum WorkerStatus {
 }
 
 impl Worker {
-    /// Starts a thread that runs the task and unparks the calling thread at its end.
+    /// Starts a thread that runs the task. When that thread ends, it unparks the calling thread.
     ///
     /// # Errors
     /// When the system cannot create a thread.

@@ -71,7 +71,7 @@ pub enum When {
     MemoryLane,
     /// By the process lane.
     ProcessLane,
-    /// With the latest answer of the kubelet.
+    /// At the kubelet's latest answer.
     PodResources,
     /// With the fast telemetry readings.
     Quick,
@@ -158,7 +158,7 @@ impl Family {
         [self.meaning, self.when.sentence()].join(" ")
     }
 
-    /// The meaning of the values, without when they are measured.
+    /// The meaning of the values, without the sentence on when they are measured.
     pub fn meaning(&self) -> &'static str {
         self.meaning
     }

@@ -1,7 +1,7 @@
 //! What the kubelet has allocated, and whether the kubelet and the API server answer.
 //!
 //! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by
-//! its UUID where the cluster reports one, and is left out otherwise.
+//! its UUID if the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -48,8 +48,8 @@ static CONTAINERS: Family = Family::gauge(
 
 pub(super) static SECTION: Section = Section {
     title: "Kubernetes",
-    intro: "`namespace`, `pod` and `container` are those of the holder. `replica` is present under time-slicing and MPS. Without an \
-            answer for three intervals the kubelet's families are absent. A pod that has ended according to the API server holds \
+    intro: "`namespace`, `pod` and `container` are those of the holder. `replica` is present under time-slicing and MPS. If \
+            the kubelet does not answer for three intervals, its families are absent. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
@@ -113,7 +113,7 @@ fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
     }
 }
 
-/// The labels of a GPU, or of the MIG device that is asked for; `None` if the GPU has no such device.
+/// The labels of a GPU, or of the requested MIG device; `None` if the GPU has no such device.
 fn within<T>(gpu: &Gpu, asked: Option<&T>, is: impl Fn(&MigDevice, &T) -> bool) -> Option<Labels> {
     match asked {
         None => Some(labels(gpu, None)),

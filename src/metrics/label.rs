@@ -125,7 +125,7 @@ impl Labels {
     }
 }
 
-/// The value, or its first [`KEPT`] characters where it has more than [`LONGEST`].
+/// The value, or its first [`KEPT`] characters if it has more than [`LONGEST`].
 fn kept(value: &str) -> &str {
     // A character has at least one byte.
     if value.len() <= LONGEST {

@@ -152,7 +152,7 @@ impl CachedLabels {
     }
 }
 
-/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; where they do not, their labels
+/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; if they do not, their labels
 /// are written again.
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();

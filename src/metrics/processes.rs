@@ -153,7 +153,7 @@ fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     entries
 }
 
-/// The entry with the smallest value is the one to show.
+/// The order of entries with the same labels: the one with the smallest key is shown.
 fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }

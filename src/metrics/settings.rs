@@ -13,7 +13,7 @@ pub struct Settings {
     pub stale_after: Duration,
     /// The longest time between two lists of processes.
     pub process_interval: Duration,
-    /// Whether the exporter sees the machine's processes; `None` where that is unknown.
+    /// Whether the exporter sees the machine's processes; `None` if that is unknown.
     pub host_pid_namespace: Option<bool>,
     /// Whether individual processes are shown.
     pub process_series: bool,

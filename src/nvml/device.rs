@@ -36,7 +36,7 @@ impl<'d> Device<'d> {
         query(&self.handle.device(self.nvml)).map_err(|error| Error::new(call, error))
     }
 
-    /// Reads memory with the second version of the call, or with the first where the driver is too old for the second.
+    /// Reads memory with the second version of the call, or with the first if the driver is too old for the second.
     ///
     /// # Errors
     /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for an answer

@@ -15,8 +15,8 @@ use crate::snapshot::Gpu;
 
 const PCI_CALL: &str = "nvmlDeviceGetPciInfo_v3";
 
-/// What earlier openings found, and which GPU is being queried now. The thread that discovers shares it with the
-/// supervisor, which notices a call that hangs.
+/// What earlier openings found, and which GPU is being queried now. The thread that runs the discovery shares this
+/// with the supervisor, which notices a call that hangs.
 #[derive(Debug, Default)]
 pub struct Discovery {
     known: Vec<Arc<Gpu>>,
@@ -27,7 +27,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// `known`: the GPUs of earlier openings. A GPU that does not give its identity now keeps the one it had there,
+    /// `known`: the GPUs of earlier openings. A GPU that does not return its identity now keeps its earlier one,
     /// including its MIG layout. `stalled`: the known GPUs to which a call hangs; they are looked up but not queried.
     /// `skipped`: the indices at which an earlier opening hangs; no call is made for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
@@ -45,7 +45,7 @@ impl Discovery {
 }
 
 impl Driver {
-    /// Finds the GPUs and their MIG devices. Returns every call on a GPU that failed, with the GPU's index.
+    /// Finds the GPUs and their MIG devices. Returns every failed call to a GPU, with the GPU's index.
     ///
     /// # Errors
     /// When NVML cannot count its GPUs.

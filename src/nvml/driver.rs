@@ -66,8 +66,8 @@ impl Driver {
         self.gpus.iter().map(|entry| &entry.gpu)
     }
 
-    /// The GPU at a position of [`Driver::gpus`], to be queried. `None` if it could not be opened, or a call to it hung
-    /// then.
+    /// The GPU at a position of [`Driver::gpus`], ready for queries. `None` if it could not be opened, or if a call to
+    /// it hung at that time.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
         Some(self.device_of(self.handle(position)?))
     }

@@ -1,4 +1,4 @@
-//! The choice of the NVML library and where `libnvidia-ml.so.1` is searched for.
+//! Which NVML library is opened, and where `libnvidia-ml.so.1` is searched for.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -46,13 +46,13 @@ pub enum Library {
 /// Why NVML could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No place holds a library.
+    /// None of the places holds a library.
     #[error(
         "no NVML library: looked for {}; install the NVIDIA driver or name the library with --nvml.library",
         looked.join(", ")
     )]
     NotFound {
-        /// The places that were searched, with the loader's message where a file exists but does not load.
+        /// The places that were searched, with the loader's message if a file exists but does not load.
         looked: Vec<String>,
     },
     /// The library loads but cannot reach a driver.

@@ -18,7 +18,7 @@ pub(super) struct MigLayout {
 }
 
 impl MigLayout {
-    /// `mode_before`: the mode at an earlier reading. A GPU that never returned its mode and refuses it now does not
+    /// `mode_before`: the mode at an earlier reading. A GPU that never returned its mode and refuses to now does not
     /// support MIG; any other refusal is an error.
     pub(super) fn read(
         device: &nvml_wrapper::Device<'_>,

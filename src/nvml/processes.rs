@@ -16,7 +16,7 @@ const NO_INSTANCE: u32 = u32::MAX;
 pub struct ListedProcess {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
-    /// Bytes; `None` where the driver does not report them.
+    /// Bytes; `None` if the driver does not report them.
     pub used: Option<u64>,
     /// The ids of the GPU instance and the compute instance; `None` when MIG is off.
     pub instance: Option<(u32, u32)>,

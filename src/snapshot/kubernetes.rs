@@ -39,6 +39,6 @@ pub struct Allocations {
     pub at: Option<Instant>,
     /// The allocated devices.
     pub allocated: Arc<Vec<Allocation>>,
-    /// The devices that can be allocated, including those that are; `None` if the kubelet does not report them.
+    /// The devices that can be allocated, including those that already are; `None` if the kubelet does not report them.
     pub allocatable: Option<Arc<Vec<Device>>>,
 }

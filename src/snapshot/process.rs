@@ -19,14 +19,14 @@ pub struct GpuProcesses {
     pub gpu: Arc<Gpu>,
     /// When the list was last read completely.
     pub at: Option<Instant>,
-    /// Living processes and, for a while, those that ended; at most the configured number, of which the largest are
+    /// Living processes and, for a while, those that ended; if they exceed the configured number, only the largest are
     /// kept. No two entries share pid, name, kind and MIG device, except while the MIG devices are unknown.
     pub processes: Vec<Process>,
     /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
     /// The workloads of all processes, including those beyond the limit; living ones and, for a while, those whose
-    /// processes all ended; at most the configured number, of which the largest are kept. No two entries share name,
-    /// kind and MIG device, except while the MIG devices are unknown.
+    /// processes all ended; if they exceed the configured number, only the largest are kept. No two entries share
+    /// name, kind and MIG device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
@@ -47,8 +47,8 @@ pub struct Other {
     pub entries: u64,
     /// The number of their living processes.
     pub processes: u64,
-    /// Bytes they use now. `None` if none of them is alive. For processes also `None` if the memory of one is unknown;
-    /// workloads of unknown memory are not included.
+    /// Bytes they use now. `None` if none of them is alive. A sum of processes is also `None` if the memory of
+    /// one is unknown; a sum of workloads leaves out those whose memory is unknown.
     pub used: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
 //! configuration and rules, a real Alertmanager, and a receiver. Every fault raises the intended alert, with the labels
-//! that locate it, and its end is notified too. A healthy machine beside them raises no alert.
+//! that locate it, and its end is reported too. A healthy machine beside them raises no alert.
 //!
 //! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
 //! intervals ([`FAST`]). Memory is still sampled 100 times a second.
@@ -25,7 +25,7 @@ use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::{rules, rules_of, shipped};
 
 /// A minute of the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the factor;
-/// then a scrape may take 250 ms only, and a machine with many times more work than processors misses most of them.
+/// but then a scrape may take only 250 ms, and a machine with many times more work than processors misses most of them.
 const FACTOR: u32 = 30;
 
 /// The exporter's own times, divided as far as its limits allow.

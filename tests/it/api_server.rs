@@ -40,7 +40,7 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// What the server does instead of answering correctly.
 #[derive(Clone)]
 pub(crate) enum Trouble {
-    /// This status and text, with `Retry-After` where it is given.
+    /// This status and text, with `Retry-After` if it is set.
     Status(u16, String, Option<u32>),
     /// 200, and this.
     Text(String),
@@ -122,7 +122,7 @@ impl ApiServer {
         server
     }
 
-    /// Starts to listen, after [`ApiServer::stop`] at the same address.
+    /// Starts to listen; after [`ApiServer::stop`], at the same address as before.
     pub(crate) async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
@@ -219,7 +219,7 @@ impl ApiServer {
         }
     }
 
-    /// Ends every watch as a server does after its time.
+    /// Ends every watch, as a server does when its time is over.
     pub(crate) fn end_watches(&self) {
         self.state().watches.clear();
     }

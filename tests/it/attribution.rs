@@ -13,7 +13,7 @@ use vram_exporter::snapshot::{PodContainer, Pods, Snapshot};
 
 const BOOT: u64 = 1_700_000_000;
 
-/// Directories that may be held open.
+/// The number of directories that may be held open.
 const HELD: usize = 512;
 /// How long anything may take before a test fails. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ fn workload(identity: &Identity) -> Option<&str> {
     identity.owner.workload.as_ref().map(|workload| workload.name.as_str())
 }
 
-/// A child of this test that is killed and reaped with it.
+/// A child process of this test. It is killed and reaped when this is dropped.
 struct Running(Child);
 
 impl Running {

@@ -79,7 +79,7 @@ fn once_waits_for_names_that_come_after_the_first_list() {
     api.list_with(Some(Trouble::Status(503, status(503, "busy"), Some(1))));
     let scrape = std::thread::scope(|scope| {
         scope.spawn(|| {
-            eventually("the first question", || (!api.lists().is_empty()).then_some(()));
+            eventually("the first request", || (!api.lists().is_empty()).then_some(()));
             api.list_with(None);
         });
         let server = format!("--kubernetes.api-server={}", api.url());
@@ -121,7 +121,7 @@ fn scrapes_in_progress_at_the_end_are_answered_completely() {
     std::thread::scope(|scope| {
         let (exporter, answers) = (&exporter, &answers);
         for _ in 0..4 {
-            // Until a connection is refused, or closed before its request was taken.
+            // Until a connection is refused, or closed before its request is read.
             scope.spawn(move || {
                 while let Ok(answer) = exporter.get("/metrics") {
                     answers.lock().unwrap().push(answer);

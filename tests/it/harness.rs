@@ -1,6 +1,6 @@
 //! Runs the real binary on a simulated machine, through the real nvml-wrapper, and reads its responses.
 //!
-//! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous limit is over.
+//! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous limit is past.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,14 +24,14 @@ pub(crate) fn simulator() -> PathBuf {
     library
 }
 
-/// Raises this process' limit of open files to the maximum. For tests that hold hundreds: they run concurrently.
+/// Raises this process' limit of open files to the maximum, for concurrent tests that hold hundreds of files open.
 pub(crate) fn allow_many_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most.min(1 << 16), most).unwrap();
 }
 
-/// Asks until there is an answer.
+/// Repeats the call until it returns a value.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     eventually_or(what, || ask().ok_or(String::new()))
 }
@@ -230,7 +230,7 @@ impl Exporter {
         nix::sys::signal::kill(pid(&self.child), signal).unwrap();
     }
 
-    /// SIGTERM, and the exit status.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
         eventually("the exporter ends", || self.child.try_wait().unwrap())
@@ -309,7 +309,7 @@ impl Scrape {
         self.series.iter().filter(move |series| series.name == name)
     }
 
-    /// The one value with these labels; `None` where there is none.
+    /// The one value with these labels; `None` if there is none.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let mut found = self.all(name).filter(|series| labels.iter().all(|(l, v)| series.label(l) == Some(v)));
         let value = found.next().map(|series| series.value);

@@ -1,4 +1,4 @@
-//! The web server over real sockets: what each path answers, when, and how the server ends.
+//! The web server over real sockets: what each path returns and when, and how the server ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -243,7 +243,7 @@ fn a_request_names_one_host() {
     assert_eq!(statuses("GET /metrics HTTP/1.0\r\n\r\n"), [200]);
     assert_eq!(statuses("GET http://a/metrics HTTP/1.1\r\n\r\n"), [400]);
     assert_eq!(statuses("GET /nowhere HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), [400, 200]);
-    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "a refused request is no scrape");
+    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "11", "a refused request is not a scrape");
 }
 
 // ---- health and readiness

@@ -1,5 +1,5 @@
-//! A whole node of a cluster: the real binary on a simulated machine, beside a kubelet and an API server that speak
-//! their protocols.
+//! A whole node of a cluster: the real binary on a simulated machine, together with a kubelet and an API server that
+//! speak their protocols.
 
 use std::path::PathBuf;
 

@@ -209,7 +209,7 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
     watch.shows(&[ONE, WEB, three, ("c4", "team/later/main")]).await;
     assert_eq!(server.lists().len(), 1, "nothing was lost, so nothing is listed again");
     assert_eq!(watch.all_faults(), watch.faults(Reason::Connection));
-    assert!(watch.all_faults() <= 1, "the fourth short one in a row is a fault, the three before it are none");
+    assert!(watch.all_faults() <= 1, "the fourth short one in a row is a fault, the three before it are not");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,7 +255,7 @@ async fn watches_that_never_know_the_lists_are_a_fault_and_names_are_shown() {
     server.watch_with(Some(Trouble::Status(410, status(410, "too old resource version"), None)));
     let watch = Watch::start(&server);
     watch.fails(Reason::Unknown).await;
-    assert!(server.lists().len() >= 4, "three in a row can be by chance");
+    assert!(server.lists().len() >= 4, "three in a row can happen by chance");
     assert_eq!(watch.names().len(), 1);
     server.watch_with(None);
     watch.shows(&[ONE]).await;
@@ -336,7 +336,7 @@ async fn a_refused_watch_keeps_the_names_and_goes_on() {
         watch.fails(reason).await;
         assert_eq!(watch.names().len(), 1, "the names stay");
         server.watch_with(None);
-        // No event comes: that the watch begins is enough.
+        // No event arrives: it is enough that the watch begins.
         watch.shows(&[ONE]).await;
         server.put(web());
         watch.shows(&[ONE, WEB]).await;
@@ -400,7 +400,7 @@ async fn an_answer_that_is_none_gives_no_names() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_garbage_in_a_watch_all_pods_are_listed_again() {
     let lines: [&[u8]; 4] = [
-        b"this is no event\n",
+        b"this is not an event\n",
         b"{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"trainer\",\"namespace\":\"team\"}}}\n",
         b"{\"type\":\"ADDED\",\"object\":{\"metadata\":7}}\n",
         b"\xff\xfe\n",
@@ -462,7 +462,7 @@ async fn a_server_that_crashes_on_each_request_is_asked_less_and_less() {
         assert!(stream.read(&mut question).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
     }
-    // Pauses of 1, 2, 4 and 8 s, less up to a half; where no server listens they are 7 s together at most.
+    // Pauses of 1, 2, 4 and 8 s, less up to a half; if no server listens, they add up to 7 s at most.
     assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
     assert!(watch.faults(Reason::Connection) >= 4);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
@@ -549,7 +549,7 @@ async fn a_list_without_an_end_times_out() {
     server.list_with(Some(Trouble::Text(page.to_string())));
     let watch = Watch::start_impatient(&server);
     watch.fails(Reason::Timeout).await;
-    assert!(watch.names().is_empty(), "half a list is none");
+    assert!(watch.names().is_empty(), "half a list gives no names");
     server.list_with(None);
     watch.shows(&[ONE]).await;
 }

@@ -49,7 +49,7 @@ fn names_follow_the_rules() {
     let mut seen = HashSet::new();
     for family in families() {
         let name = family.name;
-        assert!(seen.insert(name), "{name} is twice in the table");
+        assert!(seen.insert(name), "{name} appears twice in the table");
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
         let stem = name.strip_suffix("_total");
         assert_eq!(stem.is_some(), family.kind == Kind::Counter, "{name}");
@@ -62,7 +62,7 @@ fn names_follow_the_rules() {
             );
         }
         assert!(family.meaning().ends_with('.'), "the help of {name} is not a sentence");
-        // Prometheus gives these labels to each target, and would rename a metric's own.
+        // Prometheus adds these labels to each target, and would rename labels of a metric that have the same names.
         assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
         if family.labels.contains(&"gpu") {
             assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
@@ -204,7 +204,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             "vram_exporter_sample_age_seconds",
         ];
         assert_eq!(left, BTreeSet::from(kept), "{name}");
-        assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not hurt: {name}");
+        assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not affected: {name}");
     }
 }
 
@@ -512,7 +512,7 @@ fn of_entries_with_equal_labels_the_living_then_the_larger_is_shown() {
         Process { kind: ProcessKind::Mps, owner: Arc::default(), ..with("", true, 80) },
         Process { owner: Arc::default(), ..with("", true, 90) },
     ];
-    // The reader refuses a series that is given twice.
+    // The reader refuses a series that appears twice.
     let scrape = machine.scrape();
     let peak =
         |name: &str, kind: &str| scrape.value("gpu_process_memory_peak_bytes", &[("process", name), ("type", kind)]);
@@ -718,7 +718,7 @@ fn a_fault_is_in_the_total_of_its_source_and_under_its_reason() {
     machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
     machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
     machine.faults.report(Source::Memory, Reason::Stalled, Some(0), &error);
-    // No fault is hidden, even of a source that the configuration does not use.
+    // No fault is hidden, not even one from a source that the configuration does not use.
     machine.faults.report(Source::WebConfig, Reason::Malformed, None, &error);
     let scrape = machine.scrape();
     assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory")]), "3");

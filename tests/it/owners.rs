@@ -205,7 +205,7 @@ fn in_a_pid_namespace_the_hosts_proc_identifies_no_process() {
     assert_eq!(scrape.all("gpu_workload_processes").count(), 0);
     let counted = [("source", "attribution"), ("reason", "foreign_procfs")];
     assert!(scrape.value("vram_exporter_faults_by_reason_total", &counted) >= Some(1.0));
-    assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
+    assert!(exporter.log().contains("a different pid namespace"), "{}", exporter.log());
 
     let outside = machine.export(&["--path.procfs=/proc"]);
     outside.scrape_until("its name", |s| {

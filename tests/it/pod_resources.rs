@@ -34,7 +34,7 @@ const LIMIT: usize = 4 << 20;
 
 /// The exporter's side: a follower with its snapshot and its faults.
 struct Follower {
-    // Before the folder, so that the runtime ends first.
+    // Declared before the folder, so that the runtime is dropped first.
     _runtime: Runtime,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
@@ -218,7 +218,7 @@ fn an_unchanged_answer_is_not_published_as_another() {
     let empty = follower.shows(&[]);
     assert_eq!(empty.allocatable, None);
     assert_eq!(follower.faults(), 0);
-    assert!(kubelet.allocatables() < kubelet.lists() / 2, "allocatable devices are requested seldom");
+    assert!(kubelet.allocatables() < kubelet.lists() / 2, "allocatable devices are rarely requested");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
             (now.up == Some(true) && devices.collect::<Vec<_>>() == expected).then_some(())
         });
     };
-    // At first a kubelet that lists none.
+    // At first the kubelet lists no devices.
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
     eventually("a request", || (kubelet.allocatables() == 1).then_some(()));
     assert_eq!(follower.now().allocatable, None);
@@ -387,7 +387,7 @@ fn a_silent_peer_times_out() {
     recovers(&follower);
 }
 
-// ---- peers that are no kubelet
+// ---- peers other than a kubelet
 // ----------------------------------------------------------------------------------------
 
 #[test]

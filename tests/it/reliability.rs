@@ -1,5 +1,5 @@
 //! `docs/reliability.md` and the tests: each row names tests that exist and are not skipped, each fault that matters
-//! has its row, and each test of faults is in one.
+//! has its row, and each test of a fault is named in one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ const ROWS: [&str; 31] = [
     "a call on one of eight GPUs hangs for ever",
     "a call on a GPU hangs for ever while the driver is closed and opened again",
     "an Xid comes while a driver call hangs",
-    "more in use than there is, all ones, zero total",
+    "a reading says that more memory is in use than exists, has all bits set, or has a total of zero",
     "a GPU cannot be opened",
     "the UUID of a GPU cannot be read at an opening",
     "the number of GPUs changes",
@@ -28,7 +28,7 @@ const ROWS: [&str; 31] = [
     "a process is gone between list and /proc",
     "a pid is used again",
     "/proc cannot be read",
-    "/proc is of another pid namespace",
+    "/proc belongs to another pid namespace",
     "the wall clock is set back or forward by an hour",
     "the machine is suspended or paused",
     "no file descriptor is left",
@@ -124,7 +124,7 @@ fn every_row_is_proven_by_tests_that_exist_and_run() {
     assert!(rows.len() >= ROWS.len());
     for (fault, named) in rows {
         for test in named {
-            let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("{fault}: {test} is no test's name"));
+            let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("{fault}: bad test name {test}"));
             match tests(&read(file)).get(function) {
                 Some(runs) => assert!(runs, "{fault}: {test} does not run"),
                 None => panic!("{fault}: there is no test {test}"),

@@ -84,7 +84,7 @@ fn a_password_over_tls_opens_every_page_and_health_needs_none() {
     let scrape = ask("/metrics", ALICES);
     assert_eq!(status(&scrape), 200);
     assert!(scrape.contains("x-frame-options: deny\r\n"));
-    assert_eq!(faults(&scrape, "http", "no_permission"), 3, "three wrong passwords; a missing one is no fault");
+    assert_eq!(faults(&scrape, "http", "no_permission"), 3, "three wrong passwords; a missing one is not a fault");
     assert_eq!(faults(&scrape, "http", "handshake"), 0);
 
     let plain = exporter.get("/metrics").unwrap();

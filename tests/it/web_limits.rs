@@ -37,7 +37,7 @@ fn read_to_close(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Whether the server has closed the connection, without waiting.
+/// Checks without waiting whether the server has closed the connection.
 fn is_closed(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let closed = match stream.peek(&mut [0]) {
@@ -130,7 +130,7 @@ fn an_idle_connection_outlives_the_read_timeout_but_not_the_idle_one() {
     thread::sleep(brief * 2);
     assert!(request(&stream).starts_with("http/1.1 200"), "the read timeout does not apply to an idle connection");
     assert_eq!(read_to_close(&stream), b"");
-    assert_eq!(count(&server, Reason::Timeout), 0, "the end of an idle connection is no fault");
+    assert_eq!(count(&server, Reason::Timeout), 0, "the end of an idle connection is not a fault");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn an_address_that_cannot_be_bound_is_reported_with_the_way_out() {
     let alone = ended(&mut bare(&[NO_LIBRARY, "--web.systemd-socket"]));
     let error_text = String::from_utf8(alone.stderr).unwrap();
     assert!(
-        !alone.status.success() && error_text.contains("leave it out") && error_text.contains("no socket"),
+        !alone.status.success() && error_text.contains("omit it") && error_text.contains("no socket"),
         "{error_text}"
     );
     for (flag, way_out) in [

@@ -1,6 +1,6 @@
 //! The lines of a cgroup file: which hierarchy decides.
 //!
-//! Invariant: a line of another hierarchy completes what is known of a pod or a job, and never replaces it.
+//! Invariant: a line of another hierarchy adds to what is known about a pod or a job, and never replaces it.
 
 use crate::location::{Boundary, CgroupLocation};
 use crate::path::Path;
@@ -75,7 +75,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// The index in [`HIERARCHIES`], the lowest of all controllers of the line; `None` for a line that is not read.
+/// The lowest index in [`HIERARCHIES`] among the controllers of a line; `None` for a line that is not read.
 fn rank(controllers: &[u8]) -> Option<usize> {
     controllers
         .split(|byte| *byte == b',')

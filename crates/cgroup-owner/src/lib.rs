@@ -29,7 +29,7 @@
 //! # How the lines are read
 //!
 //! The kernel ends every line with a newline and allows no newline in a cgroup's name. A last line without one may
-//! therefore have been cut off: its last name is accepted only if it has a shape of fixed length or with a suffix, but
+//! therefore have been cut off: its last name is accepted only if its shape has a fixed length or a suffix, but
 //! not if it is a job's number or the name of an LXC container.
 //!
 //! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies
@@ -37,7 +37,7 @@
 //! runtime's own unit. Pods, containers and jobs are therefore searched in this order, and the first one found counts:
 //! `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. Only if no line has one do units
 //! and sessions count: first those of `name=systemd`, which is systemd's own hierarchy, then those of the unified line,
-//! then those of the others.
+//! then those of the other lines.
 
 mod hierarchies;
 mod location;

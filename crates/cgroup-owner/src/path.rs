@@ -14,7 +14,7 @@ const DEPTH: usize = 64;
 pub(crate) struct Path<'a> {
     names: [&'a [u8]; DEPTH],
     length: usize,
-    /// How many of the first names the calling process's own path shares.
+    /// How many leading names are the same in the calling process's own path.
     shared: usize,
     /// Whether the last name may have been cut off.
     cut: bool,
@@ -166,7 +166,7 @@ impl<'a> Path<'a> {
         Some(self.filled(location, at_job + 1))
     }
 
-    /// A user, with the first unit that is not a slice; a unit below the user's own systemd replaces that one.
+    /// A user, with the first unit that is not a slice; a unit below the user's own systemd replaces it.
     fn user(&self, at: usize) -> Option<Found> {
         if !shape::is_user(self.name(at)) {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an id is returned complete or not at all, and every returned text is ASCII.
 
-/// Units of the machine that create cgroups for containers or jobs of other owners below their own. This happens when a
+/// Units of the machine below whose cgroups there are containers or jobs of other owners. This happens when a
 /// runtime and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that
 /// unit.
 const RUNTIMES: [&[u8]; 19] = [
@@ -48,8 +48,8 @@ fn is_number(bytes: &[u8]) -> bool {
 }
 
 /// A runtime's container: its 64 hexadecimal digits, alone or after `prefix-`, also as a scope: `docker-<id>.scope`,
-/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the systemd driver
-/// passes on and a runtime without systemd takes for a name.
+/// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the kubelet
+/// passes for the systemd driver and a runtime without systemd uses as a plain name.
 ///
 /// Any prefix is accepted: a runtime puts its containers under any configured parent, and nothing else uses such names.
 /// The exceptions are the monitors of podman and cri-o, which have the container's id in their name and are not in the
@@ -76,7 +76,7 @@ pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
     (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
 }
 
-/// Whether this is a containerd namespace, with containers of chosen names below it. `default` is the namespace of
+/// Whether this is a containerd namespace, in which users choose the names of containers. `default` is the namespace of
 /// containerd's own tools, `moby` Docker's and `k8s.io` that of Kubernetes. Others count at the top of the path only,
 /// and only if they look like a domain, as nothing else at the top does.
 pub(crate) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
@@ -120,7 +120,7 @@ pub(crate) fn libvirt_container(name: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A machine of systemd-nspawn by its unit, or another machine of systemd-machined by its scope. Virtual machines of
+/// A machine of systemd-nspawn, named by its unit, or of systemd-machined, named by its scope. Virtual machines of
 /// libvirt are excluded.
 pub(crate) fn machine(name: &[u8]) -> Option<String> {
     match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
@@ -244,7 +244,7 @@ pub(crate) fn slurm_job(name: &[u8]) -> Option<String> {
     if let Some(number) = name.strip_prefix(b"job_") {
         return is_number(number).then(|| owned(number));
     }
-    // Its alphabet has no I, L, O and U.
+    // The alphabet of a SLUID has no I, L, O or U.
     let is_digit =
         |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !matches!(byte, b'I' | b'L' | b'O' | b'U');
     (name.len() == 14 && name[0] == b's' && name[1..].iter().all(is_digit)).then(|| owned(name))

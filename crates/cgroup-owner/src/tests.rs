@@ -1,5 +1,5 @@
-//! A table of real cgroup paths, one file for each kind, with the source of each shape. `trust` and `hostile` hold for
-//! any text. All ids are made up.
+//! A table of real cgroup paths, one file for each kind, with the source of each shape. The rules in `trust` and
+//! `hostile` hold for any text. All ids are made up.
 
 mod containers;
 mod enclosed;

@@ -67,7 +67,7 @@ macro_rules! system_calls {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
-            #[allow(unused_variables, reason = "some calls answer without their arguments")]
+            #[allow(unused_variables, reason = "some calls ignore their arguments")]
             unsafe extern "C" fn $name($($arg: $type),*) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
                 // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
                 #[allow(unused_unsafe, reason = "some calls write nothing")]
@@ -84,7 +84,7 @@ macro_rules! device_calls {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
-            #[allow(unused_variables, reason = "some calls answer without their arguments")]
+            #[allow(unused_variables, reason = "some calls ignore their arguments")]
             unsafe extern "C" fn $name(
                 device: nvml_wrapper_sys::bindings::nvmlDevice_t,
                 $($arg: $type),*
@@ -150,7 +150,7 @@ pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -
     })
 }
 
-/// What a call that names no device gets.
+/// What the body of a call that names no device receives.
 pub(crate) struct Sim {
     pub(crate) machine: &'static Machine,
     pub(crate) now: Nanos,
@@ -165,7 +165,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn Fn
         let (gpu, instance) = handles::find(machine, handle)?;
         let target = Target { gpu: Some(gpu.index), slice: instance.map(|instance| instance.index) };
         let (machine, now) = pass(machine, call, target, now)?;
-        // After a hang the machine may have been replaced; the handle means the same GPU.
+        // After a hang the machine may have been replaced; the handle still refers to the same GPU.
         let (gpu, instance) = handles::find(machine, handle)?;
         if !machine.faults.is_empty() {
             if absent(machine, gpu.index, None, now) {
@@ -182,7 +182,7 @@ pub(crate) fn device(call: &'static str, handle: nvmlDevice_t, body: &mut dyn Fn
     })
 }
 
-/// Applies the present faults to a call; afterwards the machine and the time may have changed.
+/// Applies the current faults to a call; afterwards the machine and the time may have changed.
 pub(crate) fn pass(
     machine: &'static Machine,
     call: &'static str,
@@ -200,7 +200,7 @@ pub(crate) fn pass(
     while affecting(machine, now).any(|fault| fault.kind == Kind::Hang) {
         std::thread::sleep(HANG_STEP);
         now = clock::now();
-        // A hang does not end because another thread closes the library.
+        // A hang continues even if another thread closes the library.
         machine = library::machine(now).unwrap_or(machine);
     }
     for fault in affecting(machine, now) {
@@ -233,7 +233,7 @@ impl On {
         self.machine.faults.iter().any(affecting)
     }
 
-    /// The implausible numbers that the call answers with now.
+    /// The implausible numbers that the call returns now.
     pub(crate) fn implausible(&self) -> Option<Implausible> {
         self.machine.faults.iter().find_map(|fault| match fault.kind {
             Kind::Implausible(value) if fault.affects(self.call, self.target(), self.now) => Some(value),

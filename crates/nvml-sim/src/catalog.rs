@@ -54,7 +54,7 @@ pub(crate) struct Model {
     pub(crate) thresholds: [u32; 4],
     /// Whether the memory has a temperature sensor.
     pub(crate) memory_sensor: bool,
-    /// PCIe generation and width; `None` where the GPU has no PCIe link of its own.
+    /// PCIe generation and width; `None` if the GPU has no PCIe link of its own.
     pub(crate) pcie: Option<(u32, u32)>,
     pub(crate) pci_device: u32,
     pub(crate) pci_subsystem: u32,

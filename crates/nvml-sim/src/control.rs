@@ -85,7 +85,7 @@ impl Watch {
     }
 }
 
-/// Since when each entry has been in the file.
+/// When each entry first appeared in the file.
 fn since<T: PartialEq>(entries: &[T], before: Option<(&Vec<T>, &Vec<Nanos>)>, now: Nanos) -> Vec<Nanos> {
     let known = |entry: &T| {
         let (entries, times) = before?;

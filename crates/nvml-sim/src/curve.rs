@@ -51,7 +51,7 @@ impl Curve {
             if lasts == Nanos::MAX && (index + 1 < written.len() || cycle) {
                 return Err(at((
                     "for",
-                    "missing: only the last phase may last to the end, and none in a cycle".into(),
+                    "missing: only the last phase may leave it out, and in a cycle none may".into(),
                 )));
             }
             phases.push((lasts, shape));
@@ -125,7 +125,7 @@ fn compile<V: Quantity>(phase: &Phase<V>) -> Result<(Nanos, Shape), (&'static st
     let limit = |limit: &Option<V>| match limit {
         Some(limit) => Ok(limit.number()),
         None if lasts < Nanos::MAX => Ok(f64::INFINITY),
-        None => Err(("limit", "missing: without it and without `for` there is no end to the growth".to_owned())),
+        None => Err(("limit", "missing: without `limit` or `for` the growth never ends".to_owned())),
     };
     let ordered = |low: &V, high: &V| match low.number() <= high.number() {
         true => Ok((low.number(), high.number())),
@@ -143,7 +143,7 @@ fn compile<V: Quantity>(phase: &Phase<V>) -> Result<(Nanos, Shape), (&'static st
             let jitter = jitter.map_or(0, |jitter| jitter.0);
             let after = after.map_or(if every == Nanos::MAX { 0 } else { (every - hold) / 2 }, |after| after.0);
             if after < 0 || jitter < 0 || hold.saturating_add(jitter) > every {
-                return Err(("every", "the peak, with its jitter, must fit between two of them".to_owned()));
+                return Err(("every", "is too short for the peak and its jitter".to_owned()));
             }
             Shape::Spike { base: base.number(), peak: peak.number(), hold, every, after, jitter: jitter as f64 }
         }
@@ -175,8 +175,8 @@ fn coarse(value: f64, low: f64, grain: f64) -> f64 {
     if grain > 0.0 { ((value / grain).floor() * grain).max(low) } else { value }
 }
 
-/// The cosine of a part of a turn, 0 to 1. `f64::cos` would be the one function for which a program with this crate
-/// built in loads libm, which takes a third of a MiB of memory.
+/// The cosine of a part of a turn, 0 to 1. A program with this crate built in would load libm for `f64::cos` alone,
+/// and libm takes a third of a MiB of memory.
 fn cosine(turn: f64) -> f64 {
     let half = turn.min(1.0 - turn);
     let quarter = half.min(0.5 - half);

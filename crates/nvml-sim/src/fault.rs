@@ -22,7 +22,7 @@ pub(crate) struct Fault {
 /// The calls that a fault affects.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Calls {
-    /// Every call that can fail; of one GPU, every call on it.
+    /// Every call that can fail; for a fault of one GPU, every call on that GPU.
     All,
     /// Only these calls.
     Named(Vec<&'static str>),
@@ -31,17 +31,17 @@ pub(crate) enum Calls {
 /// What the fault does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
-    /// The call answers this.
+    /// The call returns this.
     Error(Code),
     /// The call does not return before the fault is over.
     Hang,
     /// The call takes this much longer.
     Slow(Nanos),
-    /// A process list grows by this many processes between asking for its length and fetching it.
+    /// A process list grows by this many processes between the call for its length and the call for its entries.
     Grow(u32),
     /// The GPU is absent, or only one of its MIG devices.
     Absent(Option<u32>),
-    /// The call answers with numbers that cannot be true.
+    /// The call returns numbers that cannot be true.
     Implausible(Implausible),
     /// The GPU's MIG devices are replaced by others, with other UUIDs and the same ids.
     Recut,

@@ -62,7 +62,7 @@ pub(crate) fn complain(what: &dyn std::fmt::Display) {
     eprintln!("nvml-sim: {what}");
 }
 
-/// Takes a program's settings; `None` leaves one as it is.
+/// Takes a program's settings; `None` leaves a setting as it is.
 ///
 /// # Errors
 /// `IN_USE` while the library is open.
@@ -105,7 +105,7 @@ pub(crate) fn close() -> Answer {
         .map_or(Err(Code::UNINITIALIZED), |_| Ok(()))
 }
 
-/// The machine, with the present content of the control file.
+/// The machine, with the current content of the control file.
 ///
 /// # Errors
 /// `UNINITIALIZED` while the library is not open.
@@ -125,7 +125,7 @@ pub(crate) fn machine(now: Nanos) -> Answer<&'static Machine> {
 /// The machine that was built last.
 fn current() -> Option<&'static Machine> {
     let machine = MACHINE.load(Ordering::Acquire);
-    // SAFETY: the pointer is null or of a leaked box, which is never freed nor changed.
+    // SAFETY: the pointer is null or points to a leaked box, which is never freed or changed.
     unsafe { machine.as_ref() }
 }
 
@@ -227,7 +227,7 @@ fn set_zero() -> Result<(), String> {
 }
 
 impl Settings {
-    /// Fills what the program left out from the environment.
+    /// Takes from the environment what the program left out.
     fn or_environment(self) -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let scenario = || std::env::var("NVML_SIM_SCENARIO").ok().filter(|value| !value.is_empty());

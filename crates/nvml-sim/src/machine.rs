@@ -20,7 +20,7 @@ use crate::scenario::grammar;
 use memory::Load;
 use process::{Process, ProcessList};
 
-/// NVML's id where there is no instance.
+/// NVML's id if there is no instance.
 pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The machine.
@@ -63,9 +63,9 @@ pub struct Gpu {
     pub(crate) key: u64,
     pub(crate) memory_unsupported: bool,
     pub(crate) accounting: bool,
-    /// Degrees Celsius, where the scenario fixes it.
+    /// Degrees Celsius, if the scenario fixes it.
     pub(crate) temperature: Option<f64>,
-    /// Watts, where the scenario fixes it.
+    /// Watts, if the scenario fixes it.
     pub(crate) power: Option<f64>,
     pub(crate) unsupported: Vec<&'static str>,
     pub(crate) errors: grammar::Errors,
@@ -154,7 +154,7 @@ impl Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub(crate) pid: u32,
-    /// Bytes; `None` where NVML does not report it.
+    /// Bytes; `None` if NVML does not report it.
     pub memory: Option<u64>,
     /// GPU instance and compute instance.
     pub(crate) ids: (u32, u32),
@@ -185,7 +185,7 @@ mod tests {
         let (one, other) = (machine("demo"), machine("demo"));
         assert!(one.gpus.iter().zip(&other.gpus).all(|(a, b)| a.uuid == b.uuid && a.serial == b.serial));
         let mut different = 0;
-        // Also when asked in another order.
+        // Even when queried in another order.
         for step in 0..600 {
             let (now, back) = (step * SECOND, (599 - step) * SECOND);
             assert_eq!(seen(&one, now), seen(&other, now), "{step}");

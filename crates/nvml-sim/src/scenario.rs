@@ -60,7 +60,7 @@ pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem>
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
-/// Checked before the file is opened, because a FIFO would wait for its writer and a device may have no end.
+/// Checks the file before it opens it, because a FIFO would wait for its writer and a device may have no end.
 fn read(path: &Path) -> Result<String, Problem> {
     let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let text = std::fs::metadata(path).and_then(|found| match found.is_file() {

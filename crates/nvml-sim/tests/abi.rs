@@ -221,7 +221,7 @@ fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
 #[test]
 fn the_library_is_what_nvidias_header_declares() {
     let header = std::env::var_os("NVML_H");
-    if missing("nvml.h (name it in NVML_H)", header.is_some()) {
+    if missing("nvml.h (set NVML_H to its path)", header.is_some()) {
         return;
     }
     let header = Path::new(header.as_ref().unwrap()).to_owned();

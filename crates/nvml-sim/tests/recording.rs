@@ -66,7 +66,7 @@ impl Library {
         let int = |value: usize| std::ptr::without_provenance_mut::<c_void>(value);
         let none = std::ptr::null_mut();
         let put = |to: *mut c_void, value: u32| {
-            // SAFETY: a room of our own.
+            // SAFETY: a buffer of our own.
             unsafe { to.cast::<u32>().write(value) };
         };
         let version = |size: u32, version: u32| put(at[0], size | version << 24);
@@ -117,7 +117,7 @@ impl Library {
                 [d, at[0], at[1], none, none]
             }
             "nvmlDeviceGetProcessUtilization" => [d, none, at[0], none, none],
-            // One field, the memory temperature (NVML_FI_DEV_MEMORY_TEMP), as the recorder asks for it.
+            // One field, the memory temperature (NVML_FI_DEV_MEMORY_TEMP), as the recorder requests it.
             "nvmlDeviceGetFieldValues" => {
                 put(at[0], 82);
                 [d, int(1), at[0], none, none]
@@ -166,7 +166,7 @@ impl Library {
         let at: Vec<*mut c_void> = rooms.iter_mut().map(|room| (&raw mut room.0).cast()).collect();
         let (d, none) = (self.device, std::ptr::null_mut());
         let int = |value: usize| std::ptr::without_provenance_mut::<c_void>(value);
-        // SAFETY: a room of our own.
+        // SAFETY: a buffer of our own.
         let put = |value: u32| unsafe { at[0].cast::<u32>().write(value) };
         let (call, variant) = name.split_once('/')?;
         let with = match (call, variant) {
@@ -227,10 +227,10 @@ fn hold(scenario: &str, file: &str) {
             continue;
         }
         let Some(code) = library.answer(name) else {
-            assert!(NOT_SIMULATED.contains(&name.as_str()), "{name} is recorded and not simulated");
+            assert!(NOT_SIMULATED.contains(&name.as_str()), "{name} is recorded but not simulated");
             continue;
         };
-        assert!(!NOT_SIMULATED.contains(&name.as_str()), "{name} is simulated and listed among those that are not");
+        assert!(!NOT_SIMULATED.contains(&name.as_str()), "{name} is simulated but listed in NOT_SIMULATED");
         held += 1;
         let found = code_name(&library, code);
         if found != texts[wanted].as_str().unwrap() {

@@ -85,7 +85,7 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"hang\"\nmig = 0\n", "fault[0].mig"),
         (
             GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"hang\"\ngpu = 0\nmig = 0\nskip_mig = true\n",
-            "fault[0].mig: means nothing beside `skip_mig`",
+            "fault[0].mig: means nothing together with `skip_mig`",
         ),
         (GPU.to_owned() + "[[xid]]\ngpu = 3\ncode = 1\n", "xid[0].gpu"),
     ];

@@ -25,7 +25,7 @@ fn has(library: &libloading::Library, name: &str) -> bool {
     unsafe { library.get::<*const ()>(name.as_bytes()).is_ok() }
 }
 
-/// Opens the library and gives its first GPU.
+/// Opens the library and returns its first GPU.
 fn first_gpu(library: &libloading::Library) -> *mut c_void {
     let mut device = std::ptr::null_mut();
     // SAFETY: the symbols' types, and a pointer of our own.

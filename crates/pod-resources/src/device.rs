@@ -55,8 +55,8 @@ impl Device {
     /// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which
     /// one.
     ///
-    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not: there a scheduler
-    /// picks the GPU, and the device that the kubelet picks serves only for counting, so the two can differ.
+    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which one: there
+    /// a scheduler picks the GPU, and the device that the kubelet picks serves only for counting, so they can differ.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
             return None;

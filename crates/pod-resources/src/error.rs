@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-/// The longest message of a server that is repeated, in characters.
+/// How much of a server's message an error repeats, in characters.
 const LONGEST_MESSAGE: usize = 200;
 
 /// The beginning of prost's error for bytes that are not a message of the expected type.
@@ -143,7 +143,7 @@ impl Error {
             return Self::Broken { socket, source: Lost(Box::new(status)) };
         }
         match status.code() {
-            // prost's text for bytes that are no such message; tonic passes it on without its cause.
+            // prost's text for bytes that are not a message of the expected type; tonic passes it on without its cause.
             Code::Internal if status.message().starts_with(UNDECODABLE) => {
                 Self::Malformed { socket, source: Malformed::Form }
             }

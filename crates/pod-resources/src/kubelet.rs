@@ -27,8 +27,9 @@ use crate::error::{Error, Malformed};
 use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
 use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 
-/// The longest answer that is read, in bytes: 38 KiB for each of 110 pods, where a GPU takes 50 bytes. An answer full
-/// of empty entries takes up to forty times its length in memory, so a longer one could exhaust the machine's memory.
+/// The longest answer that is read, in bytes. It leaves 38 KiB for each of 110 pods, and a GPU takes 50 bytes. An
+/// answer full of empty entries takes up to forty times its length in memory, so a longer one could exhaust the
+/// machine's memory.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// How long a request may still take after its connection has ended, to return an answer or error that arrived before.
 /// In one of 2000 connections that the peer breaks at once, tonic returns neither and the request never completes.
@@ -39,7 +40,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 pub struct Kubelet {
     peer: Peer,
     client: PodResourcesListerClient<Channel>,
-    /// Whether tonic asked for a second connection, so that it did not send the request. Not the same as `ended`: a
+    /// Whether tonic requested a second connection, and so did not send the request. Not the same as `ended`: a
     /// server may answer with an error and close the connection.
     unsent: Arc<AtomicBool>,
     /// Closed when the connection has ended.
@@ -170,7 +171,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// `None` where the future panics. tonic panics on error details that are not base64, which would end the calling task.
+/// `None` if the future panics. tonic panics on error details that are not base64, which would end the calling task.
 async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {

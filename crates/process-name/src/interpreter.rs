@@ -3,7 +3,7 @@
 //! One table row per interpreter: which options take a value, and which run code from the command line. Only a script's
 //! path or the name of a module or class is ever returned, because an option's value can contain a secret.
 
-/// The program that an interpreter runs, by its arguments.
+/// What an interpreter runs, according to its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Runs<'a> {
     /// A script by its path.

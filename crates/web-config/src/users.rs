@@ -81,7 +81,7 @@ fn cost(hash: &str) -> Result<u32, String> {
     let parts = HashParts::from_str(hash).map_err(|error| format!("is not a bcrypt hash: {error}"))?;
     match parts.get_cost() {
         cost @ 4..=MAX_COST => Ok(cost),
-        cost => Err(format!("the cost {cost} is outside of 4 to {MAX_COST}; use 10 to 12")),
+        cost => Err(format!("the cost {cost} is not between 4 and {MAX_COST}; use 10 to 12")),
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
         for (hash, message) in [
             ("doe".to_owned(), "is not a bcrypt hash"),
             (with("$2b$", "$2x$"), "begins with $2a$, $2b$ or $2y$"),
-            (with("$04$", "$19$"), "outside of 4 to 18"),
-            (with("$04$", "$03$"), "outside of 4 to 18"),
+            (with("$04$", "$19$"), "not between 4 and 18"),
+            (with("$04$", "$03$"), "not between 4 and 18"),
             (with("$04$", "$xx$"), "not a number"),
             (good[..59].to_owned(), "is not a bcrypt hash"),
             (format!("{good}x"), "is not a bcrypt hash"),

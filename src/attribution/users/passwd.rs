@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::directory::read_bounded;
 use crate::faults::{Faults, Reason, Source};
 
-/// Shortest time between two checks for a change of the file.
+/// Shortest time between two checks for a change to the file.
 const LOOK: Duration = Duration::from_secs(10);
 /// Bytes; far more than the file of any machine.
 const LIMIT: u64 = 16 * 1024 * 1024;

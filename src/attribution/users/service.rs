@@ -13,7 +13,7 @@ use nix::unistd::{Uid, User};
 
 use crate::faults::{Faults, Reason, Source};
 
-/// When a uid without a name is looked up again.
+/// The time after which a uid without a name is looked up again.
 const RETRY: Duration = Duration::from_secs(5 * 60);
 /// How many uids are cached: a process that may change its uid at will must not be able to fill the memory.
 const REMEMBERED: usize = 4096;

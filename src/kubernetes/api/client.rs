@@ -66,7 +66,7 @@ impl Client {
         } else if let Some(after) = retry_after(&response) {
             Err(Error::Busy { code, after })
         } else if response.status().is_redirection() {
-            let text = "a redirect, perhaps to a login page, which is not followed".to_owned();
+            let text = "a redirect that is not followed; it may lead to a login page".to_owned();
             Err(Error::Refused { code, text })
         } else {
             Err(Error::refused(code, &body::whole(response.into_body()).await?))
@@ -91,7 +91,7 @@ async fn send(endpoint: Endpoint, token: Option<HeaderValue>, query: &str) -> Re
     sender.send_request(request).await.map_err(|error| Error::transport(&error))
 }
 
-/// How long an overloaded server asks to be left alone; `None` where it does not say so in seconds.
+/// How long an overloaded server asks to be left alone; `None` if it does not say so in seconds.
 fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
     let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;

@@ -62,7 +62,7 @@ impl ContainerIndex {
         pods.iter().try_for_each(|pod| self.put(pod, now))
     }
 
-    /// Takes the present state of a pod. If that would exceed the limit, returns an error and changes nothing.
+    /// Records the present state of a pod. If that would exceed the limit, returns an error and changes nothing.
     pub fn put(&mut self, pod: &Pod, now: Instant) -> Result<(), Error> {
         let Some((namespace, name)) = pod.key() else { return Ok(()) };
         let (key, reported) = ((namespace.to_owned(), name.to_owned()), pod.containers());
@@ -88,7 +88,7 @@ impl ContainerIndex {
         Ok(())
     }
 
-    /// Takes the deletion of a pod. `last` is its final state.
+    /// Records the deletion of a pod. `last` is its final state.
     pub fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
         let taken = self.put(last, now);
         if let Some((namespace, name)) = last.key() {
@@ -172,7 +172,7 @@ impl ContainerIndex {
         if claims.is_empty() {
             self.claims.remove(&id);
         }
-        // Memory that many pods once needed is given back.
+        // Memory that was once needed for many pods is released.
         if self.claims.capacity() > 1024 && self.claims.len() < self.claims.capacity() / 4 {
             self.claims.shrink_to_fit();
         }

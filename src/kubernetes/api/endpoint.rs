@@ -57,7 +57,7 @@ impl Endpoint {
             Err(error) => Err(Error::NoServiceAccount(format!("the variable {name}: {error}"))),
         };
         let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
-        // Only an IPv6 address has colons, and needs brackets before the port.
+        // Only an IPv6 address has colons; it needs brackets before the port.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let server = format!("https://{host}:{port}");
         port.parse::<u16>().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
@@ -71,7 +71,7 @@ impl Endpoint {
         Ok(Self { uri, tls: trusting(trusted)?, token })
     }
 
-    /// Names what could not be read, as far as the settings tell.
+    /// Names what could not be read, as far as the settings show it.
     pub(super) fn unread(server: &Server, error: &std::io::Error) -> Error {
         match server {
             Server::InCluster => Error::file(Path::new(SERVICE_ACCOUNT), "the pod's service account", error),

@@ -37,7 +37,7 @@ pub enum Error {
     #[error("{path}, needed as {purpose}: {text}")]
     File { path: PathBuf, purpose: &'static str, kind: io::ErrorKind, text: String },
     /// TLS needs a certificate to trust.
-    #[error("no certificates to trust, set kubernetes.ca-file ({0})")]
+    #[error("no certificates to trust; set kubernetes.ca-file ({0})")]
     NoTrust(String),
     /// 401.
     #[error("the API server does not accept the token, or there is none (401): {0}")]
@@ -50,10 +50,11 @@ pub enum Error {
     NotYetAllowed(String),
     /// 403, for longer than a server takes to start.
     #[error(
-        "the exporter may not list and watch pods, which needs a ClusterRole with these two verbs and a binding (403): {0}"
+        "the exporter is not allowed to list and watch pods (403); it needs a ClusterRole with these two \
+         verbs and a binding: {0}"
     )]
     Forbidden(String),
-    /// 410: the watch cannot be resumed. A fault only where it is repeated.
+    /// 410: the watch cannot be resumed. A fault only if it is repeated.
     #[error(
         "the API server keeps no history that reaches back to the last event or list (410): all pods are listed again"
     )]
@@ -64,7 +65,7 @@ pub enum Error {
     /// A response with Retry-After.
     #[error("the API server answered {code} and asks to wait {after:?}")]
     Busy { code: u16, after: Duration },
-    /// A watch ended soon after it began, for the `row`-th time in a row. A fault only where it is repeated.
+    /// A watch ended soon after it began, for the `row`-th time in a row. A fault only if it is repeated.
     #[error(
         "the API server, or a proxy in front of it, ends each watch soon after its start: the next one begins in \
          {after:?}"
@@ -139,8 +140,8 @@ impl Error {
         }
     }
 
-    /// Whether, once the server answers again, the watch can continue where it was. Otherwise an event may be lost, and
-    /// all pods are listed again.
+    /// Whether the watch can continue where it stopped once the server answers again. Otherwise an event may have been
+    /// lost, and all pods are listed again.
     pub(super) fn leaves_the_watch(&self) -> bool {
         !matches!(self, Self::Gone | Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_))
     }

@@ -22,9 +22,9 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of
 /// permission.
 const STARTING: Duration = Duration::from_secs(10);
-/// How many 410 answers, or watches that end early, in a row are not yet a fault. If several servers share an address,
-/// list and watch can reach different ones, and a watch from the version of another server's list is answered with 410.
-/// When a server is stopped, its watches end early.
+/// How many 410 answers in a row, or watches in a row that end early, do not yet count as a fault. If several servers
+/// share an address, list and watch can reach different ones, and a watch from the version of another server's list is
+/// answered with 410. When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
 /// The longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ struct Follower {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     index: ContainerIndex,
-    /// When to publish the changes; `None` where there are none.
+    /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
     /// Since when the pods have been followed; `None` while they are not.
     followed: Option<Instant>,
@@ -105,7 +105,7 @@ impl Follower {
         format!("spec.nodeName={}{ended}", self.settings.node)
     }
 
-    /// Takes the changes since `version` until the watch ends.
+    /// Applies the changes since `version` until the watch ends.
     async fn watch(
         &mut self,
         client: &Client,
@@ -163,7 +163,7 @@ impl Follower {
         self.during(sleep_until(until.into())).await;
     }
 
-    /// Turns a 403 that lasts into a lack of permission.
+    /// Turns the error of a 403 that lasts into that of a missing permission.
     fn judge(&mut self, error: Error, now: Instant) -> Error {
         let Error::NotYetAllowed(text) = error else {
             self.forbidden = None;
@@ -183,7 +183,7 @@ impl Follower {
         [self.publish, self.index.due()].into_iter().flatten().fold(idle, Instant::min)
     }
 
-    /// Forgets old names and publishes changes, as far as that is due.
+    /// Forgets old names and publishes changes, each if it is due.
     fn do_due(&mut self) {
         let now = Instant::now();
         self.index.forget(now);

@@ -56,8 +56,8 @@ impl Pauses {
     }
 }
 
-/// The pause before a watch that follows one without a failure: none as a rule, and growing where watches end soon
-/// after they began, as behind a proxy that cuts long requests.
+/// The pause before a watch that follows another without a failure in between: none as a rule, but growing if watches
+/// end soon after they began, for example behind a proxy that cuts off long requests.
 #[derive(Debug)]
 pub(super) struct WatchThrottle {
     began: Option<Instant>,

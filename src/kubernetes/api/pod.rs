@@ -106,7 +106,7 @@ fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, 
 }
 
 impl Pod {
-    /// The pod's namespace and name; `None` where one is missing, empty or too long.
+    /// The pod's namespace and name; `None` if either is missing, empty or too long.
     pub fn key(&self) -> Option<(&str, &str)> {
         let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
         let metadata = self.metadata.as_ref()?;

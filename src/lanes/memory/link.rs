@@ -11,7 +11,7 @@ pub(crate) struct Link {
     pub(crate) moved: WakeBits,
     /// From the process lane: there are processes again.
     pub(crate) awake: WakeBits,
-    /// At the end of a session, for the watch for Xid events.
+    /// Wakes the thread that watches for Xid events, at the end of a session.
     pub(crate) ended: WakeBits,
     /// Visible processes on all GPUs.
     pub(crate) processes: AtomicUsize,

@@ -115,7 +115,7 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// Takes one telemetry reading, or more after a long pass, which began at `pass_began`.
+    /// Takes one telemetry reading after the pass that began at `pass_began`, or several if the pass was long.
     fn take_readings(
         &self,
         caller: Caller<'_>,

@@ -16,7 +16,7 @@ pub(super) type ProcessSlot = (u32, Instance);
 pub(super) struct ListEntry {
     pub(super) pid: u32,
     pub(super) kind: ProcessKind,
-    /// Bytes; `None` where the driver does not report them.
+    /// Bytes; `None` if the driver does not report them.
     pub(super) used: Option<u64>,
     pub(super) instance: Instance,
 }

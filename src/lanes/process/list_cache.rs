@@ -14,7 +14,8 @@ use crate::snapshot::ProcessKind;
 /// The maximum number of times that the lists are read if memory changes while they are read.
 const ATTEMPTS: usize = 3;
 
-/// How long an empty list is not read again, and how long the processes of a refused list are assumed to be alive.
+/// How long an empty list stays valid without being read again, and how long the processes of a refused list are
+/// assumed to be alive.
 const VALID_FOR: Duration = Duration::from_secs(5);
 
 /// The lists as they were last read.

@@ -12,7 +12,7 @@ pub(super) struct ListSource<'d> {
     mig_devices: Vec<(GuardedDevice<'d>, (u32, u32))>,
 }
 
-/// Bytes in use on the GPU and on each of its MIG devices, without reserved memory; `None` where that is not known.
+/// Bytes in use on the GPU and on each of its MIG devices, without reserved memory; `None` if that is not known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InUse {
     pub(super) gpu: Option<u64>,
@@ -63,8 +63,8 @@ impl<'d> ListSource<'d> {
             }
             answer => return answer,
         };
-        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, and still give
-        // the lists of the MIG devices. Their entries do not name the device.
+        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, but still
+        // return the lists of the MIG devices. Their entries do not name the device.
         entries.clear();
         for &(device, instance) in &self.mig_devices {
             let answer = device.call(|device| {

@@ -3,7 +3,7 @@
 use crate::faults::Reason;
 
 /// The reason for the refusal of a call on one GPU, as it was last reported. It is kept while the driver is open and
-/// forgotten when the call is answered.
+/// forgotten when the call succeeds.
 #[derive(Debug, Default)]
 pub(super) struct ReportedReason(Option<Reason>);
 
@@ -13,7 +13,7 @@ impl ReportedReason {
         self.0.replace(reason) != Some(reason)
     }
 
-    /// Records that the call was answered.
+    /// Records that the call succeeded.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }

@@ -165,8 +165,8 @@ impl GpuProcessState {
         }
     }
 
-    /// The bytes in use on each GPU instance that no process holds, listed under the instance's first MIG device. The
-    /// compute instances of a GPU instance share its memory, which is shown once.
+    /// For each GPU instance, the bytes that are in use but held by no process, listed under the instance's first MIG
+    /// device. The compute instances of a GPU instance share its memory, which is shown once.
     fn mig_unattributed(&self, layout: &[Arc<MigDevice>], used: &[Option<u64>]) -> Vec<(Arc<MigDevice>, u64)> {
         let mut unattributed: Vec<(Arc<MigDevice>, u64)> = Vec::new();
         for (device, used) in layout.iter().zip(used) {

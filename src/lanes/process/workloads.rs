@@ -84,8 +84,8 @@ impl Workloads {
         }
     }
 
-    /// Renames workloads: if the processes of a workload have another workload name than in the previous list (because
-    /// the name of the pod or the user became known), the workload continues under the new name.
+    /// Renames workloads: if the processes of a workload have a different workload name than in the previous list
+    /// (because the name of the pod or the user became known), the workload continues under the new name.
     fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);
         let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();

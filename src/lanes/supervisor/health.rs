@@ -79,7 +79,7 @@ impl Supervisor {
         self.faults.report(Source::Library, Reason::Panicked, None, &error);
     }
 
-    /// Reports the calls on GPUs that failed at an opening.
+    /// Reports the GPU calls that failed at an opening.
     pub(super) fn report_failures(&self, opened: &OpenedDriver) {
         for (index, error) in &opened.failures {
             self.faults.report(Source::Topology, error.reason(), Some(*index), error);

@@ -1,6 +1,6 @@
-//! Reopening the driver beside an open session: because a GPU is lost, or because the session is out of date.
+//! Reopening the driver while a session is open: because a GPU is lost, or because the session is out of date.
 //!
-//! Invariant: the open session continues until another one is open in which every GPU that answers can be queried, and
+//! Invariant: the open session continues until another one has been opened and can query every GPU that answers, and
 //! there is never a second opening in progress.
 
 use std::io;
@@ -23,7 +23,7 @@ const MIN_PAUSE: Duration = LOST_PAUSE.0;
 /// The age at which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// The openings beside an open session.
+/// The openings of the driver while a session is open.
 pub(super) struct Reopening {
     /// The opening in progress.
     pub(super) opening: Option<Opening>,
@@ -41,7 +41,7 @@ impl Reopening {
 
 impl Supervisor {
     /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open
-    /// session continues in the meantime, and also if another session cannot be opened.
+    /// session continues in the meantime, and even if no other session can be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
         let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;

@@ -15,7 +15,7 @@ use crate::snapshot::{Gpu, GpuTelemetry};
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) gpu: Arc<Gpu>,
-    /// `None` where the driver does not report it.
+    /// `None` if the driver does not report it.
     pub(crate) samples: Option<Vec<UtilizationSample>>,
     pub(crate) asked_at: (Instant, SystemTime),
 }
@@ -26,7 +26,7 @@ pub(super) struct GpuReadings {
     pub(super) shown: GpuTelemetry,
     /// Readings that this GPU does not provide; they are not tried again before [`GpuReadings::reconsider`].
     absent: Vec<Reading>,
-    /// Up to when the work of processes is known.
+    /// The time up to which the work of processes is known.
     work_until: WorkUntil,
     /// Whether any reading of the current round succeeded.
     good: bool,

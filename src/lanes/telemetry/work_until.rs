@@ -62,7 +62,7 @@ mod tests {
         until.take(&mut samples, at(10_001));
         assert_eq!((samples.len(), until.since(at(10_002))), (1, micros(at(10_001))));
         let back = at(10_002) - HOUR;
-        assert_eq!(until.since(back), micros(back), "later samples are asked for");
+        assert_eq!(until.since(back), micros(back), "later samples are requested");
         // The driver still has what it sampled before.
         let mut samples = vec![sample(at(10_001)), sample(back + Duration::from_secs(1))];
         until.take(&mut samples, back + Duration::from_secs(1));

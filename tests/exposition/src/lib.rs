@@ -1,8 +1,9 @@
 //! A strict reader of Prometheus' text format: it refuses what a scraper might read differently than intended, and
 //! what the exporter's contract forbids.
 //!
-//! Every family has HELP, then TYPE, then at least one series, and comes once. A series belongs to the family above it
-//! and comes once. A label has a value, comes once in a series, and uses no unknown escape. A value is a finite number.
+//! Every family has HELP, then TYPE, then at least one series, and occurs once. A series belongs to the family above
+//! it and occurs once. A label has a value, occurs once in a series, and uses no unknown escape. A value is a finite
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ pub type Labels = BTreeMap<String, String>;
 pub struct Family {
     /// The name in HELP and TYPE.
     pub name: String,
-    /// The word of TYPE.
+    /// The type in TYPE.
     pub kind: String,
     /// The text of HELP, without escapes.
     pub help: String,
@@ -65,14 +66,14 @@ pub fn read(text: &str) -> Vec<Family> {
         let (name, help) = header(line, "# HELP ");
         let (typed, kind) = header(lines.next().unwrap_or_default(), "# TYPE ");
         assert_eq!(name, typed, "HELP and TYPE are of different families");
-        assert!(names.insert(name), "the family {name} comes twice");
+        assert!(names.insert(name), "the family {name} is repeated");
         let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             let series = series(line);
             let part = series.name.strip_prefix(name).unwrap_or_else(|| panic!("not a series of {name}: {line}"));
             let is_part = kind == "histogram" && ["_bucket", "_sum", "_count"].contains(&part);
             assert!(part.is_empty() || is_part, "not a series of {name}: {line}");
-            assert!(seen.insert((series.name.clone(), series.labels.clone())), "the series comes twice: {line}");
+            assert!(seen.insert((series.name.clone(), series.labels.clone())), "the series is repeated: {line}");
             all.push(series);
         }
         assert!(!all.is_empty(), "{name} has no series");
@@ -96,7 +97,7 @@ fn series(line: &str) -> Series {
             let quoted = after.strip_prefix("=\"").unwrap_or_else(|| panic!("no value of {label}: {line:?}"));
             let (value, after) = until_quote(quoted);
             assert!(!value.is_empty(), "{label} is empty: {line:?}");
-            assert!(labels.insert(label.to_owned(), unescaped(value, "\"")).is_none(), "{label} comes twice: {line:?}");
+            assert!(labels.insert(label.to_owned(), unescaped(value, "\"")).is_none(), "{label} is repeated: {line:?}");
             match after.strip_prefix(',') {
                 Some(next) => inside = next,
                 None => break rest = after.strip_prefix('}').unwrap_or_else(|| panic!("no closing brace: {line:?}")),
@@ -131,7 +132,7 @@ fn until_quote(text: &str) -> (&str, &str) {
     panic!("no closing quote: {text:?}")
 }
 
-/// The text without its escapes: of a backslash, of a line feed and of the characters in `others`.
+/// Replaces the escapes in the text: those of a backslash, a line feed and the characters in `others`.
 fn unescaped(text: &str, others: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

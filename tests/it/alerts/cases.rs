@@ -142,7 +142,7 @@ impl Case {
         notices.iter().filter(move |notice| notice.label("instance") == instance && notice.name() == name)
     }
 
-    /// Every label of every notice is as it should be, and nothing was received but what was expected.
+    /// Checks that every label of every notice is as it should be, and that nothing unexpected was received.
     pub(crate) fn check(&self, notices: &[Notice]) {
         let instance = self.instance();
         for notice in notices.iter().filter(|notice| notice.label("instance") == instance && notice.name() != STARVED) {

@@ -8,7 +8,7 @@ pub(crate) struct Entry<'t> {
     pub(crate) key: &'t str,
     /// The column of the key.
     pub(crate) column: usize,
-    /// Where the value is; empty where the line has none.
+    /// Where the value is; empty if the line has none.
     pub(crate) value: Range<usize>,
 }
 

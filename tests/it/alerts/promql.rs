@@ -56,7 +56,7 @@ const COUNTS: [&str; 10] = [
 /// What is known of a part's power of time.
 enum Power {
     Known(i32),
-    /// Numbers alone: which of them is scaled if the part turns out to be a time.
+    /// Numbers alone: those that are scaled if the part turns out to be a time.
     Free(Vec<Range<usize>>),
 }
 
@@ -220,7 +220,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether all of these numbers are multiples of 60, and there is one.
+    /// Whether there is at least one number, and all of them are multiples of 60.
     fn are_times(&self, numbers: &[Range<usize>]) -> bool {
         let is_time = |range: &Range<usize>| {
             self.text[range.clone()].parse().is_ok_and(|number: f64| number >= 60.0 && number % 60.0 == 0.0)
@@ -316,7 +316,7 @@ impl Reader<'_> {
                 let value = values.pop().unwrap_or_else(|| panic!("{name} of nothing in {}", self.text));
                 return Power::Known(self.settle(value, 0, false) - 1);
             }
-            // The histograms are of how long work takes, which does not depend on the speed of the clock.
+            // The histograms measure how long work takes, which does not depend on the speed of the clock.
             "histogram_quantile" => return Power::Known(0),
             _ if COUNTS.contains(&name) => return Power::Known(0),
             _ => {}
@@ -325,7 +325,7 @@ impl Reader<'_> {
         if let Some(ahead) = ahead {
             self.settle(ahead, 1, true);
         }
-        // The value is the vector's: the first that is no plain number. Bounds of a `clamp` are of its kind.
+        // The vector, the first value that is not a plain number, sets the power. Bounds of a `clamp` share it.
         let at = values.iter().position(|value| matches!(value, Power::Known(_))).unwrap_or(0);
         if values.is_empty() {
             return Power::Known(0);

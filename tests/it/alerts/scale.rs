@@ -94,7 +94,7 @@ pub(crate) fn lookback(factor: u32) -> String {
     divide_duration("5m", factor)
 }
 
-/// A duration of Prometheus divided; one that stays the same is left as it is written. Never shorter than 1 ms.
+/// A Prometheus duration, divided but never shorter than 1 ms; its text is kept if the value stays the same.
 pub(crate) fn divide_duration(duration: &str, factor: u32) -> String {
     let whole = milliseconds(duration);
     let part = (whole / u64::from(factor)).max(1);
@@ -119,9 +119,9 @@ pub(crate) fn milliseconds(duration: &str) -> u64 {
             "h" => 3_600_000,
             "d" => 86_400_000,
             "w" => 7 * 86_400_000,
-            _ => panic!("`{duration}` is no duration"),
+            _ => panic!("`{duration}` is not a duration"),
         };
-        sum += rest[..digits].parse::<u64>().unwrap_or_else(|_| panic!("`{duration}` is no duration")) * each;
+        sum += rest[..digits].parse::<u64>().unwrap_or_else(|_| panic!("`{duration}` is not a duration")) * each;
         rest = &rest[digits + letters..];
     }
     sum
@@ -151,9 +151,9 @@ fn divide_times(outline: &Outline, text: &str, recorded: &Recorded, factor: u32)
     scaled
 }
 
-/// A number of this power of time divided; one that stays the same is left as it is written.
+/// A number with this power of time, divided; its text is kept if the value stays the same.
 fn divide_number(number: &str, factor: u32, power: i32) -> String {
-    let whole: f64 = number.parse().unwrap_or_else(|_| panic!("`{number}` is no number"));
+    let whole: f64 = number.parse().unwrap_or_else(|_| panic!("`{number}` is not a number"));
     let part = whole / f64::from(factor).powi(power);
     if part == whole { number.to_owned() } else { part.to_string() }
 }

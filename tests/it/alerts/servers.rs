@@ -76,7 +76,7 @@ fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Alertmanager, which notifies a webhook of every alert at once and of its end.
+/// Alertmanager, which immediately notifies a webhook of every alert and of its end.
 pub(crate) struct Alertmanager {
     server: Server,
     _folder: TempDir,
@@ -122,7 +122,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// With this configuration and these rule files; the configuration finds them in `rules`.
+    /// Starts it with this configuration and these rule files, which the configuration finds in `rules`.
     pub(crate) fn start(config: &str, rules: &[scale::File], factor: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("rules")).unwrap();
@@ -171,7 +171,7 @@ impl Prometheus {
     }
 }
 
-/// Whether promtool finds nothing wrong with a rule file; else what it says.
+/// Checks a rule file with promtool. Returns what it says if it finds something wrong.
 pub(crate) fn check_rules(file: &Path) -> Result<(), String> {
     let output = Command::new(PROMTOOL).args(["check", "rules"]).arg(file).output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

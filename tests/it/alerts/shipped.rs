@@ -1,4 +1,4 @@
-//! The shipped files, and that a faster clock changes nothing but their times.
+//! The shipped files, and a check that a faster clock changes nothing but their times.
 
 use std::path::{Path, PathBuf};
 

@@ -100,7 +100,7 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
     exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
-    // They come long before the call's time limit: events that are only registered after it would miss them.
+    // The Xids come long before the call's time limit: they would be missed if events were registered only after it.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
     machine.control(&format!("{hang}{xids}"));
     exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));
@@ -162,7 +162,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     // A sample that is older than that is not shown at all.
     assert_eq!(ages(&later).iter().filter(|(_, age)| *age < 3.0).count(), 7, "{:?}", ages(&later));
     assert!(faults(&later, "memory", "stalled") + faults(&later, "process", "stalled") >= 1.0);
-    // No thread was added for each try: the GPU is left alone.
+    // Further attempts add no threads: the GPU is left alone.
     let threads = || std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count();
     let before = threads();
     exporter.scrape_until("the lanes go on", |s| rounds(s, "memory") >= goal + 200.0);
@@ -281,7 +281,7 @@ fn a_uuid_unreadable_at_an_opening_costs_neither_identity_nor_history() {
     assert!(pressure(&without) >= pressure(&high), "the time under pressure is kept");
     let counted = faults(&without, "topology", "unknown");
     assert!(counted >= 2.0, "at the opening, for each GPU");
-    exporter.scrape_until("it is asked for again", |s| faults(s, "topology", "unknown") > counted + 2.0);
+    exporter.scrape_until("it is requested again", |s| faults(s, "topology", "unknown") > counted + 2.0);
     machine.control("");
     let goal = rounds(&exporter.scrape(), "telemetry") + 5.0;
     let after = exporter.scrape_until("more rounds", |s| rounds(s, "telemetry") > goal);

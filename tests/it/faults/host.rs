@@ -53,7 +53,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!(exporter.terminate().success());
 }
 
-/// A port that was free a moment ago: where the log is lost, the port cannot be read from it.
+/// A port that was free a moment ago: if the log is lost, the port cannot be read from it.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -29,7 +29,7 @@ fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
     let refused =
         exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_by_reason_total", &told) >= Some(2.0));
     assert_eq!((up(&refused, "0"), up(&refused, "1")), (Some(1.0), Some(1.0)));
-    // What was listed last is too old after a while, and goes.
+    // After a while the last list is too old and is no longer shown.
     exporter.scrape_until("the old list is gone", |s| s.all("gpu_process_memory_used_bytes").count() == 0);
     machine.control("");
     exporter.scrape_until("the list is back", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
@@ -100,7 +100,7 @@ fn the_exporter_ends_although_files_of_processes_hang() {
     assert!(exporter.terminate().success());
 }
 
-/// Processes on the first GPU beside the one on the second.
+/// Processes on the first GPU in addition to the one on the second.
 fn also(pids: impl IntoIterator<Item = u32>) -> String {
     pids.into_iter().map(|pid| format!("[[process]]\npid = {pid}\ngpu = 0\nmemory = \"1GiB\"\n")).collect()
 }
@@ -177,7 +177,7 @@ fn one_process_that_hangs_is_read_once_however_often_it_leaves_the_list() {
         exporter.scrape_until("some lists", |s| rounds(s, "process") >= goal)
     };
     for _ in 0..3 {
-        // One list is refused, and from the other the process is gone.
+        // One list is refused, and the process is gone from the other.
         let refusals = faults(&exporter.scrape(), "process", "timeout");
         machine.control(&refused);
         let without = exporter.scrape_until("neither", |s| {
@@ -215,7 +215,7 @@ fn a_proc_of_another_pid_namespace_names_no_process() {
     let own = by_hand.folder.join("self");
     std::os::unix::fs::symlink("4711", &own).unwrap();
     let exporter = machine.export(&[&by_hand.flag()]);
-    assert!(exporter.log().contains("another pid namespace"), "{}", exporter.log());
+    assert!(exporter.log().contains("a different pid namespace"), "{}", exporter.log());
     let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
     let told = exporter.scrape_until("the invisible process is counted", |s| invisible(s) == Some(1.0));
     assert!(used(&told, "42").is_some(), "its memory stays");

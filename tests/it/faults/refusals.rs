@@ -99,7 +99,7 @@ fn info<'s>(scrape: &'s Scrape, gpu: &str, label: &str) -> Option<&'s str> {
     scrape.all("gpu_info").find(|s| s.label("gpu") == Some(gpu))?.label(label)
 }
 
-/// The GPUs that meet a fault, each with its code and the reason that this is counted as.
+/// The GPUs that refuse a call, each with its code and the reason under which this is counted.
 fn meeting() -> impl Iterator<Item = (String, &'static str, &'static str)> {
     CODES.iter().zip(1..).map(|(&(code, reason), gpu)| (format!("{gpu}"), code, reason))
 }
@@ -117,7 +117,7 @@ pub(crate) struct Bench {
     /// What was shown before anything failed.
     good: BTreeMap<(String, String), f64>,
     families: Families,
-    /// The slot of a process, where GPUs are sliced.
+    /// The slot of a process, if GPUs are sliced.
     slot: &'static str,
     marks: Cell<u32>,
 }
@@ -152,7 +152,7 @@ impl Bench {
     }
 
     /// Replaces the faults, and waits until the driver has read them, which a new process on the healthy GPU shows.
-    /// Calls that begin afterwards meet the new faults.
+    /// The new faults apply to calls that begin afterwards.
     fn switch(&self, faults: &str) {
         let mark = 5000 + self.marks.replace(self.marks.get() + 1);
         let process = format!("[[process]]\npid = {mark}\ngpu = 0\n{}memory = \"1GiB\"\n", self.slot);
@@ -163,8 +163,8 @@ impl Bench {
         });
     }
 
-    /// Ends all faults and waits until the last of them was felt and counted, and until every GPU shows its memory, its
-    /// process and these families.
+    /// Ends all faults and waits until the last of them has taken effect and been counted, and until every GPU shows
+    /// its memory, its process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
         // An answer is counted at the end of the round in which the call was made: one more round counts the last.
@@ -178,7 +178,7 @@ impl Bench {
         })
     }
 
-    /// Waits until every refusal is felt. The caller says which effect each code must have.
+    /// Waits until every refusal has taken effect. The caller says which effect each code must have.
     fn await_all(&self, what: &str, felt: impl Fn(&Scrape, &Families, (&str, &str, &str)) -> bool) {
         let unfelt = |s: &Scrape| -> Vec<&str> {
             let now = families(s);

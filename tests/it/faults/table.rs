@@ -1,4 +1,4 @@
-//! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can answer.
+//! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can return.
 
 /// Every code of `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted
 /// under.
@@ -40,7 +40,7 @@ pub(crate) const OF_THE_DRIVER: [(&str, &str); 3] = [
     ("LIB_RM_VERSION_MISMATCH", "lib_rm_version_mismatch"),
 ];
 
-/// Reasons that say that the GPU does not give a value: nothing is wrong, and what is absent need not be counted.
+/// Reasons that say that the GPU does not provide a value: nothing is wrong, and what is absent need not be counted.
 pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
     ["not_supported", "no_permission", "function_not_found", "argument_version_mismatch"];
 
@@ -137,7 +137,7 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
     reading(&["nvmlDeviceGetRemappedRows"], &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
     Repeated {
-        // The first means that there is no sample; with the second, it reports the length of its list, which is 0 here.
+        // The first means that there is no sample; with the second, the call reports the length of its list: 0 here.
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },
@@ -198,7 +198,7 @@ pub(crate) const OF_SLICES_AT_OPENING: [AtOpening; 2] = [
     at_opening("nvmlDeviceGetComputeInstanceId", None, Silent::No),
 ];
 
-/// Calls about the driver and not about a GPU, with the label of `nvidia_driver_info` that it fills.
+/// Calls about the driver and not about a GPU, with the label of `nvidia_driver_info` that each fills.
 pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
     ("nvmlInit_v2", None),
     ("nvmlDeviceGetCount_v2", None),

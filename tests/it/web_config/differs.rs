@@ -100,7 +100,7 @@ impl SupportedKxGroup for PostQuantum {
 
 impl ActiveKeyExchange for Offered {
     fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, rustls::Error> {
-        panic!("the server took a group that it does not have");
+        panic!("the server accepted a group that it does not support");
     }
 
     fn pub_key(&self) -> &[u8] {

@@ -1,4 +1,4 @@
-//! exporter-toolkit's own fixtures, for a test by hand: they are not part of this project.
+//! exporter-toolkit's own fixtures, for a test that is run by hand: they are not part of this project.
 //!
 //! `WEB_CONFIG_FIXTURES=its/web/testdata cargo test --test it originals -- --nocapture`
 
@@ -51,7 +51,7 @@ fn originals_are_accepted_or_refused_as_their_names_say() {
             wrong.push(name.to_owned());
         }
     }
-    assert!(wrong.is_empty(), "not as exporter-toolkit decides: {wrong:?}");
+    assert!(wrong.is_empty(), "decided differently from exporter-toolkit: {wrong:?}");
 }
 
 #[tokio::test]

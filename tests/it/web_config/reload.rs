@@ -36,7 +36,7 @@ impl Refusals {
         (refusals, guard.unwrap())
     }
 
-    /// Invalid and unreadable ones.
+    /// The numbers of invalid and of unreadable files.
     fn counts(&self) -> (u64, u64) {
         (self.invalid.load(Ordering::Relaxed), self.unreadable.load(Ordering::Relaxed))
     }
@@ -101,7 +101,7 @@ async fn users_headers_and_limit_follow_the_file() {
     assert_eq!(guard.admit(&HeaderMap::new()).await, Err(Refusal::TooManyRequests), "the same limit keeps its count");
     pki.config("rate_limit:\n  interval: 1h\n  burst: 2\n");
     assert!(guard.reload().unwrap());
-    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "another limit starts again");
+    assert_eq!(guard.admit(&HeaderMap::new()).await, Ok(()), "a changed limit starts a new count");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Every shape of the file, one row each: accepted, or refused with which message.
+//! Every shape of the file, one row each: whether it is accepted, or with which message it is refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,12 +46,12 @@ const REFUSED: [(&str, &str); 40] = [
     ("headers_sniff", "headers.X-Content-Type-Options: the value must be nosniff"),
     ("headers_two_lines", "headers.X-XSS-Protection: the value must be one line of printable ASCII"),
     ("users_plain_password", "basic_auth_users.alice: is not a bcrypt hash"),
-    ("users_cost", "basic_auth_users.alice: the cost 31 is outside of 4 to 18"),
+    ("users_cost", "basic_auth_users.alice: the cost 31 is not between 4 and 18"),
     ("rate_negative", "line 2, interval"),
     ("rate_unitless", "line 2, interval"),
 ];
 
-/// Fixtures that are accepted: the demand on clients (`None`: plain HTTP), users, headers, limit, notes.
+/// Fixtures that are accepted: the requirement for clients (`None`: plain HTTP), users, headers, limit, notes.
 type Accepted = (Option<ClientAuth>, usize, usize, bool, usize);
 const TLS: Option<ClientAuth> = Some(ClientAuth::NoClientCert);
 const VERIFY: Option<ClientAuth> = Some(ClientAuth::RequireAndVerifyClientCert);

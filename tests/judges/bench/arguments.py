@@ -1,4 +1,4 @@
-"""The command line, and whether this machine has what it needs."""
+"""The command line, and the check that this machine has what the benchmark needs."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ SUBJECTS = (subjects.OURS, *subjects.PEERS, BARE, STATIC)
 
 
 def static_program(options):
-    """Path of the static file's server: the given one, or beside the exporter; None if there is none."""
+    """Path of the static file's server: the given one, or the one beside the exporter; None if there is none."""
     if STATIC not in options.subjects:
         return None
     beside = options.exporter.parent
@@ -32,7 +32,7 @@ def names(text, allowed):
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in allowed]
     if unknown or not chosen:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or 'nothing'}; there are {', '.join(allowed)}")
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or 'nothing'}; allowed are {', '.join(allowed)}")
     return chosen
 
 
@@ -41,17 +41,17 @@ def parse(described):
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--simulator", type=Path, metavar="FILE", help="libnvml_sim.so; without it a real GPU is measured")
-    parser.add_argument("--nvml", metavar="FILE", help="the driver's library, where the loader does not find it")
+    parser.add_argument("--nvml", metavar="FILE", help="the driver's library, if the loader does not find it")
     parser.add_argument("--gpus", type=int, default=8, help="simulated ones")
     parser.add_argument("--processes", type=int, help="on each simulated GPU (64), or on the real GPU 0 (16)")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--settle", type=float, default=1.5, help="seconds between the first figures and the measuring")
     parser.add_argument("--window", type=float, default=6.0, help="seconds over which the CPU time is counted")
-    parser.add_argument("--spikes", type=int, default=4, help="in each run")
+    parser.add_argument("--spikes", type=int, default=4, help="number of spikes in each run")
     parser.add_argument("--scrape-seconds", type=float, default=0.7, help="seconds for each kind of scrape")
-    parser.add_argument("--starts", type=int, default=3, help="in each run, of the exporter and of the bare program")
-    parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="of each point")
-    parser.add_argument("--corner", action="store_true", help="of the growth, measure only the far corner")
+    parser.add_argument("--starts", type=int, default=3, help="number of starts of the exporter and of the bare program in each run")
+    parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="runs of each point of the growth")
+    parser.add_argument("--corner", action="store_true", help="measure only the far corner of the growth")
     parser.add_argument("--only", type=lambda text: names(text, PARTS), default=["peers", "calls"], help=", ".join(PARTS))
     parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=list(SUBJECTS), help=", ".join(SUBJECTS))
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
@@ -81,7 +81,7 @@ def check(options):
     if options.simulator and not options.simulator.is_file():
         refuse(f"the simulator is not at {options.simulator}", 64)
     if not shutil.which(options.cc):
-        refuse(f"{options.cc} is not in PATH: it builds the bare program and the client that takes the times", 1)
+        refuse(f"{options.cc} is not in PATH: it builds the bare program and the client that measures the times", 1)
 
 
 def missing_parts(options):

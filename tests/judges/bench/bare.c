@@ -5,7 +5,7 @@
  *   bare LIBRARY same HZ SECONDS  the exporter's calls in the exporter's rhythm (same.c), one line before and one after
  *   bare - crowd COUNT            COUNT children that do nothing, one line with their pids
  *
- * Lines are JSON. All but `first` stay until their input ends, `same` no longer than SECONDS.
+ * Lines are JSON. All but `first` run until their input ends, `same` for SECONDS at most.
  * Built on the spot: gcc -O2 -pthread -o bare bare.c same.c telemetry.c nvml.c -ldl
  */
 #define _GNU_SOURCE
@@ -60,7 +60,7 @@ static int crowd(long count) {
                 pause();
         }
         if (children[born] < 0) {
-            fprintf(stderr, "bare: child %ld of %ld could not be made\n", born, count);
+            fprintf(stderr, "bare: child %ld of %ld could not be created\n", born, count);
             code = 1;
             break;
         }

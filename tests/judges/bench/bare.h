@@ -4,13 +4,14 @@
 
 #include "nvml.h"
 
-/* The exporter's calls in its rhythm: memory at `hz` on one thread, processes and telemetry on another. The exit status. */
+/* The exporter's calls in its rhythm: memory at `hz` on one thread, processes and telemetry on another.
+ * Returns the exit status. */
 int same(double hz, double seconds);
 
-/* Registers for Xid events. To be called once, by the thread that calls the others. */
+/* Registers for Xid events. To be called once, by the thread that calls the functions below. */
 void telemetry_start(void);
 
-/* One round of what is cheap, of all GPUs. */
+/* One round of the cheap readings, for all GPUs. */
 void telemetry_quick(void);
 
 /* One round of the expensive readings, for all GPUs. */

@@ -1,4 +1,4 @@
-"""Measures the exporter beside its peers and beside the limit, on one machine, in one run.
+"""Measures the exporter, its peers and the bare limit, on one machine, in one run.
 
     bench.py --exporter BIN --out DIR --simulator libnvml_sim.so [--gpus 8 --processes 64]
     bench.py --exporter BIN --out DIR [--processes 16]          a real GPU
@@ -121,7 +121,7 @@ def take(options, found, results, save):
 
 
 def main():
-    # Leaving this function ends all started programs, also after SIGTERM.
+    # Leaving this function ends all started programs, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse(__doc__)
     check(options)

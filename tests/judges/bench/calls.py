@@ -121,7 +121,8 @@ def per_second(before, after, seconds):
 
 
 def tolerance(gpus, seconds):
-    """Calls per second by which two programs with equal rates may differ: the window may contain one more round over every GPU of one."""
+    """Calls per second by which two programs with equal rates may differ: the window may contain one more round
+    over all GPUs for one of them."""
     return 1.5 * gpus / seconds
 
 
@@ -135,7 +136,7 @@ def differences(ours, bare, least, share=0.1):
 
 
 def begin(stack, name, subject, place, options, failures):
-    """Whether a subject runs for the rest of the counting. A subject that shows nothing is left out."""
+    """Starts a subject for the rest of the counting. Returns False if it shows nothing and is left out."""
     try:
         measure.first_data(stack.enter_context(subject.start(place, options.out)), place.gpus)
         return True

@@ -89,7 +89,7 @@ static void disconnect(struct server *server) {
     server->connection = -1;
 }
 
-/* The value of a header, lower case, in `value`; 0 where there is none. */
+/* The value of a header, lower case, in `value`; 0 if there is none. */
 static int header(const char *name, char *value, size_t most) {
     size_t length = strlen(name);
     for (const char *line = strstr(head, "\r\n"); line; line = strstr(line + 2, "\r\n")) {
@@ -185,7 +185,7 @@ static int take(struct answer *answer, const char *data, size_t length) {
     return !answer->left;
 }
 
-/* The moment of the last byte; 0 where a kept connection was closed before an answer. */
+/* The moment of the last byte; 0 if a kept connection was closed before an answer. */
 static double receive(struct server *server, struct answer *answer) {
     size_t used = 0;
     const char *end = NULL;
@@ -205,7 +205,7 @@ static double receive(struct server *server, struct answer *answer) {
         if (!got && !used && server->kept)
             return 0;
         if (!got)
-            fail("the answer is not whole");
+            fail("the answer is incomplete");
         if (end) {
             if (take(answer, piece, (size_t)got))
                 return at;
@@ -220,7 +220,7 @@ static double receive(struct server *server, struct answer *answer) {
             continue;
         size_t whole = (size_t)(end + 4 - head);
         size_t rest = used - whole;
-        /* What follows the head may be text: no header is looked for in it. */
+        /* What follows the head may be text: it is not searched for headers. */
         memcpy(piece, head + whole, rest);
         head[whole] = 0;
         read_head(answer);
@@ -229,7 +229,7 @@ static double receive(struct server *server, struct answer *answer) {
     }
 }
 
-/* Microseconds; 0 where the connection is not kept though it was to be. */
+/* Microseconds; 0 if the connection was not kept although it should have been. */
 static double scrape(struct server *server, struct answer *answer) {
     double begun = now();
     if (server->connection < 0)
@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
                           packed ? "Accept-Encoding: gzip\r\n" : "", server.kept ? "" : "Connection: close\r\n");
     if (!times || length >= (int)sizeof server.request)
         fail("COUNT is too large, or TARGET too long");
-    /* The first is slower: the pages, the server's and this program's, are cold. */
+    /* The first scrape is slower: the memory pages of the server and of this program are cold. */
     double took = scrape(&server, &answer);
     while (took > 0 && (!packed || answer.packed) && taken < most && sum < limit) {
         if (alone)

@@ -135,7 +135,7 @@ def get(address, compressed=False):
 
 
 class Prometheus:
-    """Scrapes as Prometheus does: gzip over one connection, where the server keeps it. For a server that closed it once, new
+    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it. For a server that closed it once, new
     connections are used from then on, and its response counts: a scrape is one request."""
 
     def __init__(self, address):

@@ -29,7 +29,7 @@ class Goal:
 
 
 def of_enough(judged, runs):
-    """The same goals, without a verdict where there are too few runs."""
+    """The same goals, without a verdict if there are too few runs."""
     reported = f"not judged: {runs} run" + ("" if runs == 1 else "s")
     return [goal if runs >= RUNS_TO_JUDGE else replace(goal, met=None, unjudged=reported) for goal in judged]
 

@@ -67,7 +67,7 @@ def per_step(counted, times):
     """Instructions of one step, if the program marked `times` steps and then twice as many. The cost of starting and ending the
     count is the same in both and cancels out."""
     if len(counted) != 3:
-        raise Unusable(f"{len(counted)} marks in place of 3")
+        raise Unusable(f"{len(counted)} marks instead of 3")
     _, once, twice = counted
     figure = (twice - once) / times
     if figure <= 0 or abs(once / times - figure) > STEADY * figure:
@@ -107,7 +107,7 @@ def version(*command):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", help="the program `work`; without it, cargo builds it")
-    options.add_argument("--runs", type=int, default=1, help="more than one shows how far the figures repeat")
+    options.add_argument("--runs", type=int, default=1, help="more than one shows how much the figures vary")
     options.add_argument("--update", action="store_true", help="write the figures into guard.json")
     options = options.parse_args()
     if not shutil.which("valgrind"):

@@ -47,7 +47,7 @@ def counts():
         yield f"50 instructions a step are {figure}"
     for counted in ([], [1, 100], [1, 100, 200, 300], [1, 100, 100], [1, 200, 100], [1, 100_000, 250_000], [1, 100_000, 195_000]):
         if not refused(counted, 100):
-            yield f"{counted} is taken for a figure"
+            yield f"{counted} is accepted as a figure"
 
 
 def files():

@@ -76,7 +76,7 @@ def spikes_seen(running, machine, count, every):
                 over = time.monotonic()
             time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
     if not calm:
-        raise RuntimeError(f"{running.subject.name} shows no figure of memory that is known here")
+        raise RuntimeError(f"{running.subject.name} shows no known figure of memory")
     return spikes.caught(calm, scrapes, spikes.heights(count))
 
 
@@ -94,7 +94,8 @@ def start_only(subject, machine, out):
 
 
 def run(subject, machine, plan, out, scraper, beside=None, unscraped=False):
-    """One run. `scraper`: the C client. `beside`: makes a server of the given text, scraped in turn with the subject; a context with an address.
+    """One run. `scraper`: the C client. `beside`: given a text, returns a context that serves it at an address;
+    the server is scraped in turn with the subject.
     `unscraped`: its cost without a scrape is measured too."""
     found = {"subject": subject.name, "at": time.time()}
     with subject.start(machine, out) as running:

@@ -85,13 +85,13 @@ NVML_CALLS(NVML_DECLARE)
 extern unsigned int gpus;
 extern device gpu[MAX_GPUS];
 
-/* Loads the library and initialises it; ends the program where that fails or a call is missing. */
+/* Loads the library and initialises it; ends the program if that fails or a call is missing. */
 void open_nvml(const char *path);
 
-/* Gets a handle of every GPU; ends the program where that fails. */
+/* Gets a handle of every GPU; ends the program if that fails. */
 void find_gpus(void);
 
-/* Memory of a GPU; the call's code. */
+/* Reads the memory of a GPU; returns the call's code. */
 int read_memory(unsigned int index, memory_v2 *memory);
 
 /* Nanoseconds of CLOCK_MONOTONIC. */

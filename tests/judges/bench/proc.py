@@ -29,7 +29,7 @@ def stat_seconds(stat):
 
 
 def thread_seconds(pid):
-    """CPU seconds of each thread by the scheduler's nanoseconds; empty where the kernel does not show them."""
+    """CPU seconds of each thread by the scheduler's nanoseconds; empty if the kernel does not show them."""
     found = {}
     for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
         try:

@@ -72,8 +72,8 @@ static ull in_use(unsigned int index) {
     return memory.used;
 }
 
-/* Reads memory, the lists, and memory again; repeats this while memory changes. A list that was empty is read in a whole pass
- * only, and not in every one. */
+/* Reads memory, the lists, and memory again; repeats this while memory changes. A list that was empty is read only in
+ * whole passes, and not in all of them. */
 static void pass_one(unsigned int index, int whole) {
     ull before = in_use(index);
     int is_fresh = known[index].all_read && known[index].used == before && now_ns() - known[index].all_read < EMPTY_STANDS;
@@ -100,7 +100,7 @@ static void *process_lane(void *nothing) {
     (void)nothing;
     uint64_t next = now_ns(), rested = 0;
     for (unsigned int round = 0; !ending;) {
-        /* Memory that changes during the rest is looked at after it. */
+        /* Changes of memory during the rest are handled after it. */
         struct timespec rest = at(rested < next ? rested : next), deadline = at(next);
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &rest, NULL);
         pthread_mutex_lock(&door);
@@ -135,7 +135,7 @@ static int input_ended(void) {
     return select(STDIN_FILENO + 1, &input, NULL, NULL, &none) > 0 && read(STDIN_FILENO, buffer, sizeof buffer) <= 0;
 }
 
-/* The memory lane. Missed ticks are counted and not made up for; the end of the input is looked for once a second. */
+/* The memory lane. Missed ticks are counted and not made up for; the input is checked for its end once a second. */
 static size_t memory_lane(double hz, double seconds, size_t *ticks) {
     ull last[MAX_GPUS];
     memset(last, 0xff, sizeof last);

@@ -1,4 +1,4 @@
-"""How long scrapes take, by the C client: the work of a Python client would shift every ratio towards 1."""
+"""How long scrapes take, measured by the C client: the work of a Python client would shift every ratio towards 1."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ TURN, MOST = 0.25, 50_000
 LEAST = 1e-5
 # The client's pause before a scrape that is alone, in seconds, and the scrapes of such a turn: each finds idle processors.
 PAUSE, MOST_ALONE = {"alone": 0.02}, 25
-# For the scrape that is not recorded and the last that is, in seconds: the client gives each 30 between two bytes.
+# Seconds for the unrecorded scrape and the last recorded one: the client allows each 30 s between two bytes.
 WAIT = 120.0
 
 
@@ -48,7 +48,7 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            # Less time than a scrape takes counts as none, and the client's argument must not be rounded to 0.
+            # If less time is left than a scrape takes, the kind is done, and the client's argument must not be rounded to 0.
             if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}

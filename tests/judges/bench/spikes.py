@@ -19,7 +19,7 @@ def heights(count):
 def caught(calm, scrapes, mibs):
     """For each spike, the first series that shows it, or None. `calm`: bytes by series before the first spike; `scrapes`:
     the same of each scrape from then on. A series shows a spike when it rises above its calm value by at least 0.9 of the
-    spike's height, and by less than 0.9 of the next one's. A series that was not there was at 0."""
+    spike's height, and by less than 0.9 of the next one's. A series that was absent counts as 0."""
     bounds = [SEEN * mib * 2**20 for mib in [*mibs, mibs[-1] * STEP]]
     first = [None] * len(mibs)
     for shown in scrapes:

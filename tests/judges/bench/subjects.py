@@ -79,7 +79,7 @@ def program(given, name):
     if not found:
         raise Missing(f"{name} is not in PATH")
     if not os.access(found, os.X_OK):
-        raise Missing(f"{found} is no program")
+        raise Missing(f"{found} is not a program")
     return found
 
 

@@ -37,7 +37,7 @@ static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); 
 static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
 
-/* Asks how many, then for them, as nvml-wrapper does. */
+/* Requests their number, then the entries, as nvml-wrapper does. */
 static int retired(device d, int cause) {
     unsigned count = 0;
     int code = nvmlDeviceGetRetiredPages(d, cause, &count, NULL);

@@ -69,7 +69,7 @@ def panel_problems(panel):
     if len(set(references)) != len(references):
         yield "duplicate refId"
     if any(target["instant"] == target["range"] for target in panel["targets"]):
-        yield "a query that is both or neither of instant and range"
+        yield "a query that is both instant and range, or neither"
 
 
 def problems(name, dashboard):

@@ -18,7 +18,7 @@ import machines
 GIB = 1 << 30
 MINUTE, HOUR, DAY = 60, 3600, 86400
 SCRAPE, PIECE, WEEK = 60, 12 * HOUR, 7 * DAY
-# Seconds from each peak of one reading to the end: 2 in the last hour, 5 in the last day, 8 in the week.
+# Seconds from each peak to the end; each peak is one reading long. 2 peaks are in the last hour, 5 in the last day, 8 in the week.
 PEAKS = [
     20 * MINUTE + 13,
     47 * MINUTE + 41,

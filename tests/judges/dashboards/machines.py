@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Name of the node, its scenario, and its label cluster.
+# Name of the node, its scenario, and the value of its label `cluster`.
 NODES = [
     ("busy", "demo", None),
     ("mig", "mig-h100", "b"),

@@ -2,7 +2,7 @@
 # Builds the Dockerfile where neither a container engine nor an image registry is at hand, and shows that the image runs
 # as it promises: as its own user, on a root file system that cannot be written, serving the demo. Prints the sizes.
 #
-# The base images are made by debootstrap and committed under the names that the Dockerfile asks for. The toolchain and
+# The base images are made by debootstrap and committed under the names that the Dockerfile uses. The toolchain and
 # the downloaded crates of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap,
 # util-linux, curl, jq, a Rust toolchain, the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the
 # next run.
@@ -24,7 +24,7 @@ base() { # NAME SUITE PACKAGES [ENV...]: a Debian file system, committed under N
     local name=docker.io/library/$1 suite=$2 packages=$3 root=$work/rootfs container entry
     shift 3
     if engine inspect --type image "$name" >/dev/null 2>&1; then
-        say "base $name is there already"
+        say "base $name already exists"
         return
     fi
     say "base $name: debootstrap $suite with ${packages:-nothing more}"

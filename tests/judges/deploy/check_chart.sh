@@ -14,11 +14,11 @@ refused() { # WORDS VALUE...: helm refuses the values with a message that contai
     local words=$1 said
     shift
     if said=$(helm template release "$chart" "$@" 2>&1); then
-        echo "helm took $*" >&2
+        echo "helm accepted $*" >&2
         exit 1
     fi
     if ! grep -qF -- "$words" <<<"$said"; then
-        printf 'helm refused %s without a word of "%s":\n%s\n' "$*" "$words" "$said" >&2
+        printf 'helm refused %s without mentioning "%s":\n%s\n' "$*" "$words" "$said" >&2
         exit 1
     fi
     echo "refused: $*"

@@ -38,7 +38,7 @@ def mounts(service):
 def mount_problems(name, service):
     for source, target, mode in mounts(service):
         if not (FOLDER / source).resolve().exists():
-            yield f"{name}: {source} is not there"
+            yield f"{name}: {source} does not exist"
         if mode != "ro":
             yield f"{name}: {target} can be written"
 
@@ -46,7 +46,7 @@ def mount_problems(name, service):
 def port_problems(name, service):
     for port in service.get("ports", []):
         if not re.fullmatch(r"127\.0\.0\.1:(\d+):\1", str(port)):
-            yield f"{name}: port {port} is not bound to the loopback address, or changes on the way"
+            yield f"{name}: port {port} is not bound to the loopback address, or is mapped to another port"
 
 
 def addresses():
@@ -73,7 +73,7 @@ def reference_problems(services):
     for name, service in services.items():
         for other in service.get("depends_on", []):
             if other not in services:
-                yield f"{name} depends on {other}, which is no service"
+                yield f"{name} depends on {other}, which is not a service"
     sources = {
         (FOLDER / source).resolve().relative_to(ROOT).as_posix()
         for s in services.values()
@@ -92,7 +92,7 @@ def exporter_problems(demo, gpu):
     if demo["command"] != ["--demo"] or not demo["read_only"] or demo["cap_drop"] != ["ALL"]:
         yield "the exporter of docker-compose.yml is not the confined demo"
     if any(key in demo for key in ("privileged", "cap_add", "pid", "user")):
-        yield "the demo asks for something of the machine"
+        yield "the demo requires something from the machine"
     if gpu["command"] != [] or gpu["gpus"] != "all" or gpu["pid"] != "host":
         yield "docker-compose.gpu.yml does not show the machine's GPUs and processes"
     if set(gpu) - {"command", "gpus", "pid", "environment", "volumes"}:
@@ -109,7 +109,7 @@ def main():
         found += [*image_problems(name, service), *mount_problems(name, service), *port_problems(name, service)]
     found += mount_problems("exporter with GPUs", override["services"]["exporter"])
     known = set(re.findall(r"`(VRAM_EXPORTER_[A-Z_]+)`", (ROOT / "docs/configuration.md").read_text()))
-    found += [f"{name} is no key" for name in override["services"]["exporter"]["environment"] if name not in known]
+    found += [f"{name} is not a key" for name in override["services"]["exporter"]["environment"] if name not in known]
     print(", ".join(f"{name} ({service['image']})" for name, service in services.items()))
     for problem in found:
         print(problem, file=sys.stderr)

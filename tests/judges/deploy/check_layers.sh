@@ -15,7 +15,7 @@ done < <(sed -n '/ AS build$/,/^RUN/s/^COPY //p' Dockerfile)
 commands=$(sed -n '/^RUN/,/cargo build/p; /cargo build/q' Dockerfile | sed -e 's/^RUN //' -e 's/\\$//' | tr -d '\n')
 case $commands in
     *"&& cargo build --release --locked") commands=${commands%&& cargo build*} ;;
-    *) echo "the Dockerfile's first RUN is not as this check knows it: $commands" >&2; exit 1 ;;
+    *) echo "the Dockerfile's first RUN is not in the form that this check expects: $commands" >&2; exit 1 ;;
 esac
 (cd "$layer" && sh -euc "$commands" && cargo fetch --quiet --locked --offline --target "$target")
 echo "the manifests find every target in the layer of the dependencies"

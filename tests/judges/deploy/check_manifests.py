@@ -52,7 +52,7 @@ def empty_lists(value, path=""):
 
 def pod_problems(scenario, annotations, pod):
     if not pod.get("hostPID"):
-        yield "hostPID is not set: no other container's process would be seen"
+        yield "hostPID is not set: no other container's process would be visible"
     allowed = {"hostPID"} | ({"hostPath"} if scenario.host_paths else set())
     if pod_security.beyond_baseline(annotations, pod) != allowed:
         yield f"beyond baseline: {sorted(pod_security.beyond_baseline(annotations, pod))}, allowed {sorted(allowed)}"
@@ -130,7 +130,7 @@ def configuration_problems(scenario, exporter):
     known = set(re.findall(r"`(VRAM_EXPORTER_[A-Z_]+)`", (scenarios.ROOT / "docs/configuration.md").read_text()))
     for environment in environments(scenario):
         for name in sorted(set(environment) - known):
-            yield f"{name} is no key of docs/configuration.md"
+            yield f"{name} is not a key of docs/configuration.md"
         if exporter:
             cluster = {
                 "KUBERNETES_SERVICE_HOST": "10.0.0.1",

@@ -35,5 +35,5 @@ if main["name"] != "vram-exporter" or "serialNumber" in bill or len(listed) != l
     wrong.append(f"not the list of this release: {main['name']}, {len(parts)} parts")
 if wrong:
     sys.exit("\n".join(wrong))
-print(f"{len(parts)} crates, the same as cargo builds from")
+print(f"{len(parts)} crates, the same ones that cargo builds from")
 PYTHON

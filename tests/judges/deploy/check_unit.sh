@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
-# systemd's own measure, from 0 (confined) to 100: what the unit has now.
+# The unit's present value of systemd's own measure, which goes from 0 (confined) to 100.
 limit=18
 unit=deploy/systemd/vram-exporter.service
 if ! command -v systemd-analyze >/dev/null; then
@@ -21,5 +21,5 @@ systemd-analyze security --offline=true --no-pager --threshold="$limit" "$work/v
 
 # The variables that the sample file offers are keys of the exporter.
 while read -r name; do
-    grep -qF "\`$name\`" docs/configuration.md || { echo "$name is no key" >&2; exit 1; }
+    grep -qF "\`$name\`" docs/configuration.md || { echo "$name is not a key" >&2; exit 1; }
 done < <(grep -oE '^#VRAM_EXPORTER_[A-Z_]+' deploy/systemd/vram-exporter.default | tr -d '#')

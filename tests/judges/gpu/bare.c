@@ -1,4 +1,4 @@
-/* The floor under every exporter: a C program that does nothing but load NVML.
+/* The lower bound for every exporter: a C program that does nothing but load NVML.
  *
  *   bare LIBRARY init               nvmlInit, then one JSON line with its memory for each input line
  *   bare LIBRARY sample HZ SECONDS  memory info of every GPU at HZ with absolute deadlines,
@@ -53,7 +53,7 @@ static void open_nvml(const char *path) {
     }
 }
 
-/* VmRSS in KiB; -1 where the kernel does not report it. */
+/* VmRSS in KiB; -1 if the kernel does not report it. */
 static long resident_kib(void) {
     FILE *status = fopen("/proc/self/status", "r");
     char line[256];

@@ -172,7 +172,7 @@ def memory_call_us(gpu, count):
 
 
 def stall(setup, results):
-    """While other programs keep the driver's lock taken, a scrape returns at once."""
+    """While other programs hold the driver's lock, a scrape returns at once."""
     gpu = setup.gpu()
     quiet = percentile(memory_call_us(gpu, 500), 0.5)
     # One CUDA process keeps the memory lane at its full rate, so that the lane is delayed too.

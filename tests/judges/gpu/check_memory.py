@@ -30,7 +30,7 @@ def settle(gpu, limit=20.0):
         elif time.monotonic() - since >= 1:
             return seen
         time.sleep(0.1)
-    raise RuntimeError(f"the GPU's memory does not come to rest in {limit:.0f} s")
+    raise RuntimeError(f"the GPU's memory does not come to rest within {limit:.0f} s")
 
 
 def process_memory(scrape):
@@ -55,7 +55,7 @@ def identity_at_rest(gpu, exporter, results, count, pids):
     smi_memory = [float(cell) for cell in smi("--query-gpu=" + ",".join(f"memory.{level}" for level in LEVELS))[0]]
     smi_processes = {int(row[0]): float(row[1]) for row in smi("--query-compute-apps=pid,used_memory")}
     if (memory, processes) != (gpu.memory(), gpu.processes()):
-        raise RuntimeError("the GPU's memory moved during the comparison")
+        raise RuntimeError("the GPU's memory changed during the comparison")
 
     shown = {level: scrape.value(f"gpu_memory_{level}_bytes", gpu=0) for level in LEVELS}
     equal = shown == {level: float(memory[level]) for level in LEVELS}

@@ -1,4 +1,4 @@
-"""Checks of killed processes, of how soon a new exporter is right, and of the effect on a workload."""
+"""Checks of killed processes, of how soon the values of a new exporter are right, and of the effect on a workload."""
 
 import math
 import random
@@ -58,11 +58,11 @@ def killed(setup, results):
         victim_is_killed(setup, gpu, results)
         settle(gpu)
         exporter, first = started(setup, gpu, "killed-first")
-        results.check("exporter right after its start, 3 processes", f"{first:.2f} s", "<= 1 s", first <= SOON)
+        results.check("exporter correct after its start, 3 processes", f"{first:.2f} s", "<= 1 s", first <= SOON)
         exporter.process.kill()
         exporter.process.wait()
         exporter, again = started(setup, gpu, "killed-again")
-        results.check("exporter right after kill -9 and a new start", f"{again:.2f} s", "<= 1 s", again <= SOON)
+        results.check("exporter correct after kill -9 and a new start", f"{again:.2f} s", "<= 1 s", again <= SOON)
         exporter.__exit__()
         ends_in_a_burst(setup, gpu, results)
 
@@ -85,7 +85,7 @@ def victim_is_killed(setup, gpu, results):
         victim.process.stdout.close()
     shown = "absent" if held is None else f"{held / MIB:.0f} MiB"
     results.check("kill -9 of a busy process: it was seen", shown, "> 4096 MiB", held is not None and held > 4096 * MIB)
-    results.check("kill -9 of a busy process: right after the driver let it go", f"{took:.2f} s", "<= 1 s", took <= SOON)
+    results.check("kill -9 of a busy process: correct after the driver released it", f"{took:.2f} s", "<= 1 s", took <= SOON)
     after = scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=victim.pid)
     kept = scrape.value("gpu_process_memory_peak_bytes", gpu=0, pid=victim.pid)
     results.check("kill -9 of a busy process: its peak stays, its memory does not", f"peak {'kept' if kept == peak else kept}, used {after}", "peak kept, used None",
@@ -113,7 +113,7 @@ def ends_in_a_burst(setup, gpu, results):
     results.check("the burst goes on", "alive" if alive else "ended", "alive", alive)
     exporter, took = started(setup, gpu, "burst-after")
     exporter.__exit__()
-    results.check("exporter right after SIGTERM and a new start", f"{took:.2f} s", "<= 1 s", took <= SOON)
+    results.check("exporter correct after SIGTERM and a new start", f"{took:.2f} s", "<= 1 s", took <= SOON)
 
 
 def pace(setup, results):

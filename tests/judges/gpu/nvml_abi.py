@@ -323,7 +323,7 @@ class Gpu:
             raise NvmlError(f"{call}: {return_name(code)}")
 
     def text(self, call, device=True):
-        """A string that `call` gives, of the device or of the system."""
+        """A string that `call` returns, of the device or of the system."""
         buffer = ctypes.create_string_buffer(96)
         args = [self.device] if device else []
         self.check(call, getattr(self.lib, call)(*args, buffer, c_uint(96)))
@@ -355,7 +355,7 @@ class Gpu:
         }
 
     def process_memory(self, pid):
-        """Bytes of one process; NvmlError when NVML does not show it or not its memory."""
+        """Bytes of one process; NvmlError if NVML does not show the process, or does not show its memory."""
         used = self.processes().get(pid)
         if used is None:
             raise NvmlError(f"NVML shows no memory of process {pid}; is this another PID namespace?")

@@ -110,7 +110,7 @@ def main():
     state = parser.add_mutually_exclusive_group()
     state.add_argument("--busy", type=int, default=0, metavar="N", help="N processes with 1 GiB that multiply matrices")
     state.add_argument("--context", type=int, default=0, metavar="N", help="N processes that only hold a context")
-    parser.add_argument("--nvml", metavar="PATH", help="the library, where the loader does not find it")
+    parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     options = parser.parse_args()
 
     count = options.busy or options.context

@@ -285,7 +285,7 @@ DEAR_FIELDS = ("total_energy_consumption", "pcie_replay_counter", "pcie_replay_r
 
 
 def field_values(r, device):
-    """Each field alone, and the four that belong to a telemetry reading together."""
+    """Each field alone, and the four fields of a telemetry reading in one call."""
     function = r.lib.nvmlDeviceGetFieldValues
     found = {}
     for name, number in FIELDS.items():

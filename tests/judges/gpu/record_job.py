@@ -4,7 +4,7 @@
     record_job.py {leak,training} --exporter PATH --out FILE.json --seconds N [--every SECONDS] [--nvml PATH]
 
 `leak` holds 90 GiB and allocates 64 MiB more each second; `training` is a loop of training steps. Scrapes begin before the
-job does. The file holds the second of each scrape and, for each series, its value at each scrape, null where it was
+job does. The file holds the second of each scrape and, for each series, its value at each scrape, null if it was
 absent. UUIDs are replaced by a placeholder.
 """
 

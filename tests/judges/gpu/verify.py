@@ -74,7 +74,7 @@ def names(text):
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in CHECKS]
     if unknown or not chosen:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or 'nothing'}; there are {', '.join(CHECKS)}")
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown) or 'nothing'}; allowed are {', '.join(CHECKS)}")
     return chosen
 
 
@@ -96,12 +96,12 @@ def main():
     parser.add_argument("--exporter", required=True, metavar="PATH")
     parser.add_argument("--out", required=True, metavar="DIR")
     parser.add_argument("--only", type=names, default=list(CHECKS), metavar="NAME,...", help=", ".join(CHECKS))
-    parser.add_argument("--nvml", metavar="PATH", help="the library, where the loader does not find it")
+    parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c")
     options = parser.parse_args()
     if not os.access(options.exporter, os.X_OK):
-        parser.error(f"--exporter {options.exporter} is no program; build it with: cargo build --release")
+        parser.error(f"--exporter {options.exporter} is not a program; build it with: cargo build --release")
 
     setup = Setup(options)
     about = setup.about()

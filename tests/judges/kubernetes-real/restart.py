@@ -80,7 +80,7 @@ class Exporter:
         return names(self.metrics(), pod)
 
     def in_cluster(self, cluster):
-        """Whether `--once` could be run as in a pod whose volume holds only token and ca.crt. It must show the name."""
+        """Runs `--once` as in a pod whose volume holds only token and ca.crt: it must show the name. False if it cannot be run."""
         if not shutil.which("unshare"):
             return False
         token, certificates = self.folder / "token", cluster.folder / "ca.crt"
@@ -99,7 +99,7 @@ class Exporter:
         command += ["--kubernetes.api-server=in-cluster", "--once"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         if done.returncode != 0 or not names(done.stdout, "after-0"):
-            raise SystemExit(f"in-cluster gives no name: {done.stderr}")
+            raise SystemExit(f"in-cluster shows no name: {done.stderr}")
         return True
 
 

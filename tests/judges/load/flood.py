@@ -1,4 +1,4 @@
-"""Fifty honest scrapers alone, and beside hostile clients: are they answered or refused in time, and does the memory
+"""Fifty honest scrapers, alone and alongside hostile clients: are they answered or refused in time, and does the memory
 lane keep its rate?
 
     flood.py [--exporter target/release/vram-exporter] [--seconds 15] [--out DIR] [--flag=--web.max-requests=40] [--no-judge]
@@ -72,7 +72,7 @@ class Phase:
 
 
 def lane(port):
-    """(ticks, missed ticks) of the memory lane, asked until there is an answer."""
+    """(ticks, missed ticks) of the memory lane, requested until there is an answer."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -170,9 +170,9 @@ def parse():
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
     parser.add_argument("--scenario", default="eight-h200")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each phase")
     parser.add_argument("--scrapers", type=int, default=50)
-    parser.add_argument("--limit", type=float, default=1.0, help="seconds within which an honest scrape has its answer")
+    parser.add_argument("--limit", type=float, default=1.0, help="seconds within which an honest scrape must be answered")
     parser.add_argument("--least-answered", type=float, default=0.5, help="share of a quiet phase's scrapes")
     beyond = "share of the ticks that may be missed beyond the worst quiet phase"
     parser.add_argument("--ticks-allowed", type=float, default=0.005, help=beyond)
@@ -180,7 +180,7 @@ def parse():
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; by default this program's own")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--web.max-requests=40")
-    parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="to find out which kind costs what")
+    parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="leave out this kind, to see its cost")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-judge", action="store_true", help="only measure")
     options = parser.parse_args()

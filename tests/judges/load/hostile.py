@@ -1,4 +1,4 @@
-"""Hostile clients on loopback. Each one is served a few times a second; if the server ended its connection, the client reconnects
+"""Hostile clients on loopback. Each one takes a turn a few times a second; if the server ended its connection, the client reconnects
 after a second. They stop on request."""
 
 import errno

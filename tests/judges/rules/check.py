@@ -128,18 +128,18 @@ def name_problems():
         title = rule.get("alert") or rule["record"]
         used = names.used(rule["expr"])
         for name in sorted(used.metrics - families - recorded - {"up"}):
-            yield f"{title}: {name} is no family"
+            yield f"{title}: {name} is not a family"
         for name in sorted(used.labels - labels - {"cluster", "job", "instance"}):
-            yield f"{title}: {name} is no label"
+            yield f"{title}: {name} is not a label"
         for text in rule.get("annotations", {}).values():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
-                yield f"{title}: its text names {name}, which is no label"
+                yield f"{title}: its text names {name}, which is not a label"
     text = (ROOT / "docs/rules.md").read_text()
     documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
     if documented != recorded:
         yield f"docs/rules.md and the recording rules differ: {sorted(documented ^ recorded)}"
     for name in names.used_in_markdown(ROOT / "docs/runbook.md") - families - recorded - {"up"}:
-        yield f"runbook: {name} is no family"
+        yield f"runbook: {name} is not a family"
 
 
 def promtool(*arguments):

@@ -18,7 +18,7 @@ class Malformed(Exception):
 
 
 class Scrape:
-    """The samples of one scrape by series, spelled as by the exporter."""
+    """The samples of one scrape by series, spelled as the exporter writes them."""
 
     def __init__(self, values, known):
         self.values, self.known = values, known

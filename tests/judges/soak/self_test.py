@@ -76,7 +76,7 @@ def felt_faults():
     records = [calm | {"at": at} for at in range(100)]
     history = [{"name": "lost", "counts": True, "from": start, "until": start + 5} for start in (10, 30, 50)]
     if [check.ok for check in verdict.faults(history, records)] != [False, True]:
-        yield "faults that no counter felt pass"
+        yield "faults that no counter showed pass"
     away = [record | {"faults": record["at"], "up": 7 if record["at"] > 12 else 8} for record in records]
     if [check.ok for check in verdict.faults(history, away)] != [True, False]:
         yield "a GPU that stays away passes"
@@ -94,7 +94,7 @@ def expositions():
             exposition.read(bad, {})
         except exposition.Malformed:
             continue
-        yield f"taken although it is bad: {bad!r}"
+        yield f"accepted although it is malformed: {bad!r}"
 
 
 def main():

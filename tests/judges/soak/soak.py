@@ -176,7 +176,7 @@ def parse():
     parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
     parser.add_argument("--out", type=Path, help="the folder for the results; a temporary one by default")
     parser.add_argument("--growth", type=float, help="MiB an hour that still count as flat; 2, in a short run 60")
-    parser.add_argument("--short", action="store_true", help="a short peak window and linger, quick faults; proves no flatness")
+    parser.add_argument("--short", action="store_true", help="a short peak window and linger, quick faults; does not prove flatness")
     names = [name for name, *_ in machine.episodes(0)]
     parser.add_argument("--only", action="append", choices=names, help="only this fault, to find out which one costs what; may be repeated")
     parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--log.level=debug")

@@ -34,7 +34,7 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(60),
     idle_timeout: Duration::from_secs(60),
 };
-/// No exchange takes this long; one that does hangs.
+/// An exchange that takes this long counts as hanging.
 const HANGS: Duration = Duration::from_secs(8);
 /// The statuses of the exporter, and those of hyper for malformed requests.
 const STATUSES: [u16; 10] = [200, 204, 400, 404, 405, 408, 413, 414, 431, 503];

@@ -1,6 +1,6 @@
 //! What must hold for hostile input, whatever its bytes are.
 //!
-//! Each property is a function of bytes that panics where the exporter or its simulator breaks a promise, and returns
+//! Each property is a function of bytes that panics if the exporter or its simulator breaks a promise, and returns
 //! whether the input got past the parser. `cargo test` runs it on seeds, kept cases and generated inputs
 //! (`tests/properties.rs`), and the targets in `fuzz` run it for as long as wanted. Both reach private parsers through
 //! `internals` of the two crates.

@@ -33,7 +33,7 @@ unsafe extern "C" fn nvmlSimConfigure(
     control: *const c_char,
 ) -> nvmlReturn_t {
     let bytes = |text: *const c_char| {
-        // SAFETY: the caller gives NULL or a C string.
+        // SAFETY: the caller passes NULL or a C string.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
     };
     let path = |text| bytes(text).map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));

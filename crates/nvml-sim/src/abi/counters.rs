@@ -49,7 +49,7 @@ fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
     pages.get(cause as usize).copied().ok_or(Code::INVALID_ARGUMENT)
 }
 
-/// Writes the pages' addresses and, where asked for, the times.
+/// Writes the pages' addresses and, if requested, the times.
 unsafe fn put_pages(
     on: &On,
     cause: sys::nvmlPageRetirementCause_t,

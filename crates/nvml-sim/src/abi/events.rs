@@ -22,7 +22,7 @@ const STEP: Nanos = 5_000_000;
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
-/// How far the Xids of each GPU, by its index, were reported: up to a time, and a number among simultaneous Xids.
+/// For each GPU, by index, how far its Xids have been reported: a time, and a number among the Xids at that time.
 type Set = BTreeMap<u32, (Nanos, usize)>;
 
 static SETS: Mutex<BTreeMap<usize, Arc<Mutex<Set>>>> = Mutex::new(BTreeMap::new());

@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{device_calls, system_calls};
 use crate::code::Code;
 
-/// What a library answers to a call that its driver does not have.
+/// What a library returns for a call that its driver does not have.
 const ABSENT: Code = Code::FUNCTION_NOT_FOUND;
 
 system_calls! {

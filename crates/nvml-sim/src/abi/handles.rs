@@ -49,7 +49,7 @@ unsafe fn text<'t>(of: *const c_char) -> Answer<&'t [u8]> {
     if of.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
-    // SAFETY: not NULL; the caller of the C function gives a C string.
+    // SAFETY: not NULL; the caller of the C function passes a C string.
     Ok(unsafe { CStr::from_ptr(of) }.to_bytes())
 }
 

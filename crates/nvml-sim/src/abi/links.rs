@@ -24,7 +24,7 @@ device_calls! {
     fn nvmlDeviceGetGpuMaxPcieLinkGeneration(generation: *mut c_uint) |on| { put(generation, link(on)?.0) }
     fn nvmlDeviceGetCurrPcieLinkWidth(width: *mut c_uint) |on| { put(width, link(on)?.1) }
     fn nvmlDeviceGetMaxPcieLinkWidth(width: *mut c_uint) |on| { put(width, link(on)?.1) }
-    /// KiB a second: with the GPU's utilization, up to a tenth of the link.
+    /// KiB a second: proportional to the GPU's utilization, up to a tenth of what the link can carry.
     fn nvmlDeviceGetPcieThroughput(counter: sys::nvmlPcieUtilCounter_t, kib: *mut c_uint) |on| {
         let (generation, _) = link(on)?;
         if counter >= sys::nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_COUNT {

@@ -54,7 +54,7 @@ device_calls! {
         put(info, sys::nvmlMemory_t { total, free, used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(info: *mut sys::nvmlMemory_v2_t) |on| {
-        // Recorded: this call answers a wrong version as if the call did not exist.
+        // Recorded: with a wrong version, this call fails as if it did not exist.
         check_version(info, 2).map_err(|code| match code {
             Code::ARGUMENT_VERSION_MISMATCH => Code::FUNCTION_NOT_FOUND,
             code => code,

@@ -10,7 +10,7 @@ use crate::clock::{self, Nanos, SECOND};
 use crate::code::{Answer, Code};
 use crate::machine::activity::LOOK;
 
-/// The least number of samples for which the driver requests room in a call for processes' utilization (recorded).
+/// The smallest buffer, in samples, that the driver requests for the utilization of processes (recorded).
 const SAMPLES: c_uint = 72;
 /// How often a process' utilization is sampled, and how long a sample is kept.
 const SAMPLE_PERIOD: Nanos = LOOK;
@@ -123,7 +123,7 @@ device_calls! {
         let busy = on.machine.activity(on.gpu, None, on.now).busy;
         put(rates, sys::nvmlUtilization_t { gpu: percent(busy), memory: percent(busy * 0.55) })
     }
-    /// Without a buffer the answer is the size that holds all samples; with one, `NOT_FOUND` where there is no sample.
+    /// Without a buffer it returns the size that holds all samples; with one, `NOT_FOUND` if there is no sample.
     fn nvmlDeviceGetProcessUtilization(
         utilization: *mut sys::nvmlProcessUtilizationSample_t,
         count: *mut c_uint,

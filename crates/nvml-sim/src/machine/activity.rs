@@ -62,7 +62,7 @@ impl Machine {
         cool + (hot - cool) * (mean - idle) / (full - idle)
     }
 
-    /// MHz: graphics and SM, memory, video; 0 where the model does not report it.
+    /// MHz: graphics and SM, memory, video; 0 if the model does not report it.
     pub fn clocks(&self, gpu: &Gpu, now: Nanos) -> [u32; 3] {
         let [graphics, memory, video] = gpu.model.clocks;
         let activity = self.activity(gpu, None, now);

@@ -54,7 +54,7 @@ impl Machine {
         }
         if let Some(overlay) = overlay {
             let entries = &overlay.control.process;
-            // The scenario's processes keep their pids whatever is added beside them.
+            // The scenario's processes keep their pids whatever is added to them.
             pids.avoid(entries.iter().flat_map(processes::fixed_pids));
             for (index, (entry, &start)) in entries.iter().zip(&overlay.process_since).enumerate() {
                 add(&overlay.file, index, entry, start, &mut pids)?;
@@ -85,7 +85,7 @@ impl Machine {
         let missing = scenario.calls_missing.iter().enumerate();
         let missing = missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
         if driver.version.len() > 79 {
-            return refuse("driver.version", "is longer than the 80 bytes that NVML gives it");
+            return refuse("driver.version", "is longer than the 80 bytes that NVML allows");
         }
         Ok(Self {
             driver: driver.version.clone(),

@@ -1,6 +1,6 @@
 //! Energy: the sum of the power since the scenario's zero.
 //!
-//! The sum does not depend on when it is asked for; earlier sums are kept only to save time.
+//! The sum does not depend on when it is requested; earlier sums are kept only to save time.
 
 use std::sync::{Mutex, PoisonError};
 

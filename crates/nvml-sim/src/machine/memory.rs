@@ -1,21 +1,21 @@
 //! How much of one GPU's or MIG device's memory each process holds.
 //!
-//! A process gets at most what is left: where its request exceeds that, it gets the rest, in the order of the
-//! scenario. Where all requests together always fit, the order does not matter and a call is cheap.
+//! A process gets at most what is left: if its request exceeds that, it gets the rest, in the order of the
+//! scenario. If all requests together always fit, the order does not matter and a call is cheap.
 
 use super::process::{Life, Process};
 use crate::clock::Nanos;
 
-/// The processes of one memory.
+/// The processes that share the memory of one GPU or MIG device.
 #[derive(Debug, Default)]
 pub struct Load {
     /// Bytes that can be allocated.
     capacity: u64,
     /// All processes, as indexes.
     members: Vec<u32>,
-    /// Bytes of those that never change.
+    /// Bytes of the processes whose memory never changes.
     fixed: u64,
-    /// The others.
+    /// The processes whose memory changes.
     varying: Vec<u32>,
     /// Whether all requests together always fit.
     fits: bool,

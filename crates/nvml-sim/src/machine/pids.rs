@@ -1,4 +1,4 @@
-//! Pids for processes whose scenario names none.
+//! Pids for processes to which the scenario gives none.
 //!
 //! Every such process has a range of its own, and no range holds a pid that the scenario fixes: two living processes
 //! never share a pid by accident.
@@ -22,7 +22,7 @@ impl FreshPids {
         Self { fixed, next: FIRST }
     }
 
-    /// Avoids further pids from now on; the ranges already given stay.
+    /// Avoids further pids from now on; the ranges already handed out stay.
     pub(crate) fn avoid(&mut self, fixed: impl IntoIterator<Item = u32>) {
         self.fixed.extend(fixed);
     }

@@ -45,7 +45,7 @@ pub struct Process {
     pub(crate) lasts: Option<Nanos>,
     /// From the start of a life to the start of the next.
     pub(crate) repeat: Option<Nanos>,
-    /// Bytes that it allocates; `None` where NVML does not report what the process holds.
+    /// Bytes that it allocates; `None` if NVML does not report what the process holds.
     pub(crate) memory: Option<Curve>,
     /// Bytes of its context.
     pub(crate) context: u64,
@@ -160,7 +160,7 @@ impl Process {
         if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
     }
 
-    /// Bytes that it always holds, if it lives from scenario time zero forever and its memory never changes.
+    /// Bytes that it always holds, if it lives forever from scenario time zero and its memory never changes.
     pub(crate) fn fixed(&self) -> Option<u64> {
         let memory = self.memory.as_ref().map_or(Some(0.0), Curve::fixed)?;
         (self.start <= 0 && self.lasts.is_none()).then_some(self.context + self.overhead() + memory as u64)

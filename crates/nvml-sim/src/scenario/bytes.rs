@@ -1,7 +1,7 @@
 //! Text that can represent any bytes: `\xff` in it is one byte, everything else stands for itself.
 //!
-//! TOML is UTF-8, a process name need not be. Written in TOML's literal strings (`'caf\xe9'`), because TOML leaves
-//! their backslashes alone.
+//! TOML is UTF-8, but a process name need not be. Such text is written in TOML's literal strings (`'caf\xe9'`),
+//! because TOML leaves their backslashes alone.
 
 use serde::Deserialize;
 

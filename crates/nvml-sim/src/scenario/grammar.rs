@@ -63,7 +63,7 @@ pub(crate) struct Driver {
     pub(crate) version: String,
     /// `None`: CUDA's major version, followed by the driver's version.
     pub(crate) nvml: Option<String>,
-    /// As NVML gives it: 13000 is 13.0.
+    /// As NVML reports it: 13000 is 13.0.
     pub(crate) cuda: u32,
 }
 
@@ -79,7 +79,7 @@ impl Default for Driver {
 pub(crate) struct Gpu {
     pub(crate) model: String,
     pub(crate) count: Option<u32>,
-    /// Of a single GPU; derived from the seed where it is absent.
+    /// Only for a single GPU; derived from the seed if absent.
     pub(crate) uuid: Option<String>,
     /// Profiles of the MIG devices by index; an empty one is a hole. Present, even if empty: MIG is on.
     pub(crate) mig: Option<Vec<String>>,
@@ -91,7 +91,7 @@ pub(crate) struct Gpu {
     pub(crate) temperature: Option<f64>,
     /// Watts, fixed.
     pub(crate) power: Option<f64>,
-    /// Calls that answer `NOT_SUPPORTED`.
+    /// Calls that return `NOT_SUPPORTED`.
     #[serde(default)]
     pub(crate) unsupported: Vec<String>,
     #[serde(default)]
@@ -214,17 +214,17 @@ pub(crate) struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FaultKind {
-    /// The call answers `code`.
+    /// The call returns `code`.
     Error,
     /// The call does not return before the fault is over.
     Hang,
     /// The call takes `delay` longer.
     Slow,
-    /// A process list has grown between the call that asks for its length and the call that fetches it.
+    /// A process list has grown between the call that requests its length and the call that fetches it.
     Grow,
     /// The GPU is not there: NVML counts one GPU less.
     Absent,
-    /// The call answers with numbers that cannot be true.
+    /// The call returns numbers that cannot be true.
     Implausible,
     /// The MIG devices are replaced by others with the same ids.
     Recut,
@@ -238,6 +238,6 @@ pub(crate) enum Implausible {
     Above,
     /// Every bit set.
     Ones,
-    /// Zero, also as the total.
+    /// Zero, even for the total.
     Zeros,
 }

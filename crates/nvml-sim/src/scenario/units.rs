@@ -10,7 +10,7 @@ use crate::clock::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A span of time; negative where the key allows a time before the scenario's zero.
+/// A span of time; negative if the key allows a time before the scenario's zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Nanos);
 

@@ -38,7 +38,7 @@ impl Rig {
         Self::alone_with(test, scenario, &[], body);
     }
 
-    /// The same with further environment.
+    /// The same with further environment variables.
     pub fn alone_with(test: &str, scenario: &str, more: &[(&str, &str)], body: impl FnOnce(&Rig)) {
         if let Some(folder) = std::env::var_os(CHILD) {
             return body(&Rig { folder: folder.into() });
@@ -85,7 +85,7 @@ pub fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Asks until there is an answer.
+/// Repeats `ask` until it returns a value.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -97,7 +97,7 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether something that a test needs is missing; then it says so and the test ends.
+/// Whether something that a test needs is missing. If so, it prints that, and the caller ends the test.
 pub fn missing(what: &str, there: bool) -> bool {
     if there {
         return false;

@@ -33,12 +33,12 @@ fn every_real_form_is_read() {
         ("nvidia.com/gpu", format!("MIG-{UUID}"), mig(), None),
         ("nvidia.com/mig-1g.10gb", format!("MIG-{UUID}"), mig(), None),
         ("nvidia.com/mig-1g.10gb.me", format!("MIG-{UUID}"), mig(), None),
-        // The same with time-slicing or MPS: "::" and the share. The resource's name can be another by configuration.
+        // The same with time-slicing or MPS: "::" and the share. The resource can be renamed.
         ("nvidia.com/gpu", format!("GPU-{UUID}::3"), gpu(), Some("3")),
         ("nvidia.com/gpu.shared", format!("GPU-{UUID}::0"), gpu(), Some("0")),
         ("nvidia.com/mig-1g.10gb.shared", format!("MIG-{UUID}::11"), mig(), Some("11")),
         ("example.org/small-gpu", format!("GPU-{UUID}::1"), gpu(), Some("1")),
-        // nos, a fork of it for MPS, names the memory of a share.
+        // nos, a fork of the plugin for MPS, puts the memory of a share into the resource's name.
         ("nvidia.com/gpu-10gb", format!("GPU-{UUID}::2"), gpu(), Some("2")),
         // Drivers before 470 named MIG devices by the GPU and two ids.
         ("nvidia.com/mig-3g.20gb", format!("MIG-GPU-{UUID}/2/0"), instance(2, 0), None),
@@ -72,7 +72,7 @@ fn nothing_else_is_taken_for_a_gpu() {
         // NVIDIA's KubeVirt plugin: an IOMMU group, or a mediated device's UUID.
         ("nvidia.com/GA102GL_A10", "23".into()),
         ("nvidia.com/NVIDIA_A10-4Q", UUID.into()),
-        // Network cards and their shares, also where the operator gave them NVIDIA's prefix.
+        // Network cards and their shares, even if the operator gave them NVIDIA's prefix.
         ("nvidia.com/hostdev", "0000:86:00.1".into()),
         ("nvidia.com/rdma_shared", "0".into()),
         ("rdma/hca_shared_devices_a", "5".into()),

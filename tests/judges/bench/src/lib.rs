@@ -19,7 +19,7 @@ use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long any wait may take. Generous: valgrind takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What must not happen during a count.
+/// An interval for what must not happen during a count.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// GPUs of the machines for the memory lane.
 const GPUS: usize = 8;
@@ -71,7 +71,7 @@ impl Workplace {
         place
     }
 
-    /// The scenario of the golden scrape, every part of the snapshot read.
+    /// The scenario of the golden scrape, with every part of the snapshot read.
     pub fn golden() -> Self {
         let mut place = Self::on(GOLDEN, |config| {
             config.telemetry.interval = Duration::from_millis(200);

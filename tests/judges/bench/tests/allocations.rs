@@ -47,7 +47,7 @@ fn a_tick_allocates_nothing_while_memory_moves_at_every_tick() {
     for _ in 0..1000 {
         let before = place.used();
         assert_eq!(allocations(|| place.tick()), 0);
-        assert!(std::iter::zip(before, place.used()).all(|(before, now)| before != now), "memory stood still");
+        assert!(std::iter::zip(before, place.used()).all(|(before, now)| before != now), "memory did not change");
     }
 }
 
@@ -61,7 +61,7 @@ fn a_tick_allocates_nothing_for_mig_devices() {
 #[test]
 fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
-    // A session begins with allocations of its own; those that a longer session has in addition are from its passes.
+    // A session begins with allocations of its own; the additional ones of a longer session come from its passes.
     let (place, few, passes) = session(Workplace::unchanging(), 20);
     let (_, many, more_passes) = session(place, 120);
     println!("{few} in {passes}, {many} in {more_passes}");
@@ -83,7 +83,7 @@ fn a_golden_scrape_allocates_as_often_as_is_known() {
     let place = Workplace::golden();
     let series = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.starts_with('#')).count();
     // The first one does not know how long its text will be.
-    assert!(series(&place.scrape()) > 200, "the scenario is not whole");
+    assert!(series(&place.scrape()) > 200, "the scenario is incomplete");
     assert_eq!(problem("SCRAPE", SCRAPE, allocations(|| drop(place.scrape())) as f64), None);
 }
 

@@ -16,7 +16,7 @@ use properties::choices::CHOICES;
 
 /// The longest input that is not made from a seed, in bytes.
 const LONGEST: usize = 400;
-/// The most changes made to a seed.
+/// The highest number of changes made to a seed.
 const EDITS: usize = 8;
 
 /// One change of a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one,

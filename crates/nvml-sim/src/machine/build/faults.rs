@@ -11,7 +11,7 @@ use crate::scenario::units::Span;
 /// Processes that a growing list gains, unless the fault names a number.
 const GROWTH: u32 = 16;
 
-/// Adds them; an entry without a time starts at the time that its index is given.
+/// Adds them; an entry without a time starts when `xid_since` or `fault_since` says for its index.
 pub(super) fn add(
     machine: &mut Machine,
     xids: &[grammar::Xid],
@@ -68,7 +68,7 @@ fn fault(machine: &Machine, written: &grammar::Fault, since: Nanos) -> Result<Fa
         return refuse("mig", "means nothing without `gpu`");
     }
     if written.mig.is_some() && written.skip_mig {
-        return refuse("mig", "means nothing beside `skip_mig`");
+        return refuse("mig", "means nothing together with `skip_mig`");
     }
     let calls = calls(written, kind)?;
     let from = written.from.map_or(since, |Span(from)| from);
@@ -96,7 +96,7 @@ fn calls(written: &grammar::Fault, kind: Kind) -> Result<Calls, Refusal> {
 }
 
 fn code(name: Option<&str>) -> Result<Code, Refusal> {
-    let Some(name) = name else { return refuse("code", "missing: what the call answers") };
+    let Some(name) = name else { return refuse("code", "missing: what the call returns") };
     Code::named(name).map_or_else(
         || refuse("code", format!("no code `{name}`; there are {}", Code::names().collect::<Vec<_>>().join(", "))),
         Ok,

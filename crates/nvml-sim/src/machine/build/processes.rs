@@ -117,7 +117,7 @@ pub(super) fn add(
             let gpu = &mut machine.gpus[gpu as usize];
             if process.most() > capacity(gpu, entry.mig) {
                 let has = capacity(gpu, entry.mig) >> 20;
-                return refuse(".memory", format!("up to {} MiB where there are {has} MiB", process.most() >> 20));
+                return refuse(".memory", format!("up to {} MiB, but there are {has} MiB", process.most() >> 20));
             }
             gpu.members.push(index);
         }
