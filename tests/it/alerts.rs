@@ -24,8 +24,9 @@ use receiver::Receiver;
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::{rules, rules_of, shipped};
 
-/// A minute of the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the factor;
-/// but then a scrape may take only 250 ms, and a machine with many times more work than processors misses most of them.
+/// A minute of the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the
+/// factor; but then a scrape may take only 250 ms, and a machine with many times more work than processors misses most
+/// of them.
 const FACTOR: u32 = 30;
 
 /// The exporter's own times, divided as far as its limits allow.

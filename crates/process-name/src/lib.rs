@@ -1,8 +1,8 @@
 //! The name to show for a Linux process, from its `comm` and its `cmdline`: `train.py` instead of `python3.12`.
 //!
-//! [`name()`] is a pure function: it opens no file and depends on nothing but its arguments. It knows how Python, shells,
-//! Perl, Ruby, Node.js, Java, R, Julia, PHP and Lua read their options, and recognises titles that programs write over
-//! their arguments.
+//! [`name()`] is a pure function: it opens no file and depends on nothing but its arguments. It knows how Python,
+//! shells, Perl, Ruby, Node.js, Java, R, Julia, PHP and Lua read their options, and recognises titles that programs
+//! write over their arguments.
 //!
 //! ```
 //! let name = |comm: &str, cmdline: &str| process_name::name(comm.as_bytes(), cmdline.as_bytes());
