@@ -61,7 +61,7 @@ build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
 }
 # A peer that reads the simulator through another NVML binding.
 build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
-# The check of the dependencies, and the list of them. Both tools run for a second: building them optimised would take longer than they
-# save.
+# The check of the dependencies, and the list of them. Both tools run for a second: building them optimised would take longer than it
+# saves.
 build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
 build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug

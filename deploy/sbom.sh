@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
 
 # The tool writes beside the manifest, and includes the dependencies of tests when it determines the optional dependencies in use.
-# So it runs on a copy of the manifests without these dependencies and without the packages of tests; the crates are empty.
+# So it runs on a copy of the manifests without these dependencies and without the packages of tests; the crates' sources are empty.
 for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"

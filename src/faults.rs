@@ -215,8 +215,8 @@ impl LogThrottle {
         Self { at: now, seen: now, held_back: 0 }
     }
 
-    /// Records that the fault occurred again. Returns the number of occurrences held back if the fault must be logged
-    /// now.
+    /// Records that the fault occurred again. If it must be logged now, returns how many occurrences were held back
+    /// since it was last logged; otherwise `None`.
     fn again(&mut self, now: Instant) -> Option<u64> {
         let lasts = now.saturating_duration_since(self.seen) < ENDED_AFTER;
         if lasts && now.saturating_duration_since(self.at) < REMINDER {

@@ -1,4 +1,4 @@
-//! Binds the calls that the library makes to its own functions.
+//! Links the library so that calls to its own functions stay within it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

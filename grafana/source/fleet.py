@@ -188,7 +188,7 @@ FULL = [
 
 BY_NODE = "cluster, instance"
 BY_OWNER = "cluster, instance, workload"
-# Whole GPUs only: different sizes of MIG devices are no imbalance.
+# Whole GPUs only: MIG devices of different sizes are not an imbalance.
 GPU_USED = f"gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)}"
 HELD = f"sum by ({BY_OWNER}, gpu) (gpu_workload_memory_used_bytes{{{NODE}}})"
 DEVICE_COLUMNS = [

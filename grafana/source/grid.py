@@ -188,7 +188,7 @@ def row(title):
 
 def place(panels):
     """Places panels from left to right, and on a new line if one does not fit. The height of a line is that of its
-    highest panel."""
+    tallest panel."""
     x = y = height = 0
     placed = []
     for number, panel in enumerate(panels, start=1):

@@ -162,7 +162,7 @@ MIG_COLUMNS = [column("profile", "MIG", width=90), column("gpu_instance", "Inst.
 
 
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
-    """Joins the queries to one table by their common labels. It has the fields in `columns` and also `cluster`, which
+    """Joins the queries into one table by their common labels. It has the fields in `columns` and also `cluster`, which
     exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
     columns = [column("cluster", "Cluster"), *columns]
@@ -239,7 +239,7 @@ def values(**texts):
     ]
 
 
-# Missing values of a timeline. Otherwise the legend shows the panel's `noValue` text, in a colour of the palette.
+# For missing values of a timeline. Without it, the legend shows the panel's `noValue` text, in a colour of the palette.
 NOT_REPORTED = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},

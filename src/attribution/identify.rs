@@ -53,7 +53,7 @@ pub struct Attribution {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     boot: Boot,
-    /// The exporter's own cgroup file, once it was read.
+    /// The exporter's own cgroup file, once it has been read.
     own_cgroup: Option<Vec<u8>>,
     users: Users,
     reader: ProcReader,

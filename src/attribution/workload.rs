@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::snapshot::{Boundary, CgroupLocation, PodContainer, Workload, WorkloadKind};
 
-/// Digits of a container's id in a workload's name, as container tools show it.
+/// How many digits of a container's id a workload's name shows: as many as container tools do.
 const SHORT_ID: usize = 12;
 /// Digits of an id that a container runtime generated; anything else is a chosen name.
 const ID_DIGITS: usize = 64;

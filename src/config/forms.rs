@@ -50,7 +50,7 @@ pub(super) fn log_filter(text: &str) -> Result<String, String> {
     })
 }
 
-/// The filter's own name for a level: other programs call `warn` `warning`.
+/// The filter's own name for a level: other programs say `warning` instead of `warn`.
 fn filter_level(text: &str) -> &str {
     if text.eq_ignore_ascii_case("warning") { "warn" } else { text }
 }

@@ -19,21 +19,21 @@ pub enum Kind {
     UrlPath,
     /// A path in the file system. The text is the placeholder that the help shows.
     Path(&'static str),
-    /// A time span with its unit, both bounds allowed.
+    /// A time span with its unit; both bounds are inclusive.
     Duration {
         /// The shortest.
         min: Duration,
         /// The longest.
         max: Duration,
     },
-    /// A number with or without a fraction, in hertz, both bounds allowed.
+    /// A number with or without a fraction, in hertz; both bounds are inclusive.
     Number {
         /// The least.
         min: f64,
         /// The greatest.
         max: f64,
     },
-    /// A whole number, both bounds allowed.
+    /// A whole number; both bounds are inclusive.
     Count {
         /// The least.
         min: u64,

@@ -1,8 +1,8 @@
 //! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered
 //! at once.
 //!
-//! Invariant: nothing waits for a client. When there is no room, the connection that has kept others waiting longest
-//! is closed, and a newcomer is refused only while every connection is being served.
+//! Invariant: nothing waits for a client. When there is no room, the connection that has kept the exporter waiting
+//! longest is closed (idle ones first), and a newcomer is refused only while every connection is being served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

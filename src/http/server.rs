@@ -41,7 +41,7 @@ use super::response::{overloaded, refused, text};
 use super::stream::{Stream, TrackedBody, TrackedStream};
 use crate::faults::{Faults, Reason, Source};
 
-/// How long open connections may take to end after the shutdown began.
+/// How long open connections may take to end after the shutdown has begun.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// The largest request head. A scraper sends a few hundred bytes; tickets that a proxy adds take a few thousand.
 const MAX_HEAD_BYTES: usize = 32 * 1024;

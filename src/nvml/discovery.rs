@@ -28,7 +28,7 @@ pub struct Discovery {
 
 impl Discovery {
     /// `known`: the GPUs of earlier openings. A GPU that does not return its identity now keeps its earlier one,
-    /// including its MIG layout. `stalled`: the known GPUs to which a call hangs; they are looked up but not queried.
+    /// including its MIG layout. `stalled`: the known GPUs on which a call hangs; they are looked up but not queried.
     /// `skipped`: the indices at which an earlier opening hangs; no call is made for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
         Self { known, stalled, skipped, current: AtomicU32::new(0) }

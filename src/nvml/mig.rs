@@ -18,8 +18,8 @@ pub(super) struct MigLayout {
 }
 
 impl MigLayout {
-    /// `mode_before`: the mode at an earlier reading. A GPU that never returned its mode and refuses to now does not
-    /// support MIG; any other refusal is an error.
+    /// `mode_before`: the mode at an earlier reading. If a GPU never returned its mode and still refuses to, it does
+    /// not support MIG; any other refusal is an error.
     pub(super) fn read(
         device: &nvml_wrapper::Device<'_>,
         nvml: &Nvml,

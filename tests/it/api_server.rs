@@ -219,7 +219,7 @@ impl ApiServer {
         }
     }
 
-    /// Ends every watch, as a server does when its time is over.
+    /// Ends every watch, as a server does when the time limit of a watch is reached.
     pub(crate) fn end_watches(&self) {
         self.state().watches.clear();
     }
@@ -439,7 +439,7 @@ fn answer(code: u16, text: String) -> Response<Body> {
     builder.body(body.boxed_unsync()).unwrap()
 }
 
-/// A body of the pieces that arrive, which breaks at [`Piece::Cut`].
+/// A response body made of the pieces as they arrive; the connection breaks at [`Piece::Cut`].
 fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
     let pieces = futures_util::stream::unfold(receiver, |mut receiver| async move {
         let piece = match receiver.recv().await? {

@@ -63,7 +63,7 @@ fn imports_go_one_way() {
     }
 }
 
-/// The files of the exporter's package that may switch the lint off.
+/// The files of the exporter's package that may switch the lint `unsafe_code` off.
 const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
 /// Where the simulator, whose interface is C, may contain unsafe code.
 const UNSAFE_IN_SIMULATOR: [&str; 3] =
@@ -72,8 +72,8 @@ const UNSAFE_IN_SIMULATOR: [&str; 3] =
 /// The sources of the other packages, without the simulator.
 const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/"];
 
-/// `forbid` would include these files. So the lint is denied for every target of the package, and only these files may
-/// name it; where the lint does not apply, the test searches for the keyword itself.
+/// With `forbid`, [`UNSAFE_FILES`] could not switch the lint off. So the lint is set to `deny` for every target of the
+/// package, and only these files may name it; where the lint does not apply, the test searches for the keyword itself.
 #[test]
 fn unsafe_code_is_only_where_it_may_be() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

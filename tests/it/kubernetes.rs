@@ -162,8 +162,8 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 
 #[test]
 fn a_late_name_is_used_and_the_peak_stays_with_its_workload() {
-    // It holds 40 GiB until that has been seen, and 5 GiB when its name arrives. Its start
-    // time is the same, so it is one process.
+    // The process holds 40 GiB until the exporter has shown them, and 5 GiB when its name arrives. Its start time is
+    // the same, so it is one process.
     let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);
     node.machine.control(&holding(40));

@@ -462,7 +462,8 @@ async fn a_server_that_crashes_on_each_request_is_asked_less_and_less() {
         assert!(stream.read(&mut question).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
     }
-    // Pauses of 1, 2, 4 and 8 s, less up to a half; if no server listens, they add up to 7 s at most.
+    // Pauses of 1, 2, 4 and 8 s, each shortened by up to a half. If no server listened, they would add up to 7 s
+    // at most.
     assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
     assert!(watch.faults(Reason::Connection) >= 4);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
@@ -605,7 +606,7 @@ async fn watches_that_end_at_once_are_started_with_growing_pauses() {
     let watch = Watch::start(&server);
     eventually("four watches", || server.watches().len() >= 4).await;
     let watches = server.watches();
-    // Pauses of 1, 2 and 4 s, less up to a half.
+    // Pauses of 1, 2 and 4 s, each shortened by up to a half.
     assert!(watches[3].at - watches[0].at >= Duration::from_millis(3_400));
     watch.fails(Reason::Connection).await;
     assert_eq!(watch.names().len(), 1, "the names stay");

@@ -18,8 +18,8 @@ const UNIFIED: usize = 7;
 /// Locates a process. `cgroup` is its cgroup file; `own` is that of the calling process, and may be empty.
 ///
 /// A container that also encloses the calling process counts as the machine and not as an owner (as on a kind node),
-/// as long as there is a boundary further inside. If the calling process has its own cgroup namespace, the kernel shows
-/// it all paths relative to its own cgroup (`/../..`); what is above the visible part is not known and not returned.
+/// as long as there is a boundary further inside. If the calling process has its own cgroup namespace, it sees all
+/// paths relative to its own cgroup (`/../..`); what is above the visible part is not known and not returned.
 pub fn locate(cgroup: &[u8], own: &[u8]) -> CgroupLocation {
     let mut hierarchies = [None; HIERARCHIES.len()];
     for line in lines(cgroup) {

@@ -46,7 +46,8 @@ impl<'a> Path<'a> {
         let mut enclosing = None;
         while let Some(found) = self.boundary(from) {
             match found.container_end {
-                // The calling process is in the container too: it is the machine if there is a boundary further inside.
+                // The calling process is in this container too: the container counts as the machine if there is a
+                // boundary further inside.
                 Some(end) if end <= self.shared => {
                     from = end;
                     enclosing = Some(found.location);

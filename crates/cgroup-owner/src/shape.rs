@@ -2,7 +2,7 @@
 //!
 //! Invariant: an id is returned complete or not at all, and every returned text is ASCII.
 
-/// Units of the machine below whose cgroups there are containers or jobs of other owners. This happens when a
+/// Units of the machine whose cgroups can contain containers or jobs of other owners. This happens when a
 /// runtime and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that
 /// unit.
 const RUNTIMES: [&[u8]; 19] = [
@@ -49,7 +49,7 @@ fn is_number(bytes: &[u8]) -> bool {
 
 /// A runtime's container: its 64 hexadecimal digits, alone or after `prefix-`, also as a scope: `docker-<id>.scope`,
 /// `cri-containerd-<id>.scope`, `crio-<id>`, `libpod-payload-<id>`; or `slice:prefix:<id>`, which the kubelet
-/// passes for the systemd driver and a runtime without systemd uses as a plain name.
+/// passes for the systemd driver, and which a runtime without systemd uses as a plain name.
 ///
 /// Any prefix is accepted: a runtime puts its containers under any configured parent, and nothing else uses such names.
 /// The exceptions are the monitors of podman and cri-o, which have the container's id in their name and are not in the
@@ -96,8 +96,8 @@ fn ends_like_a_unit(name: &[u8]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The name of an LXC container after `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. After the
-/// bare word, or after `lxc`, the container is the next name on the path.
+/// The name of an LXC container after `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. After
+/// `lxc.payload` alone, or after `lxc`, the container is the next name on the path.
 pub(crate) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(b"lxc.payload.").or_else(|| name.strip_prefix(b"incus.payload."))
 }

@@ -171,7 +171,7 @@ fn replace(machine: Machine) {
 }
 
 impl Inner {
-    /// Loads the scenario unless it is the one that is loaded.
+    /// Loads the scenario unless it is already loaded.
     fn load(&mut self) -> Answer {
         let of = self.given.clone().or_environment();
         if self.loaded.as_ref().is_some_and(|loaded| loaded.of == of) {

@@ -86,7 +86,7 @@ pub enum Error {
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// No protobuf, a truncated message, a text that is not UTF-8, or a field of another type.
+    /// Not protobuf, a truncated message, text that is not UTF-8, or a field of another type.
     #[error("it is not a message of the pod-resources service")]
     Form,
     /// Longer than the limit.
@@ -114,7 +114,7 @@ impl StdError for Lost {
 }
 
 impl Error {
-    /// The operating system refused to connect.
+    /// The operating system could not connect.
     pub(super) fn connecting(socket: &Path, source: io::Error) -> Self {
         let socket = socket.to_owned();
         match source.kind() {

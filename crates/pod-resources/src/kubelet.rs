@@ -1,7 +1,7 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
 //! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts
-//! replaces its socket, which an old connection would show only by an error.
+//! replaces its socket, and an old connection would notice this only when a request fails.
 
 use std::future::{Future, ready};
 use std::io;

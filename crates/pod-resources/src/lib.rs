@@ -41,7 +41,7 @@
 //! # What can be trusted
 //!
 //! The peer is treated as hostile. Every step ends within the limit, an answer longer than 4 MiB is refused, and an
-//! answer that cannot be understood is not taken in part. Two answers with the same content give equal results: the
+//! answer that cannot be understood is not used in part. Two answers with the same content give equal results: the
 //! kubelet lists pods and devices in any order, but the result is sorted and names each device of a container once.
 //!
 //! An allocated device does not prove that its container uses it. Names of pods and containers are at most 256 bytes
@@ -49,8 +49,8 @@
 //!
 //! # When to connect
 //!
-//! A kubelet that restarts replaces its socket. So connect for each round of requests, and drop the [`Kubelet`] after
-//! it. It needs a tokio runtime with I/O and time.
+//! A kubelet that restarts replaces its socket. So connect for each round of requests, and drop the [`Kubelet`]
+//! afterwards. The client needs a tokio runtime with I/O and time.
 
 mod answer;
 mod device;

@@ -1,7 +1,7 @@
 //! The web-config file as it is written: exporter-toolkit's keys, of which only the types have been checked.
 //!
-//! Invariant: a key that the format does not have, a duplicate key and a value of the wrong type are refused with line
-//! and key. The file is not trusted: parsing is bounded in depth, nodes and aliases.
+//! Invariant: a key that the format does not have, a duplicate key and a value of the wrong type are refused with a
+//! message that names the line and the key. The file is not trusted: parsing is bounded in depth, nodes and aliases.
 
 use std::collections::BTreeMap;
 

@@ -56,7 +56,7 @@ impl Users {
         self.hashes.is_empty()
     }
 
-    /// The hash of a user, or a decoy: with the cost of some user's hash, always the same cost for the same name.
+    /// The hash of a user, or a decoy. A decoy has the cost of some user's hash, always the same for the same name.
     pub(super) fn candidate(&self, name: &[u8]) -> Candidate {
         match self.hashes.get(name) {
             Some(hash) => Candidate { hash: hash.clone(), known: true },

@@ -12,7 +12,7 @@ use crate::faults::{Faults, Reason, Source};
 
 /// Shortest time between two checks for a change to the file.
 const LOOK: Duration = Duration::from_secs(10);
-/// Bytes; far more than the file of any machine.
+/// In bytes: far larger than any real passwd file.
 const LIMIT: u64 = 16 * 1024 * 1024;
 
 /// The users in the file, read again when it has changed.

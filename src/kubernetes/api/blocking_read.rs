@@ -24,7 +24,7 @@ impl<T: Send + 'static> BlockingRead<T> {
     /// The result of `read`, or of the read that is still in progress.
     ///
     /// # Errors
-    /// `TimedOut` after `limit`, and any other kind when `read` panics.
+    /// `TimedOut` after `limit`; `Other` when `read` panics.
     pub(super) async fn take(&self, limit: Duration, read: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let taken = async {
             let mut in_progress = self.0.lock().await;

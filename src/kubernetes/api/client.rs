@@ -3,7 +3,7 @@
 //! Invariants: the address, the trusted certificates and the token are those that the settings and files give at the
 //! time of the request, so that a change needs no restart. There is no kubeconfig, no command that prints a token, no
 //! proxy from the environment, no redirect and no uncounted retry. A connection does not outlive its response: requests
-//! are rare, a list and then one watch per minute, so that keeping connections would save nothing.
+//! are rare (a list, then one watch per minute), so keeping connections open would save nothing.
 
 use std::future::Future;
 use std::io;

@@ -71,7 +71,7 @@ impl Endpoint {
         Ok(Self { uri, tls: trusting(trusted)?, token })
     }
 
-    /// Names what could not be read, as far as the settings show it.
+    /// The error for files that could not be read, naming them as precisely as the settings allow.
     pub(super) fn unread(server: &Server, error: &std::io::Error) -> Error {
         match server {
             Server::InCluster => Error::file(Path::new(SERVICE_ACCOUNT), "the pod's service account", error),

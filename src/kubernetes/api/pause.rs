@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A request that reaches no server costs no server anything. It is repeated soon, so that a new pod gets its name as
 /// soon as the server is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
-/// After the pods were followed for this long, the next failure counts as a first one.
+/// Once the pods have been followed for this long, the next failure counts as a first one.
 const CALM: Duration = Duration::from_secs(10);
 /// A watch that ends sooner probably ended for a reason that will also end the next one.
 const SHORT: Duration = Duration::from_secs(5);

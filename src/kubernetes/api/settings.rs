@@ -17,7 +17,7 @@ pub struct Settings {
     pub node: String,
     /// The time limit from connecting until a response begins, and for a whole list.
     pub timeout: Duration,
-    /// The time after which all pods are listed again, minus a random part of up to half: [`LIST_AGAIN`].
+    /// The time after which all pods are listed again, minus a random part of up to half. Default: [`LIST_AGAIN`].
     pub list_again: Duration,
 }
 

@@ -77,8 +77,8 @@ impl CachedList {
 
 impl ListCache {
     /// Reads the lists, and the memory in use before and after. `whole`: whether to read lists that were empty, too.
-    /// `total`: the total memory of the GPU, if it is known. Refusals are reported. Returns `None` without the compute
-    /// list.
+    /// `total`: the total memory of the GPU, if it is known. Refusals are reported. Returns `None` if the
+    /// compute list could not be read or the GPU is out of reach.
     pub(super) fn read(
         &mut self,
         source: &ListSource<'_>,

@@ -34,7 +34,7 @@ pub(super) enum Phase {
 pub(super) enum AfterEnding {
     /// The driver is closed, and opened again at this time.
     RetryAt(Instant),
-    /// A session that was opened while it ran replaces it.
+    /// Another session, which was opened while this one ran, replaces it.
     StartSession(Box<OpenedDriver>),
 }
 

@@ -99,8 +99,8 @@ impl Supervisor {
     }
 
     fn open(&mut self) -> Phase {
-        // An opening that began beside a session may still be in progress after the session: there is never a second
-        // one.
+        // An opening that began during a session may still be in progress after the session: there is never a
+        // second one.
         match self.reopening.opening.take().or_else(|| self.begin_opening(None)) {
             Some(opening) => Phase::Opening(opening),
             None => self.retry(),

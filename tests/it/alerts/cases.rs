@@ -63,7 +63,7 @@ const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \
 /// Says that ticks were missed. It is accepted, because a busy test machine may really not sample 100 times a second.
 pub(crate) const STARVED: &str = "VramExporterMissedTicks";
 
-/// All troubles; the peak comes first.
+/// All machines that get into trouble; the one with the peak comes first.
 pub(crate) fn all() -> [Case; 4] {
     [
         Case::start(PEAK, "0", &[Expected { name: "GpuMemoryPeakNearLimit", severity: "warning", labels: &[] }]),

@@ -12,7 +12,8 @@ use super::table::{
 use super::{faults, rounds, up};
 use crate::harness::{Machine, Scrape};
 
-/// A reading is not shown when it is older than a few of these: with MIG, a round over this many GPUs takes longer.
+/// A reading that is older than a few of these intervals is not shown. With MIG, a round over this many GPUs takes
+/// longer, so the intervals are longer, too.
 const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
 const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
 

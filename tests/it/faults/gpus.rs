@@ -159,7 +159,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
         assert!(fresh, "{}", s.text);
         rounds(s, "memory") >= goal && rounds(s, "process") >= 3.0
     });
-    // A sample that is older than that is not shown at all.
+    // A sample that is older than `stale-after`, 3 s, is not shown at all.
     assert_eq!(ages(&later).iter().filter(|(_, age)| *age < 3.0).count(), 7, "{:?}", ages(&later));
     assert!(faults(&later, "memory", "stalled") + faults(&later, "process", "stalled") >= 1.0);
     // Further attempts add no threads: the GPU is left alone.

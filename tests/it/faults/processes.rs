@@ -90,7 +90,7 @@ fn the_exporter_ends_although_files_of_processes_hang() {
         by_hand.wedge(pid, "stat");
     }
     let exporter = machine.export(&[&by_hand.flag()]);
-    // Five are left behind; the others stay without names, and all have the memory that the driver reports.
+    // Five readers are abandoned; no process has a name, and all have the memory that the driver reports.
     let shown = exporter.scrape_until("five that hang", |s| faults(s, "attribution", "stalled") == 5.0);
     let goal = rounds(&shown, "process") + 5.0;
     let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);

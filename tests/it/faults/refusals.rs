@@ -19,7 +19,7 @@ pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.int
 /// Shown for a GPU whose MIG devices are known.
 const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
 
-/// Present only if the driver has a sample since the last query, which is not the case every tenth of a second.
+/// Present only if the driver took a sample since the last query; it does not take one every tenth of a second.
 const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 
 /// The sum of each family on each GPU. Several series of a family on one GPU count as one.
@@ -45,7 +45,7 @@ fn families(scrape: &Scrape) -> Families {
     families
 }
 
-/// Families whose 0 is a value as good as any other: they rise from it, or say that a GPU does not answer.
+/// Families for which 0 is a valid value: they rise from it, or use it to say that a GPU does not answer.
 fn may_fall_to_zero(family: &str) -> bool {
     let counts = family.ends_with("_total") || family.ends_with("_seconds");
     counts
@@ -80,7 +80,7 @@ pub(crate) fn release(exporter: &Exporter) -> Scrape {
     exporter.scrape()
 }
 
-/// Has the driver opened, with no back-off, and waits until it is open or refused.
+/// Makes the exporter open the driver without a back-off, and waits until it is open or refused.
 pub(crate) fn reacquire(exporter: &Exporter) {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is open or refused", || {

@@ -51,7 +51,7 @@ pub(crate) enum Costs {
     Only(&'static [&'static str]),
     /// These families at least.
     AtLeast(&'static [&'static str]),
-    /// Nothing that can be seen: refusals are counted, and those for good may be silent.
+    /// Nothing that can be seen: refusals are counted, except that permanent ones may be silent.
     Nothing,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct AtOpening {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silent {
     No,
-    /// Refusals for good: they mean that there is nothing to read.
+    /// Permanent refusals: they mean that there is nothing to read.
     ForGood,
 }
 

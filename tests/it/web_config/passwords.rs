@@ -44,7 +44,7 @@ async fn users_are_admitted_with_their_own_passwords_only() {
     assert_eq!((Refusal::Busy.status(), Refusal::Busy.challenge()), (StatusCode::SERVICE_UNAVAILABLE, None));
 }
 
-/// No one can plant a verdict by moving a part of name, hash or password into another part (CVE-2022-46146).
+/// No one can plant a verdict by moving characters between the name, the hash and the password (CVE-2022-46146).
 #[tokio::test]
 async fn a_remembered_verdict_cannot_be_planted() {
     let hash = bcrypt::hash("wonderland", 4).unwrap();

@@ -3,7 +3,7 @@
  *   client ADDRESS TARGET COUNT SECONDS new|alone|kept plain|gzip
  *
  * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Scrapes once without recording it, then COUNT times, or until the
- * recorded times, without pauses, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
+ * recorded times, pauses excluded, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
  * a server caches for scrapes in quick succession has expired. The time of a new connection begins before the connect, that of a
  * kept one before the first byte is sent; both end with the last byte of the body. Prints one line of JSON:
  * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was

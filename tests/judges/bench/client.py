@@ -135,8 +135,8 @@ def get(address, compressed=False):
 
 
 class Prometheus:
-    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it. For a server that closed it once, new
-    connections are used from then on, and its response counts: a scrape is one request."""
+    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it. Once the
+    server has closed it, every later scrape uses a new connection. A response that announces the close still counts."""
 
     def __init__(self, address):
         self.address, self.connection, self.keeps = address, None, True

@@ -43,7 +43,8 @@ class Clock:
     """The CPU time of a process from now on.
 
     The scheduler's nanoseconds disappear with a thread that ends: its last reading is kept, and a thread that started and ended between two
-    readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they count if they are more.
+    readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
+    if they show more.
     """
 
     def __init__(self, pid):
@@ -65,7 +66,7 @@ class Clock:
 
 
 def spent(first, last, ticks):
-    """Seconds between two sets of threads' seconds, but at least the certain part of the process's ticks: user and system time are each
+    """CPU seconds between two readings of the threads, but at least what the process's ticks prove: user and system time are each
     rounded down to a whole tick, so their sum may really have grown by up to two ticks less than shown."""
     if not last:
         return ticks

@@ -25,8 +25,8 @@ WAIT = 120.0
 
 
 def times(program, address, kind, count, seconds):
-    """Milliseconds of a number of scrapes, or of those that fit into the seconds, after one that is not recorded. None if the server does
-    not support that kind."""
+    """The milliseconds that each of `count` scrapes takes, or of as many as fit into `seconds`, after one that is not recorded. None if the
+    server does not support that kind."""
     where = f"127.0.0.1:{address}" if isinstance(address, int) else address
     command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WAIT)
@@ -37,8 +37,8 @@ def times(program, address, kind, count, seconds):
 
 
 def scrape_times(program, addresses, kinds, seconds):
-    """Figures of scrapes by name of the address and kind, taken in turns, `seconds` for each. A kind that a server does not
-    support is None."""
+    """The figures of the scrapes, by the name of the address and by kind. They take turns, and each gets `seconds` in all. A kind
+    that a server does not support is None."""
     taken = {name: {kind: [] for kind in kinds} for name in addresses}
     left = {(name, kind): seconds for name in addresses for kind in kinds}
     while left:

@@ -34,7 +34,8 @@ CHOICES = [
     {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
     {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
 ]
-# Typed values: in a test no process is idle for an hour, and of this many workloads some are small and some omitted.
+# Values of the text variables: in a test no process is idle for an hour, and with 20 listed workloads some of them are small and
+# others are left out.
 TYPED = {"idle": "1", "top": "20"}
 TIMES = {"__rate_interval": "10s", "__interval": "2s", "__range": "20s"}
 

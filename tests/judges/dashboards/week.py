@@ -86,7 +86,7 @@ def peak_problems(found, prometheus, end):
     graphs = 0
     for name, dashboard in found.items():
         for panel in dashboards.panels(dashboard):
-            # After "and on", peaks only select the lines.
+            # What follows "and on" only selects the lines, even if it reads peaks.
             texts = {t["refId"]: t["expr"].split(" and on ")[0] for t in panel["targets"] if t["range"]}
             targets = [t for t in panel["targets"] if re.search(PEAKING, texts.get(t["refId"], ""))]
             graphs += bool(targets)

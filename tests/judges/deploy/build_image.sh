@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Dockerfile where neither a container engine nor an image registry is at hand, and shows that the image runs
-# as it promises: as its own user, on a root file system that cannot be written, serving the demo. Prints the sizes.
+# as it promises: as its own user, on a read-only root file system, serving the demo. Prints the sizes.
 #
 # The base images are made by debootstrap and committed under the names that the Dockerfile uses. The toolchain and
 # the downloaded crates of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap,

@@ -1,5 +1,5 @@
 """Checks the compose files as a first user gets them: every image is pinned, every mounted path exists, nothing
-listens outside the machine, and each address in the mounted configurations is a service with that port."""
+listens outside the machine, and each address in the mounted configurations names a service and a port of it."""
 
 import re
 import sys

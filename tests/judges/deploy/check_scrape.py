@@ -1,5 +1,5 @@
 """Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with one
-of the exporter's, so that `namespace`, `pod` and `container` in its series name the pod that holds the memory."""
+of the exporter's, so that the labels `namespace`, `pod` and `container` of its series identify the pod that holds the memory."""
 
 import json
 import re

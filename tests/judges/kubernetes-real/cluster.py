@@ -146,7 +146,7 @@ class Cluster:
         return self.ask("POST", path, asked)["status"]["token"]
 
     def move_on(self):
-        """Writes to the store directly, bypassing the API server, as other servers do with their leases."""
+        """Writes to the store directly, bypassing this API server, as other API servers do when they renew their leases."""
         for n in range(10):
             pair = {key: base64.b64encode(f"{key} {n}".encode()).decode() for key in ("key", "value")}
             request = urllib.request.Request(f"http://127.0.0.1:{self.store}/v3/kv/put", data=json.dumps(pair).encode())

@@ -18,7 +18,8 @@ import generate
 ROOT = generate.ROOT
 TESTS = ROOT / "tests/judges/rules"
 SEVERITIES = {"critical", "warning", "info"}
-# The machine of each test whose data ends before the alert would fire. Without any target there is no such machine.
+# In the tests of each alert, the machine whose data ends before the alert would fire. An alert on the absence of every
+# target has no such machine.
 GONE = "gone-1"
 WITHOUT_MACHINE = {"VramExporterAbsent"}
 NUMBER = r"(?:[<>]=?|==)(?: bool)? [\d.]+"
@@ -75,7 +76,7 @@ def threshold_problems():
         severity, documented = table.get(name, ("", set()))
         expression = " ".join(rule["expr"].split())
         true = {found.group() for found in re.finditer(NUMBER, expression)}
-        # A guard that something exists and answers is not a threshold, unless it is the rule's only condition.
+        # A condition that only requires something to exist and answer is not a threshold, unless it is the rule's only one.
         true -= {"== 1", "== 0", "> 0"} - documented
         true |= {word for word in EXTRA.get(name, []) if word in expression}
         if "for" in rule:

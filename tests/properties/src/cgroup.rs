@@ -146,7 +146,7 @@ fn assert_sound(found: &CgroupLocation) {
         let parts: Vec<_> = uid.split('-').map(str::len).collect();
         assert!(parts == [32] || parts == [8, 4, 4, 4, 12], "{found:?}");
         assert!(uid.split('-').all(hex), "{found:?}");
-        // A container of a pod has an id of its runtime, not a chosen name.
+        // A pod's container has an id that its runtime assigned, not a chosen name.
         assert!(container_id.as_ref().is_none_or(|id| id.len() == 64 && hex(id)), "{found:?}");
     }
     let number = |text: &str| !text.is_empty() && text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_digit());

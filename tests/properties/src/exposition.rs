@@ -134,7 +134,8 @@ fn put_pod(labels: &mut Labels, pod: Option<&PodContainer>) {
     put(labels, "container", pod.map(|pod| pod.container.as_str()));
 }
 
-/// Adds a value as it has to be read back: a digest replaces the end of a value that is too long, and U+FFFD a NUL.
+/// Adds a value as it has to be read back: a digest replaces the end of a value that is too long, and U+FFFD replaces
+/// each NUL.
 fn put(labels: &mut Labels, name: &str, value: Option<&str>) {
     let value = value.unwrap_or_default();
     let mut kept = value.replace('\0', "\u{FFFD}");

@@ -1,4 +1,5 @@
-//! What a process shows of itself in `/proc`: only its name becomes a name, and no argument does.
+//! What a process shows of itself in `/proc`: its name comes from its `comm`, program, script or module, and from no
+//! other argument.
 
 use process_name::{COMMAND_LIMIT, arguments, command, name};
 use vram_exporter::internals::{Stat, boot_seconds, effective_uid};
@@ -96,7 +97,7 @@ fn assert_comes_from_one_place(found: Option<&str>, comm: &[u8], cmdline: &[u8])
         return;
     };
     assert!(!found.is_empty());
-    // Names are cut at ASCII characters only, so invalid UTF-8 is replaced as in the whole.
+    // Names are cut at ASCII characters only, so invalid UTF-8 is replaced in a name as it is in the whole text.
     let from = |whole: &[u8]| String::from_utf8_lossy(whole).contains(found);
     assert!(from(comm) || arguments(cmdline).into_iter().any(from), "{found:?}");
 }

@@ -40,7 +40,7 @@ fn next(machine: &Machine, set: &Set) -> Option<(Nanos, usize, u32, u32)> {
     let of = |(number, xid): (usize, &crate::machine::Xid)| {
         let &(reported, among) = set.get(&xid.gpu)?;
         let at = xid.next(reported)?;
-        // Among Xids at the time of the last reported one, only those after it are new.
+        // An Xid at the same time as the last reported one is new only if it has a higher number.
         let at = if at == reported && number < among { xid.next(reported + 1)? } else { at };
         Some((at, number, xid.gpu, xid.code))
     };

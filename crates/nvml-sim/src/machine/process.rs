@@ -155,7 +155,7 @@ impl Process {
         self.lists.is_empty()
     }
 
-    /// Bytes that no process owns and that this process takes with it when it ends.
+    /// Bytes that are in use while this process lives, and that are attributed to no process.
     pub(crate) fn overhead(&self) -> u64 {
         if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
     }

@@ -1,7 +1,7 @@
 //! Runs the built library as a program would: loaded by its path, through nvml-wrapper.
 //!
-//! The library's settings are the process' own, so every test file that opens it does so in one test process per
-//! machine: [`Rig::alone`] runs the body in a child.
+//! The library's settings are the process' own, so a test runs each machine in a child process:
+//! [`Rig::alone`] runs the body there.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 

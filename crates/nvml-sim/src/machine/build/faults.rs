@@ -11,7 +11,7 @@ use crate::scenario::units::Span;
 /// Processes that a growing list gains, unless the fault names a number.
 const GROWTH: u32 = 16;
 
-/// Adds them; an entry without a time starts when `xid_since` or `fault_since` says for its index.
+/// Adds them; an entry without a time starts at the time that `xid_since` or `fault_since` returns for its index.
 pub(super) fn add(
     machine: &mut Machine,
     xids: &[grammar::Xid],
