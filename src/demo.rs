@@ -78,7 +78,7 @@ pub fn check(scenario: &str) -> Result<(), Error> {
 /// The scenario of `--demo` without a value.
 const DEFAULT_SCENARIO: &str = "demo";
 
-/// What the default scenario shows, in the log of a demo.
+/// Lines for the log of a demo that describe what the default scenario shows.
 const TOUR: [&str; 4] = [
     "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: only a peak shows that (gpu_process_memory_peak_bytes)",
     "GPUs 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB (gpu_memory_window_peak_bytes)",

@@ -1,9 +1,9 @@
 //! What Kubernetes knows about this node: which container belongs to which pod, and which GPU was allocated to which
 //! container.
 //!
-//! The two sources are independent, and either may be missing. Each is followed for ever, writes its own part of the
-//! snapshot, and records there whether it answers. A published name is one that the cluster reported; an allocated
-//! device does not prove that its holder uses it.
+//! The two sources are independent, and either may be missing. Each has a follower that never ends, writes its own part
+//! of the snapshot, and records there whether the source answers. A published name is one that the cluster reported; an
+//! allocated device does not prove that its holder uses it.
 
 pub mod api;
 pub mod kubelet;

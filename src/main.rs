@@ -1,5 +1,5 @@
-//! The binary: reads the configuration and calls [`vram_exporter::app`]. An invalid configuration ends it with code 64
-//! before anything is bound or opened.
+//! The binary: reads the configuration and calls [`vram_exporter::app`]. If the configuration is invalid, it exits
+//! with code 64 before anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};

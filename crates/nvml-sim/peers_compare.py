@@ -73,7 +73,7 @@ def agree(peer, expected, exposition):
     total, used, of_process = ([(labels, value * unit) for labels, value in series(exposition, name)] for name in names)
     assert len(total) == len(used) == 1, f"{len(total)} totals and {len(used)} used"
     assert abs(total[0][1] - expected["total"]) < MIB, f"total {total[0][1]}, not {expected['total']}"
-    # The first version of the memory call counts what is reserved as used; a peer may use either version.
+    # The first version of the memory call counts reserved memory as used; a peer may use either version.
     either = (expected["used"], expected["used"] + expected["reserved"])
     assert any(abs(used[0][1] - value) < MIB for value in either), f"used {used[0][1]}, not {either}"
     shown = {labels["pid"]: value for labels, value in of_process}

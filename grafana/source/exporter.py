@@ -4,7 +4,7 @@ from . import grid, panels as p, queries as q
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
-# Other exporters of the node have process_* families too.
+# Other exporters on the node have process_* families too.
 OWN = f"and on (cluster, instance, job) vram_exporter_build_info{{{NODE}}}"
 
 

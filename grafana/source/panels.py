@@ -1,6 +1,6 @@
 """Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
 
-Invariant: every panel has a description, a unit and a text that it shows without data.
+Invariant: every panel has a description, a unit and a text that it shows if there is no data.
 """
 
 from .grid import DATASOURCE, PAGES, uid

@@ -44,7 +44,7 @@ pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
 }
 
 /// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that
-/// namespace, and the driver lists only those to it. `None` if the procfs does not show the namespace, as is the case
+/// namespace, and the driver shows it only those. `None` if the procfs does not show the namespace, as is the case
 /// for a simulated one.
 pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
     let namespace = fs::read_link(procfs.join("self/ns/pid")).ok()?;

@@ -39,7 +39,7 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read: the one file at which a wedged process makes readers hang.
+    /// Whether its arguments are to be read: the one file on which a wedged process makes readers hang.
     pub(super) cmdline: bool,
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// The prefix of the path of a socket file.
 const UNIX: &str = "unix:";
-/// The longest path that the system accepts for a socket, without its closing zero.
+/// The longest path that the system accepts for a socket, without the terminating null byte.
 const LONGEST_SOCKET_PATH: usize = 107;
 
 /// An address of the web server.

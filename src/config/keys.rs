@@ -11,7 +11,7 @@ use super::setting::Kind;
 /// The key for which a bare port may be intended.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
-/// Words in the names of other programs' flags, each with the key of the same purpose.
+/// Words in the names of other programs' flags, each with the key that serves the same purpose.
 const ELSEWHERE: [(&str, &str); 5] = [
     ("port", LISTEN_ADDRESS),
     ("listen", LISTEN_ADDRESS),

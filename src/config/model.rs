@@ -115,7 +115,7 @@ pub struct Process {
     pub linger: Duration,
     /// `process.series-limit`: processes shown per GPU.
     pub series_limit: usize,
-    /// `process.series`: whether single processes are shown, or workloads only.
+    /// `process.series`: whether individual processes are shown, or only workloads.
     pub series: bool,
     /// `process.command-line`: whether `gpu_process_info` has the command line.
     pub command_line: bool,
@@ -132,7 +132,7 @@ pub struct Telemetry {
     pub energy: bool,
 }
 
-/// The sources of the pods of this node.
+/// Where the exporter learns about the pods of this node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Kubernetes {
     /// `kubernetes.node-name`; set if `api_server` is.

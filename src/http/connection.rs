@@ -35,7 +35,7 @@ struct Progress {
     stage: Stage,
     /// When the stage began.
     since: Instant,
-    /// Since when the client has read nothing although there is something to read.
+    /// When the client stopped reading although there is something to read.
     stalled_since: Option<Instant>,
     /// hyper has taken the whole body; what is left of the response is in its buffers.
     body_taken: bool,

@@ -1,5 +1,5 @@
 //! The telemetry readings: a queue of single driver calls that the process lane's thread works through between two
-//! process lists, so that an expensive call never delays a list by more than itself.
+//! process lists, so that an expensive call never delays a list by more than its own duration.
 
 mod gpu;
 mod lane;

@@ -130,7 +130,7 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, rounded down to milliseconds: the delay of a scrape is longer than that.
+/// Seconds, rounded down to milliseconds. More precision is useless: a scrape is delayed by more than a millisecond.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }

@@ -61,7 +61,8 @@ impl Driver {
         let candidates: Vec<_> = (0..self.count()?).map(look_up).collect();
         discovery.set_current(None);
         let reported: Vec<_> = candidates.iter().map(|candidate| candidate.reported.clone()).collect();
-        // A GPU that is skipped is in the machine, and looking up its PCI bus id might hang too.
+        // If a GPU is skipped, all known GPUs count as present: the skipped one is in the machine, and looking up its
+        // PCI bus id might hang too.
         let present = |pci_bus_id: &str| {
             !discovery.skipped.is_empty()
                 || !matches!(

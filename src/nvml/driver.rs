@@ -93,7 +93,8 @@ impl Driver {
         };
         let layout = MigLayout::read(&device, &self.nvml, entry.gpu.mig_mode)?;
         let same = layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig;
-        // A layout that could not be read at the opening has no handles, which is right only without MIG devices.
+        // A layout that could not be read at the opening has no handles, which is right only if there are no MIG
+        // devices.
         Ok(same && (entry.mig.is_some() || layout.devices.is_empty()))
     }
 

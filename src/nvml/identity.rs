@@ -70,7 +70,7 @@ fn by_report(identity: &ReportedIdentity, all: &[ReportedIdentity], known: &[Arc
 }
 
 /// Adds the GPUs of an opening to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so
-/// that there are never more than the machine has slots.
+/// that there are never more known GPUs than slots in the machine.
 pub fn remember(known: &mut Vec<Arc<Gpu>>, gpus: &[Arc<Gpu>]) {
     for gpu in gpus.iter().filter(|gpu| !gpu.uuid.is_empty()) {
         let is_replaced =

@@ -91,7 +91,7 @@ pub struct Process {
     pub ended: Option<Ended>,
     /// Bytes now. `None` if the driver does not report them, and after the end.
     pub used: Option<u64>,
-    /// Bytes: the highest `used` within the peak window; 0 once the process ended longer ago than that.
+    /// Bytes: the highest `used` within the peak window; 0 if the process ended before the window began.
     pub window_peak: Option<u64>,
     /// Bytes: the highest `used` ever read, or the driver's own maximum if accounting is on.
     pub peak: Option<u64>,
@@ -122,7 +122,7 @@ pub struct WorkloadUse {
     pub processes: u64,
     /// Bytes now. `None` while the memory of one of its processes is unknown, and after the last one's end.
     pub used: Option<u64>,
-    /// Bytes: the highest sum within the peak window; 0 once the last process ended longer ago than that.
+    /// Bytes: the highest sum within the peak window; 0 if the last process ended before the window began.
     pub window_peak: Option<u64>,
     /// Bytes: the highest sum ever read.
     pub peak: Option<u64>,

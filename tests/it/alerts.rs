@@ -80,7 +80,7 @@ fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
         if is_seen("gpu_memory_window_peak_bytes") && !is_seen("gpu_memory_used_bytes") {
             return;
         }
-        // The next attempt starts when no sample of this one is in the last 5 seconds.
+        // The next attempt starts once all samples of this one are more than 5 seconds old.
         case.machine.control("");
         std::thread::sleep(Duration::from_millis(7500));
     }

@@ -79,7 +79,7 @@ struct State {
     oldest: u64,
     gone_as_status: bool,
     page: usize,
-    /// The number of further lists that another server answers, with the version and the pods that it knows.
+    /// How many more lists another server answers, and the version and the pods that this other server knows.
     behind: Option<(u32, u64, Pods)>,
     token: Option<String>,
     list: Option<Trouble>,

@@ -94,8 +94,8 @@ fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
 }
 
-/// So that the temporary folder may be mounted `noexec`, and a service manager may refuse memory that is writable and
-/// executable.
+/// This way the demo also works if the temporary folder is mounted `noexec`, or if a service manager refuses memory
+/// that is writable and executable.
 #[test]
 fn a_demo_executes_nothing_that_it_wrote() {
     let exporter = Exporter::start(bare(&["--demo"]));
@@ -131,7 +131,7 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
 }
 
-/// Otherwise a real driver's library would resolve its own calls to them.
+/// If it exported any, a real driver's library would resolve its own calls to them.
 #[test]
 fn the_program_exports_no_function_of_a_driver() {
     let exported = |file: &Path| {

@@ -590,7 +590,7 @@ async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
     server.restore();
     server.put(web());
     server.resume().await;
-    // For the watch, the new pod has an old version.
+    // The new pod has a version older than the one from which the watch continues, so only a list shows it.
     eventually("the new pod", || {
         server.end_watches();
         watch.names().contains_key("c2")
@@ -659,8 +659,8 @@ async fn only_the_named_authority_is_trusted() {
     watch.shows(&[ONE]).await;
     assert!(server.requests().iter().all(|request| request.token.as_deref() == Some("first")));
 
-    // An authority that is removed from the file is no longer trusted, and trusted again once it is back; the watch
-    // goes on.
+    // An authority that is removed from the file is no longer trusted, and is trusted again once it is back; the
+    // watch goes on.
     watched(&server).await;
     let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
     theirs.write(&ca);

@@ -1,5 +1,5 @@
-//! The follower of the kubelet over a real unix socket: right names or no names with any peer, and recovery without a
-//! restart.
+//! The follower of the kubelet over a real unix socket: whatever the peer does, names are right or absent, and it
+//! recovers without a restart.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -161,7 +161,7 @@ fn impostor(socket: &Path, serve: impl Fn(UnixStream) + Send + Sync + 'static) {
     });
 }
 
-/// Checks that a kubelet which takes the socket's place is read again.
+/// Checks that the follower recovers once a kubelet listens at the socket's path.
 fn recovers(follower: &Follower) {
     let _kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("after", &[B])]));
     follower.shows(&[&holds("after", B)]);

@@ -18,7 +18,7 @@ use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::*;
 use web_config::Guard;
 
-/// A server on a free port of the loopback.
+/// A server on a free port of the loopback interface.
 pub(crate) struct Served {
     pub(crate) runtime: Runtime,
     pub(crate) server: Arc<Server>,

@@ -29,8 +29,8 @@
 //! # How the lines are read
 //!
 //! The kernel ends every line with a newline and allows no newline in a cgroup's name. A last line without one may
-//! therefore have been cut off: its last name is accepted only if its shape has a fixed length or a suffix, but
-//! not if it is a job's number or the name of an LXC container.
+//! therefore have been cut off: its last name is accepted only if its shape has a fixed length or a suffix, which
+//! a job's number and the name of an LXC container do not have.
 //!
 //! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies
 //! that it constrains, Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the

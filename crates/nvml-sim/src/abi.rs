@@ -140,8 +140,8 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     }
 }
 
-/// A call that names no device. Not generic, and neither is [`device`]: there are hundreds of calls, and a program may
-/// link them in.
+/// A call that names no device. Neither this nor [`device`] is generic, so that they are not compiled once for each of
+/// the many calls: a program may link the calls in.
 pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();

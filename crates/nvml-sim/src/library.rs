@@ -212,7 +212,7 @@ fn failed(problem: &dyn std::fmt::Display) -> Code {
     Code::UNKNOWN
 }
 
-/// Scenario time 0 is taken from the environment, otherwise it is the first opening.
+/// Takes scenario time 0 from the environment; if it is not set there, it is the time of the first opening.
 fn set_zero() -> Result<(), String> {
     let zero = match std::env::var("NVML_SIM_EPOCH") {
         Err(_) if clock::zero() != 0 => return Ok(()),

@@ -15,7 +15,7 @@ use crate::faults::{Faults, Reason, Source};
 
 /// The time after which a uid without a name is looked up again.
 const RETRY: Duration = Duration::from_secs(5 * 60);
-/// How many uids are cached: a process that may change its uid at will must not be able to fill the memory.
+/// How many uids are cached: a process that may change its uid at will must not be able to exhaust memory.
 const REMEMBERED: usize = 4096;
 
 /// Looks up one uid; `Ok(None)` if it has no name.

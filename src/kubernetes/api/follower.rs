@@ -23,8 +23,8 @@ const GATHER: Duration = Duration::from_millis(100);
 /// permission.
 const STARTING: Duration = Duration::from_secs(10);
 /// How many 410 answers in a row, or watches in a row that end early, do not yet count as a fault. If several servers
-/// share an address, list and watch can reach different ones, and a watch from the version of another server's list is
-/// answered with 410. When a server is stopped, its watches end early.
+/// share an address, list and watch can reach different ones, and a watch that starts at the version of another
+/// server's list is answered with 410. When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
 /// The longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
@@ -49,9 +49,9 @@ struct Follower {
     index: ContainerIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
-    /// Since when the pods have been followed; `None` while they are not.
+    /// When following the pods began; `None` while they are not followed.
     followed: Option<Instant>,
-    /// Since when the server has answered 403; `None` after any other answer.
+    /// When the server began to answer 403; `None` after any other answer.
     forbidden: Option<Instant>,
     /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
     /// reset: on such a node they pile up again.
@@ -163,7 +163,7 @@ impl Follower {
         self.during(sleep_until(until.into())).await;
     }
 
-    /// Turns the error of a 403 that lasts into that of a missing permission.
+    /// Turns the error for a 403 into the one for a missing permission if the 403 has lasted too long.
     fn judge(&mut self, error: Error, now: Instant) -> Error {
         let Error::NotYetAllowed(text) = error else {
             self.forbidden = None;

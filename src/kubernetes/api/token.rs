@@ -22,8 +22,8 @@ pub(super) struct TokenFile {
 }
 
 impl TokenFile {
-    /// The token in the file as an `Authorization` header, without surrounding white space, which files made by hand
-    /// have.
+    /// The token in the file as an `Authorization` header, without surrounding white space, which hand-written files
+    /// often have.
     pub(super) async fn bearer(
         &self,
         read: &BlockingRead<io::Result<String>>,

@@ -20,9 +20,10 @@ const VALID_FOR: Duration = Duration::from_secs(5);
 
 /// The lists as they were last read.
 ///
-/// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML's cost depends on all
-/// processes: 0.5 ms for both lists on an H200 with 16). So an empty list is read again only in a whole pass, and only
-/// if memory has changed since it was read (no process starts without using memory) or [`VALID_FOR`] has passed.
+/// The graphics and the MPS list cost as much as the compute list even when they are empty (NVML's cost depends on the
+/// total number of processes: 0.5 ms for both lists on an H200 with 16). So an empty list is read again only in a whole
+/// pass, and only if memory has changed since it was read (no process starts without using memory) or [`VALID_FOR`]
+/// has passed.
 #[derive(Debug, Default)]
 pub(super) struct ListCache {
     /// In the order of [`ListKind`].
@@ -40,7 +41,7 @@ struct CachedList {
     /// Whether the driver ever answered a call for this list, even with a refusal. Before that, the list is not known
     /// to be empty.
     answered: bool,
-    /// Since when its processes have been unknown.
+    /// When its processes became unknown.
     unread_since: Option<Instant>,
     reported: ReportedReason,
 }

@@ -60,7 +60,8 @@ const ORPHAN: &str = "[[process]]\ngpu = 1\ntype = []\nmemory = \"6GiB\"\n";
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
 
-/// Says that ticks were missed. It is accepted, because a busy test machine may really not sample 100 times a second.
+/// Says that ticks were missed. It is accepted, because a busy test machine may really fail to sample 100 times a
+/// second.
 pub(crate) const STARVED: &str = "VramExporterMissedTicks";
 
 /// All machines that get into trouble; the one with the peak comes first.

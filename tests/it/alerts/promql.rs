@@ -56,7 +56,7 @@ const COUNTS: [&str; 10] = [
 /// What is known of a part's power of time.
 enum Power {
     Known(i32),
-    /// Numbers alone: those that are scaled if the part turns out to be a time.
+    /// The part consists only of numbers, which are scaled if it turns out to be a time.
     Free(Vec<Range<usize>>),
 }
 

@@ -104,7 +104,7 @@ fn a_signal_releases_the_driver_and_another_reacquires_it_at_once() {
         exporter.get("/readyz").ok().filter(|answer| answer.body.contains("released on request"))
     });
     assert_eq!(ready.status, 503);
-    // It is no fault, the exporter stays healthy, and nothing is opened in the meantime.
+    // A release is not a fault, the exporter stays healthy, and nothing is opened in the meantime.
     for _ in 0..20 {
         let scrape = exporter.scrape();
         assert_eq!(nvml_up(&scrape), Some(0.0));

@@ -180,7 +180,7 @@ fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
     exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
     let lost = std::cell::Cell::new(0.0);
     let later = exporter.scrape_until("the driver was reopened for it", |s| {
-        // In no scrape does the lost GPU have a value, does the other one lack a value, or does a counter fall.
+        // In no scrape does the lost GPU have a value, the other one lack values, or a counter fall.
         assert_eq!((up(s, "1"), values(s, "1")), (Some(0.0), 0), "{}", s.text);
         assert!(up(s, "0") == Some(1.0) && values(s, "0") > 0, "{}", s.text);
         let counted = faults(s, "memory", "gpu_is_lost");

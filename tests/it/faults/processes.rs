@@ -262,7 +262,7 @@ fn a_process_gone_from_proc_keeps_its_name_while_the_driver_lists_it() {
     let after = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
     assert_eq!((name(&after, "42").as_deref(), used(&after, "42")), (Some("train.py"), used(&before, "42")));
     assert_eq!(faults(&after, "attribution", "unreadable"), files, "an end is no fault");
-    // Another one has the pid: nothing of the former is passed on to it.
+    // Another process has the pid now: it inherits nothing from the previous one.
     by_hand.add(42, "python3", "/work/other.py");
     exporter.scrape_until("the next holder of the pid", |s| {
         s.all("gpu_process_memory_used_bytes").all(|p| p.label("process") == Some("other.py"))

@@ -19,7 +19,7 @@ pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.int
 /// Shown for a GPU whose MIG devices are known.
 const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
 
-/// Present only if the driver took a sample since the last query; it does not take one every tenth of a second.
+/// Present only if the driver took a sample since the last query; not every tenth of a second has a sample.
 const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 
 /// The sum of each family on each GPU. Several series of a family on one GPU count as one.
@@ -52,7 +52,7 @@ fn may_fall_to_zero(family: &str) -> bool {
         || ["gpu_up", "gpu_process_memory_window_peak_bytes", "gpu_workload_memory_window_peak_bytes"].contains(&family)
 }
 
-/// Whether nothing is shown that was not shown before the call failed, and no known value became 0.
+/// Whether everything that is shown was also shown before the call failed, and no known value became 0.
 pub(crate) fn is_nothing_invented(good: &BTreeMap<(String, String), f64>, now: &Scrape, what: &str) {
     for ((gpu, family), value) in shown_values(now) {
         let before = good.get(&(gpu.clone(), family.clone()));

@@ -4,7 +4,7 @@
     bench.py --exporter BIN --out DIR [--processes 16]          a real GPU
     bench.py ... --quick                                        a few seconds; judges nothing
 
-Each run starts each subject fresh and alone, and begins with another subject. Writes DIR/results.json with every figure of every run
+Each run starts each subject fresh and alone, and begins with a different subject. Writes DIR/results.json with every figure of every run
 and DIR/results.md with the medians, their ratios and the outcome of the goals; both are updated after each run. A missed goal is only
 reported; a figure that could not be taken ends the program with status 1, a wrong argument with 64."""
 
@@ -59,7 +59,7 @@ def one(name, found, there, options, plan):
 
 
 def rotated(names, number):
-    """Begins each run with another subject, so that none is always the first or the last."""
+    """Begins each run with a different subject, so that none is always the first or the last."""
     first = number % len(names) if names else 0
     return names[first:] + names[:first]
 

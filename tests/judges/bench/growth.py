@@ -92,7 +92,7 @@ def settled(running, point, plan):
 
 
 def study(options, plan, failures):
-    """Every point, `--growth-runs` times, each time in another order."""
+    """Every point, `--growth-runs` times, each time in a different order."""
     wanted = points(options.quick, options.corner)
     taken = {point: [] for point in wanted}
     most = max(point.gpus * point.processes for point in wanted)

@@ -37,8 +37,8 @@ def times(program, address, kind, count, seconds):
 
 
 def scrape_times(program, addresses, kinds, seconds):
-    """The figures of the scrapes, by the name of the address and by kind. They take turns, and each gets `seconds` in all. A kind
-    that a server does not support is None."""
+    """The figures of the scrapes, by the name of the address and by kind. Each pair of address and kind takes its turns and
+    gets `seconds` in all. A kind that a server does not support is None."""
     taken = {name: {kind: [] for kind in kinds} for name in addresses}
     left = {(name, kind): seconds for name in addresses for kind in kinds}
     while left:

@@ -123,7 +123,7 @@ def nvidia_gpu_exporter(options):
         raise Missing("it reads nvidia-smi, which the simulator does not have")
     found = program(options.nvidia_gpu_exporter, "nvidia_gpu_exporter")
     command = [found, "--web.listen-address=127.0.0.1:{address}"]
-    # Built with a newer Go version it needs the older route syntax.
+    # Its routes need the syntax of Go 1.22, which a build from an older go.mod switches off.
     environment = {"GODEBUG": "httpmuxgo121=0"}
     version = version_of([found, "--version"], environment)
     return Subject(NVIDIA_GPU_EXPORTER, command, "nvidia_smi_memory_used_bytes", version, environment, children=True)

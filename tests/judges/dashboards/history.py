@@ -96,7 +96,7 @@ def series():
         mode = {"mig_mode": "enabled" if number == 1 else "disabled"}
         yield "gpu_info", gpu(number, name="H200", **mode), 1
         yield "gpu_up", gpu(number), 1
-    # One workload has peaks of one minute; the name of another has characters with a meaning in a URL.
+    # One workload has peaks of one minute; the name of another has characters with a special meaning in a URL.
     yield from memory("gpu_memory", gpu(0), size, 50 * GIB, peaking(50 * GIB, 138 * GIB))
     # Other values that are high only for a moment, at the same times.
     throttled, age = peaking(0, 1), peaking(1, 30)

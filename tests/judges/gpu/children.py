@@ -93,7 +93,7 @@ class Crowd:
         self.end()
 
     def end(self):
-        # All are requested to end before any is waited for, so that they end together.
+        # All are asked to end before any is waited for, so that they end together.
         for child in self.children:
             try:
                 child.process.stdin.close()

@@ -1,4 +1,4 @@
-"""An API server with its store, on the loopback, from upstream's binaries."""
+"""An API server with its store, on the loopback interface, from upstream's binaries."""
 
 import base64
 import json

@@ -15,7 +15,7 @@ PROCESSES = 64
 BIRTHS = 20
 # Each of these processes starts again after this many seconds, and is absent for a part of them.
 ROUND = 8.0
-# Every fifth of the short-lived processes keeps its previous pid.
+# One in five of the short-lived processes keeps its previous pid.
 SAME_PID = 5
 
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"

@@ -3,8 +3,8 @@
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
 Each scrape is read completely, and its format and its counters are checked. One JSON object a line.
-A scrape is missed when it is not answered with 200, whole, within the limit (the interval, at most 10 s, as a
-Prometheus would have it)."""
+A scrape is missed when it is not answered with 200, whole, within the limit (the interval, at most 10 s, as for
+Prometheus)."""
 
 import argparse
 import gzip

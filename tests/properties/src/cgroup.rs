@@ -1,5 +1,5 @@
-//! Cgroup files of any content: every id has its shape, is in the text, and cannot be replaced by a cgroup further
-//! inside.
+//! Cgroup files of any content: every id has the right form, is in the text, and cannot be replaced by a cgroup
+//! further inside.
 
 use cgroup_owner::{Boundary, CgroupLocation, locate};
 

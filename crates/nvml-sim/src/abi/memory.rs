@@ -41,7 +41,7 @@ fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; 
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
 /// A MIG device has a share of BAR1 in proportion to its memory slices, less this much, and maps little of it:
-/// nvidia-smi shows 2 to 4 MiB of 32767 MiB for a half of an A100 with processes.
+/// nvidia-smi shows 2 to 4 MiB of 32767 MiB for half of an A100 with processes.
 const BAR1_UNSLICED: u64 = 1 << 20;
 const BAR1_SLICE_BUSY: u64 = 2 << 20;
 const MEMORY_SLICES: u64 = 8;

@@ -1,7 +1,7 @@
 //! How much of one GPU's or MIG device's memory each process holds.
 //!
-//! A process gets at most what is left: if its request exceeds that, it gets the rest, in the order of the
-//! scenario. If all requests together always fit, the order does not matter and a call is cheap.
+//! Memory is assigned in the order of the scenario, and a process gets at most what is left: if its request exceeds
+//! that, it gets the rest. If all requests together always fit, the order does not matter and a call is cheap.
 
 use super::process::{Life, Process};
 use crate::clock::Nanos;
