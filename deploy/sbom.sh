@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
 
 # The tool writes beside the manifest, and includes the dependencies of tests when it determines the optional dependencies in use.
-# So it runs on a copy of the manifests without these dependencies and without the packages of tests; the crates' sources are empty.
+# So it runs on a copy of the manifests without these dependencies and without the test packages; the crates' sources are empty.
 for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"
@@ -27,7 +27,7 @@ cp "$root/Cargo.lock" "$work/"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 (cd "$work" && cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps --target "$target")
-# The copy's lock file may lack what was removed from the manifests, but must not contain anything new or another version.
+# The copy's lock file may lack what was removed from the manifests, but must not contain a new package or a different version.
 added=$(comm -13 <(locked "$root/Cargo.lock") <(locked "$work/Cargo.lock"))
 [ -z "$added" ] || { echo "sbom: not in Cargo.lock: $added" >&2; exit 1; }
 # The tool lists everything in the lock file; cargo knows which optional crates are not built (toml_writer, at the time of

@@ -5,7 +5,7 @@ Invariant: every panel has a description, a unit and a text that it shows if the
 
 from .grid import DATASOURCE, PAGES, uid
 
-# Shares of allocatable memory from which a value is orange and red.
+# The shares of allocatable memory from which a value is shown in orange and in red.
 HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
 LAST_AND_MAX = ["lastNotNull", "max"]

@@ -1,4 +1,4 @@
-//! Notifies the service manager (`sd_notify`) that the exporter serves, is alive, or ends.
+//! Notifies the service manager (`sd_notify`) that the exporter is ready, alive or stopping.
 //!
 //! Invariant: a keep-alive is sent only while `/healthz` succeeds. Without `NOTIFY_SOCKET` nothing is sent.
 
@@ -9,12 +9,12 @@ use sd_notify::NotifyState;
 /// Keep-alives per watchdog interval of the manager.
 const PER_INTERVAL: u32 = 3;
 
-/// The exporter listens; its first samples may come later.
+/// The exporter is listening; its first samples may come later.
 pub(super) fn ready() {
     notify(NotifyState::Ready);
 }
 
-/// The exporter ends.
+/// The exporter is stopping.
 pub(super) fn stopping() {
     notify(NotifyState::Stopping);
 }

@@ -15,11 +15,11 @@ use super::limits::Limits;
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The exporter waits for a request: the client has connected, or has begun to send one.
+    /// The exporter is waiting for a request: the client has connected, or has begun to send one.
     ReadingRequest,
     /// The last request was answered, and another one may follow.
     Idle,
-    /// The exporter answers a request.
+    /// The exporter is answering a request.
     Responding,
 }
 

@@ -5,7 +5,7 @@
 pub struct MemoryReading {
     /// All device memory.
     pub total: u64,
-    /// Reserved by driver and firmware; `None` from the first version of the call, whose `used` includes it.
+    /// Reserved by driver and firmware; `None` if read by version 1 of the call, whose `used` includes it.
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,

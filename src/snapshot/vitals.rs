@@ -37,8 +37,8 @@ pub const DURATION_BUCKETS: [f64; 14] =
     [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
 
 /// The number of threads that may hang in driver calls at the same time: two for each GPU of a machine with sixteen
-/// GPUs. At the limit no thread that hangs is replaced and the driver is not opened; only a closing that is in progress
-/// may still add one.
+/// GPUs. At the limit no thread that hangs is replaced and the driver is not opened; only closing the driver, if that
+/// has already begun, may still add one.
 pub const MAX_STUCK_THREADS: usize = 32;
 
 /// The vitals of all lanes.

@@ -113,7 +113,7 @@ impl Bytes {
         self.half(1);
         self.words(&[0, HEADER as u64, 0]);
         self.half(0);
-        // Sizes of headers and their numbers; there are no sections.
+        // The sizes and counts of the headers; there are no sections.
         for value in [HEADER, PROGRAM_HEADER, PROGRAM_HEADERS, 64, 0, 0] {
             self.quarter(value as u16);
         }

@@ -63,7 +63,7 @@ impl Document {
     }
 }
 
-/// Limits far above the needs of a file with a thousand users, which an alias bomb exceeds.
+/// Limits that are far above the needs of a file with a thousand users, but that an alias bomb exceeds.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

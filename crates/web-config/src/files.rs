@@ -11,7 +11,7 @@ use ring::digest::{Context, Digest, SHA256};
 
 use super::error::{Problem, display_path};
 
-/// The largest file that is read. A bundle of all public CAs has about 250 KiB.
+/// The largest file that is read. A bundle of all public CAs is about 250 KiB.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Reads files and remembers what they contained, in order.

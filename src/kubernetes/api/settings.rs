@@ -15,7 +15,7 @@ pub struct Settings {
     pub server: Server,
     /// This node's name: only its pods are requested.
     pub node: String,
-    /// The time limit from connecting until a response begins, and for a whole list.
+    /// The time limit for a response to begin, connecting included, and also for a whole list.
     pub timeout: Duration,
     /// The time after which all pods are listed again, minus a random part of up to half. Default: [`LIST_AGAIN`].
     pub list_again: Duration,

@@ -344,7 +344,7 @@ class Gpu:
         return [first] + [cls(index, path) for index in range(1, count.value)]
 
     def processes(self, kind="Compute"):
-        """pid to bytes of the list of this kind (Compute, Graphics, MPSCompute); None for unknown memory."""
+        """The list of this kind (Compute, Graphics, MPSCompute) as a dict of bytes by pid; None for unknown memory."""
         room = 1024
         rows = (ProcessInfo * room)()
         count = c_uint(room)

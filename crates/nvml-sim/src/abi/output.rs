@@ -29,7 +29,7 @@ pub(super) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
     Ok(unsafe { from.read() })
 }
 
-/// Writes a text and its terminating NUL.
+/// Writes a string and its terminating NUL.
 ///
 /// # Safety
 /// `to` is NULL or the caller's, valid for `length` bytes.
@@ -66,7 +66,7 @@ pub(super) fn struct_version<T>(version: u32) -> u32 {
     size_of::<T>() as u32 | version << 24
 }
 
-/// A text in a fixed C array, cut to fit.
+/// A string in a fixed C array, truncated to fit.
 pub(super) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, from) in array[..N - 1].iter_mut().zip(text.bytes()) {
