@@ -138,7 +138,8 @@ impl Guard {
         }
     }
 
-    /// Checks about once a second, for ever, whether the files have changed, and reloads them if so. Ends at once for a guard without a file.
+    /// Checks about once a second, for ever, whether the files have changed, and reloads them if so. Ends at once
+    /// for a guard without a file.
     pub async fn watch(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
