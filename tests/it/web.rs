@@ -105,7 +105,7 @@ impl Served {
         ask(self.address, method, path, headers)
     }
 
-    /// One GPU that was sampled, or not yet.
+    /// Publishes one GPU, whose memory sampling is in this state.
     pub(crate) fn show(&self, state: GpuState, name: &str, processes: Vec<Process>) {
         let gpu = Arc::new(Gpu { uuid: "GPU-0".to_owned(), name: Some(name.to_owned()), ..Gpu::default() });
         let figures = MemoryFigures {

@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::procfs::Tree;
 use crate::scenario::{self, Problem, Source};
 
-/// How long a change of the control file may go unnoticed.
+/// How long a change to the control file may go unnoticed.
 const CONTROL_INTERVAL: Nanos = 4_000_000;
 
 static OPEN: AtomicU32 = AtomicU32::new(0);
@@ -53,7 +53,7 @@ struct Loaded {
 }
 
 fn inner() -> MutexGuard<'static, Inner> {
-    // A panic of another call leaves the state consistent: every change of it is a single assignment.
+    // A panic in another call leaves the state consistent: every change to it is a single assignment.
     INNER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

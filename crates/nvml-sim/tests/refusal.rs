@@ -35,7 +35,7 @@ fn child_opens_the_library() {
 
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 
-/// A process that has pid 5 for a while, again every 800 ms.
+/// A process that has pid 5 from `start` to `end`, repeated every 800 ms.
 fn turns(start: &str, end: &str) -> String {
     format!("[[process]]\npid = 5\nstart = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\n")
 }

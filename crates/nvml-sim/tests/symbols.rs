@@ -1,4 +1,4 @@
-//! What programs find when they look functions up by name, as bindings of C, Go and Python do before they choose a
+//! What programs find when they look functions up by name, as bindings for C, Go and Python do before they choose a
 //! version.
 
 mod rig;

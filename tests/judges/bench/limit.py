@@ -82,7 +82,7 @@ def resident_after_init(bare, machine):
 
 
 def same(bare, machine, plan, hz):
-    """The exporter's calls at its rates: share of one core, and memory in KiB."""
+    """The cost of the exporter's calls at its rates in the bare program: share of one core, and memory in KiB."""
     longest = 10 * (plan.settle + plan.window) + 60
     with Program([bare, machine.library, "same", hz, longest], machine.environment()) as program:
         program.line()

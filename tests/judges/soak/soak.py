@@ -88,7 +88,7 @@ def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
         programs.append(subprocess.Popen(command))
     begun, samples = time.time(), []
     try:
-        # No sample after the scrapers' end, because their connections close then.
+        # No sample after the scrapers end, because their connections close then.
         while time.time() < begun + seconds - every and process.poll() is None:
             if (sample := vitals.read(process.pid, procfs)) is not None:
                 samples.append(sample)

@@ -15,8 +15,8 @@ def fields(path, wanted):
 
 
 def descriptors(pid, procfs):
-    """`fds`: without the files of watched processes, whose number varies with them; `ended`: the files of
-    watched processes that have ended."""
+    """`fds`: all except the files of watched processes, because their number varies with the processes; `ended`: the
+    files of watched processes that have ended."""
     count = {"fds": 0, "process_files": 0, "ended": 0}
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -112,8 +112,8 @@ fn nothing_deeper_replaces_a_boundary() {
     }
 }
 
-/// The rows of version 2, as the host sees them, whose boundary is closed: every boundary except a pod without a
-/// container and the units of the machine's own runtimes, which are trusted.
+/// The cgroup version 2 rows, as the host sees them, that have a closed boundary. Every boundary is closed, except a
+/// pod without a container and a unit of one of the machine's own runtimes: those two are trusted.
 fn rows_on_one_line() -> Vec<Row> {
     let closed = |row: &Row| match row.location.boundary {
         None => false,

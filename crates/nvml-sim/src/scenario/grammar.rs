@@ -146,7 +146,7 @@ pub(crate) enum ProcessType {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
-    /// Fixed; absent: another one for each life.
+    /// Fixed if present; if absent, each life of the process has a different one.
     pub(crate) pid: Option<u32>,
     pub(crate) count: Option<u32>,
     pub(crate) gpu: Option<u32>,
@@ -222,7 +222,7 @@ pub(crate) enum FaultKind {
     Slow,
     /// A process list has grown between the call that requests its length and the call that fetches it.
     Grow,
-    /// The GPU is not there: NVML counts one GPU less.
+    /// The GPU is not there: NVML counts one GPU fewer.
     Absent,
     /// The call returns numbers that cannot be true.
     Implausible,
