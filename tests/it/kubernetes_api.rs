@@ -296,7 +296,7 @@ async fn an_id_that_a_list_no_longer_holds_is_not_given_to_another_pod() {
     let watch = Watch::start(&server);
     watch.shows(&[ONE, WEB]).await;
     watched(&server).await;
-    // An id cannot have two names: neither is shown, not even after the first is gone, until it is forgotten.
+    // An id with two names is shown with neither, not even after the first pod is gone, until its name is forgotten.
     server.delete_unseen("team", "web");
     server.expire(false);
     server.cut();

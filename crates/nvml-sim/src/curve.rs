@@ -247,7 +247,7 @@ impl Shape {
             Self::Wave { every, .. } if elapsed >= every / 2 => self.at(every / 2, key, grain),
             Self::Sawtooth { .. } | Self::Wave { .. } => now,
             Self::Noise { low, every, .. } => {
-                // As many intervals as very fast noise has in a day; with more of them the maximum hardly rises.
+                // A limit on the work: very fast noise has as many intervals in a day, and more hardly raise the maximum.
                 let intervals = (elapsed / every).min(1_000_000);
                 (0..=intervals).map(|k| self.at(k.saturating_mul(every), key, grain)).fold(low, f64::max)
             }

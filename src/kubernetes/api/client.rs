@@ -50,7 +50,7 @@ impl Client {
     /// Requests the pods that `query` selects, and returns the response when it begins. Any status but a success is an
     /// error. To be called under [`Client::in_time`].
     pub(super) async fn pods(&self, query: &str) -> Result<Response<Incoming>, Error> {
-        // Half the timeout, so that a hanging file is reported as such and not as a server timeout.
+        // Half the timeout, so that a file whose read hangs is reported as such and not as a server timeout.
         let limit = self.timeout / 2;
         let server = self.server.clone();
         let endpoint = self.endpoint.take(limit, move || Endpoint::read(&server)).await;

@@ -31,7 +31,7 @@ class Subject:
     environment: dict = field(default_factory=dict)
     # It runs child processes: their cost is added to the subject's.
     children: bool = False
-    # Listens at `{address}`, a socket file instead of a port.
+    # Listens on `{address}`, a socket file instead of a port.
     socket_file: bool = False
 
     def start(self, machine, out):
@@ -113,7 +113,7 @@ def nvitop(options):
 
 def all_smi(options):
     found = program(options.all_smi, "all-smi")
-    # It listens on all interfaces or at a socket file; the socket file is private, and faster.
+    # It listens on all interfaces or on a socket file; the socket file is private, and faster.
     command = [found, "api", "--port", "0", "--socket", "{address}", "--processes", "--interval", "1"]
     return Subject(ALL_SMI, command, "all_smi_gpu_memory_used_bytes", version_of([found, "--version"]), socket_file=True)
 

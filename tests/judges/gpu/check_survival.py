@@ -169,7 +169,7 @@ def one_block(child, exporter):
 
 
 def paired(values, base):
-    """The mean ratio of pairs, by logarithms, with its 95 % interval."""
+    """The geometric mean of the ratios of the pairs, with its 95 % confidence interval."""
     logs = [math.log(value / other) for value, other in zip(values, base)]
     mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
     reach = T95 * error

@@ -14,7 +14,7 @@ fn table(limit: usize) -> ProcessTable {
 /// No MIG.
 const LAYOUT: Option<&[Arc<MigDevice>]> = Some(&[]);
 
-/// A list without earlier ones, from a read without refusals.
+/// A process list with no earlier entries, from a read in which nothing was refused.
 fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
     ProcessList {
         entries: entries.to_vec(),
