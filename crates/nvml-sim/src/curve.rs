@@ -247,7 +247,8 @@ impl Shape {
             Self::Wave { every, .. } if elapsed >= every / 2 => self.at(every / 2, key, grain),
             Self::Sawtooth { .. } | Self::Wave { .. } => now,
             Self::Noise { low, every, .. } => {
-                // A limit on the work: very fast noise has as many intervals in a day, and more hardly raise the maximum.
+                // A limit on the work: very fast noise has this many intervals in a day, and more hardly raise the
+                // maximum.
                 let intervals = (elapsed / every).min(1_000_000);
                 (0..=intervals).map(|k| self.at(k.saturating_mul(every), key, grain)).fold(low, f64::max)
             }

@@ -1,10 +1,11 @@
 //! Locates the times in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
 //!
-//! Every part of an expression has a power of time: 1 for seconds, -1 for something per second, 0 for the rest.
-//! The power follows from the names of metrics (`_seconds`) and from functions (`rate` subtracts 1). A number has none of its
-//! own; it takes the power of what it is compared with or added to. A number that multiplies a rate or divides seconds
-//! is a time if it is a multiple of 60 (`* 3600`), and otherwise a plain factor (`* 100`). Next to a part without a
-//! power of time such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with decides.
+//! Every part of an expression has a power of time: 1 for seconds, -1 for something per second, 0 for the rest. The
+//! power follows from the names of metrics (`_seconds`) and from functions (`rate` subtracts 1). A number has none of
+//! its own; it takes the power of what it is compared with or added to. A number that multiplies a rate or divides
+//! seconds is a time if it is a multiple of 60 (`* 3600`), and otherwise a plain factor (`* 100`). Next to a part
+//! without a power of time such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with
+//! decides.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

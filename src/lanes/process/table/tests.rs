@@ -14,7 +14,7 @@ fn table(limit: usize) -> ProcessTable {
 /// No MIG.
 const LAYOUT: Option<&[Arc<MigDevice>]> = Some(&[]);
 
-/// A process list with no earlier entries, from a read in which nothing was refused.
+/// A process list read in one attempt, with no kind of process left unread.
 fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
     ProcessList {
         entries: entries.to_vec(),
