@@ -1,5 +1,5 @@
-"""Reads an exposition with the Prometheus client's parser and refuses what the format allows but no consumer wants:
-a series twice, a family twice, a sample without a TYPE, a family without HELP."""
+"""Reads an exposition with the Prometheus client's parser and rejects what the format allows but no consumer wants:
+duplicate series, duplicate families, samples without a TYPE, families without HELP."""
 
 import sys
 from collections import Counter

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the README's demo command and checks it as a visitor and as Prometheus would see it: it is ready within a minute, its
-# numbers move, its exposition is well-formed, it says that the GPUs are simulated, and it ends when asked to.
+# Runs the README's demo command and checks it as a visitor and Prometheus would see it: it is ready within a minute, its numbers
+# change, its exposition is well-formed, it says that the GPUs are simulated, and it exits on SIGTERM.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,7 +24,7 @@ read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
 VRAM_EXPORTER_WEB_LISTEN_ADDRESS="127.0.0.1:$port" "${demo[@]}" >"$work/log" 2>&1 &
 pid=$!
 
-# wait_for WHAT COMMAND...: waits until COMMAND succeeds; fails after a minute, or as soon as the exporter has ended.
+# wait_for WHAT COMMAND...: waits until COMMAND succeeds; fails after a minute, or as soon as the exporter has exited.
 wait_for() {
     local what=$1 end=$((SECONDS + 60))
     shift
@@ -52,7 +52,7 @@ grep -q '^gpu_info{.*simulated="true"' "$work/metrics" || fail "gpu_info does no
 said=$(promtool check metrics <"$work/metrics" 2>&1) || fail "promtool: $said"
 [ -z "$said" ] || fail "promtool: $said"
 python3 "$here/check_exposition.py" "$work/metrics" || fail "the exposition is not well-formed"
-# Into a file: grep -q exits at the first match and would break curl's pipe, which counts as a failure here.
+# Written to a file: grep -q exits at the first match, which would break curl's pipe and count as a failure here.
 get / >"$work/page"
 grep -qi simulated "$work/page" || fail "the page does not say that the GPUs are simulated"
 get /healthz >/dev/null || fail "not healthy"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Limits the stripped release program to 8.5 MiB and to the libraries that every program loads. Every used page of the program
-# and of the libraries stays in memory on every machine.
-# Half a MiB of the program is the simulator, which a run without --demo does not use.
+# Checks that the stripped release program is at most 8.5 MiB and loads only the libraries that every program loads. Every used page of the
+# program and of the libraries stays in memory on every machine. Half a MiB of the program is the simulator, which a run without --demo does
+# not use.
 # usage: .ci/size.sh target/release/vram-exporter
 set -euo pipefail
 

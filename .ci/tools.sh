@@ -48,7 +48,7 @@ header=$(find "$tools/venv" -name nvml.h -print -quit)
 [ -n "$header" ] || { echo "nvidia-nvml-dev contains no nvml.h" >&2; exit 1; }
 ln -sf "$header" "$tools/nvml.h"
 
-# Tools that cargo builds. Each takes minutes, so they are kept. RUSTFLAGS and the like are for this project, not for a tool.
+# Tools that cargo builds. Each takes minutes to build, so they are kept. RUSTFLAGS and the like are for this project, not for its tools.
 build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
     local version=$1 says=()
     shift
@@ -61,7 +61,6 @@ build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
 }
 # A peer that reads the simulator through another NVML binding.
 build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
-# The check of the dependencies, and the list of them. Both tools run for a second: building them optimised would take longer than it
-# saves.
+# The tools that check and list the dependencies. Both run for a second: an optimised build would take more time than it saves.
 build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
 build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug

@@ -1,5 +1,5 @@
-//! The cost of identifying 128 processes on this machine's own `/proc`: new ones and cached ones. The
-//! baseline, from the same run, only reads one file of each.
+//! The cost of identifying 128 processes in this machine's own `/proc`: new ones and cached ones. The baseline, from
+//! the same run, only reads one file for each process.
 //!
 //! `cargo bench --bench attribution` starts 128 sleeping processes and ends them.
 

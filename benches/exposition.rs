@@ -1,4 +1,5 @@
-//! The time to write a scrape, for machines of several sizes, and the time to copy as many bytes in the same run.
+//! The time to write a scrape, for machines of several sizes, and the time to copy the same number of bytes in the
+//! same run.
 //!
 //! `cargo bench --bench exposition`. It needs no driver: the readings are made up. `-- GPUS EACH ROUNDS` measures a
 //! single machine, for a profiler.
@@ -23,7 +24,7 @@ use vram_exporter::snapshot::{
 };
 
 const ROUNDS: usize = 41;
-/// GPUs, and processes on each.
+/// The number of GPUs, and of processes on each.
 const SIZES: [(u32, u32); 5] = [(1, 16), (8, 0), (8, 64), (16, 128), (16, 512)];
 
 fn gpu(index: u32) -> Arc<Gpu> {

@@ -1,4 +1,4 @@
-"""Makes the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules.
+"""Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules.
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
@@ -19,7 +19,7 @@ HEADER = "# Made from deploy/prometheus/rules by deploy/generate.py.\n---\n"
 
 
 class Block(str):
-    """A text of several lines, written with its line breaks."""
+    """A multi-line text, written with its line breaks."""
 
 
 def block(dumper, text):
@@ -39,7 +39,7 @@ def rule_files():
 
 
 def groups():
-    """The groups of all files, in the order of the file names; expressions of several lines keep their line breaks."""
+    """The groups of all files, in the order of the file names; multi-line expressions keep their line breaks."""
     for file in rule_files():
         for group in yaml.safe_load(file.read_text())["groups"]:
             for rule in group["rules"]:

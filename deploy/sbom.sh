@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or the simulator beside
-# it, or runs as a procedural macro while they are built, but no crate that only tests use. The same commit gives the same bytes
-# in any folder.
+# Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or its simulator, or runs as a
+# procedural macro while they are built, but no crate that only tests use. The same commit gives identical output in any folder.
 # Usage: deploy/sbom.sh [FILE]; without FILE it writes to standard output. Needs cargo-cyclonedx 0.5.9.
 set -euo pipefail
 
@@ -12,8 +11,8 @@ trap 'rm -rf "$work"' EXIT
 
 locked() { awk '/^name = / { name = $3 } /^version = / && name { print name, $3; name = "" }' "$1" | sort; }
 
-# The tool writes beside the manifest, and includes the dependencies of tests when it determines the optional dependencies in use.
-# So it runs on a copy of the manifests without these dependencies and without the test packages; the crates' sources are empty.
+# The tool writes its output next to the manifest, and includes the dependencies of tests when it determines the optional dependencies in
+# use. So it runs on a copy of the manifests without these dependencies and without the test packages; the crates' sources are empty.
 for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$work/$(dirname "$manifest")
     mkdir -p "$folder/src"
@@ -30,8 +29,8 @@ export SOURCE_DATE_EPOCH
 # The copy's lock file may lack what was removed from the manifests, but must not contain a new package or a different version.
 added=$(comm -13 <(locked "$root/Cargo.lock") <(locked "$work/Cargo.lock"))
 [ -z "$added" ] || { echo "sbom: not in Cargo.lock: $added" >&2; exit 1; }
-# The tool lists everything in the lock file; cargo knows which optional crates are not built (toml_writer, at the time of
-# writing). The folder's name is not part of the release.
+# The tool lists everything in the lock file; cargo knows which optional crates are not built (toml_writer, at the time of writing). The
+# path of the temporary folder must not appear in the output.
 cargo tree --manifest-path "$work/Cargo.toml" --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
 python3 - "$work" >"${1:-/dev/stdout}" <<'PYTHON'
 import json

@@ -1,7 +1,7 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
-//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is asked for
-//! them.
+//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is queried
+//! for them.
 //!
 //! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
 //! real driver, and every output says that the GPUs are simulated.
@@ -75,7 +75,7 @@ pub fn check(scenario: &str) -> Result<(), Error> {
     simulator(scenario).map(drop)
 }
 
-/// The scenario of `--demo` without a value.
+/// The scenario used if `--demo` has no value.
 const DEFAULT_SCENARIO: &str = "demo";
 
 /// Lines for the log of a demo that describe what the default scenario shows.
@@ -111,7 +111,7 @@ fn simulator(_: &str) -> Result<Vec<u8>, Error> {
     Err(Error::NotBuiltIn)
 }
 
-/// A simulated machine. Its folder with its `/proc` is removed when it is dropped.
+/// A simulated machine. When it is dropped, its folder, which contains its `/proc`, is removed.
 #[derive(Debug)]
 pub struct SimulatedMachine {
     scenario: OsString,
@@ -148,12 +148,12 @@ impl SimulatedCluster {
         (!cluster.pods.containers.is_empty()).then_some(cluster)
     }
 
-    /// The answer of the API server.
+    /// What the API server would report.
     pub fn pods(&self) -> Pods {
         self.pods.clone()
     }
 
-    /// The answer of the kubelet at this moment.
+    /// What the kubelet would report at this moment.
     pub fn allocations(&self) -> Allocations {
         Allocations {
             up: Some(true),
@@ -206,7 +206,7 @@ impl SimulatedMachine {
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
         let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
-        // Opened once here: a driver may appear later, but a simulator that does not open never will.
+        // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now never can.
         let opened = machine.library().open();
         let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
         let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));

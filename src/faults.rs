@@ -2,7 +2,7 @@
 //!
 //! Invariant: every fault that is logged is counted, and every fault that is counted is offered to the log. The set of
 //! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source,
-//! at 0 from the start, so that an alert on an increase sees the first fault, and shows a pair only after its first
+//! at 0 from the start, so that an alert on an increase fires on the first fault, and shows a pair only after its first
 //! fault.
 //!
 //! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins,
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 /// A fault that has not occurred for this long has ended: the next one is a new fault.
 const ENDED_AFTER: Duration = Duration::from_secs(90);
-/// How often a lasting fault is written to the log.
+/// How often an ongoing fault is written to the log.
 const REMINDER: Duration = Duration::from_secs(3600);
 
 macro_rules! closed_enum {
@@ -114,7 +114,7 @@ closed_enum! {
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
         Invisible => "invisible",
-        /// The mounted `/proc` is of another pid namespace, in which the driver's pids belong to other processes.
+        /// The mounted `/proc` belongs to another pid namespace, in which the driver's pids belong to other processes.
         ForeignProcfs => "foreign_procfs",
         /// A response that cannot be parsed or is too large, or a file that is rejected.
         Malformed => "malformed",
@@ -124,7 +124,7 @@ closed_enum! {
         Connection => "connection",
         /// A TLS handshake failed: no certificate, a wrong one, or no TLS at all.
         Handshake => "handshake",
-        /// A client was rejected because others use all of a limited resource.
+        /// A client was rejected because others are using all of a limited resource.
         Overloaded => "overloaded",
     }
 }
@@ -154,7 +154,7 @@ const NVML: &[Reason] = &[
 const PEER: &[Reason] =
     &[Reason::Connection, Reason::Timeout, Reason::NoPermission, Reason::NotFound, Reason::Malformed, Reason::Unknown];
 
-/// The reasons for faults when processes are attributed to their owners.
+/// The reasons for faults that occur while processes are being attributed to their owners.
 const ATTRIBUTION: &[Reason] = &[
     Reason::Unreadable,
     Reason::UserUnknown,
@@ -192,7 +192,7 @@ impl Source {
     }
 }
 
-/// The counters of all faults since the exporter started. Every part shares them; `metrics` reads them.
+/// The counters of all faults since the exporter started. Every part of the exporter shares them; `metrics` reads them.
 #[derive(Debug)]
 pub struct Faults {
     counts: Vec<AtomicU64>,

@@ -1,4 +1,4 @@
-//! The web server: `/metrics`, health, readiness and a page for people.
+//! The web server: `/metrics`, health, readiness and a landing page.
 //!
 //! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once,
 //! whatever state the driver is in and whatever other clients do.

@@ -2,8 +2,8 @@
 //! container.
 //!
 //! The two sources are independent, and either may be missing. Each has a follower that never ends, writes its own part
-//! of the snapshot, and records there whether the source answers. A published name is one that the cluster reported; an
-//! allocated device does not prove that its holder uses it.
+//! of the snapshot, and records there whether the source responds. A published name is one that the cluster reported;
+//! an allocated device does not prove that the container uses it.
 
 pub mod api;
 pub mod kubelet;

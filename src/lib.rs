@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`] and [`backoff`] are leaves, and only
-//! [`app`] knows all modules and gives each its settings. Some use other crates of the workspace: `cgroup_owner` reads
+//! [`app`] knows all modules and passes each its settings. Some use other crates of the workspace: `cgroup_owner` reads
 //! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
 //! [`http`], and `nvml_sim` is the simulated driver of [`demo`].
 

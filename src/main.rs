@@ -43,7 +43,7 @@ fn refuse(error: &impl Error) -> ExitCode {
     ExitCode::from(config::EXIT_USAGE)
 }
 
-/// Writes to standard output. A reader may close it early.
+/// Writes to standard output. It is not an error if the reader closes it early.
 fn print(text: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -55,6 +55,6 @@ fn print(text: &[u8]) -> anyhow::Result<()> {
 }
 
 fn report(text: &str) {
-    // If standard error is closed, nothing is left to write to.
+    // If standard error is closed, there is nowhere left to write to.
     let _ = writeln!(io::stderr().lock(), "vram-exporter: {text}");
 }

@@ -1,4 +1,4 @@
-//! From the snapshot to Prometheus' text format: one table of families, one pass over the latest parts.
+//! Renders the snapshot in Prometheus' text format, with one table of families and one pass over the latest parts.
 //!
 //! Invariant: a scrape never calls the driver, never waits for a lane and never changes a value; a value that is
 //! unknown or too old has no series; no two series have the same name and labels.

@@ -1,8 +1,8 @@
 //! The latest readings of the machine, as plain values: the lanes publish them, `metrics` and `http` read them.
 //!
 //! Invariant: a part is immutable once published and is replaced as a whole. Each part has one writer. Every value that
-//! can be unknown is an `Option`, every reading has the time at which it was good, and no type here depends on NVML or
-//! Prometheus.
+//! can be unknown is an `Option`, every reading has the time at which it was last good, and no type here depends on
+//! NVML or Prometheus.
 
 mod kubernetes;
 mod machine;

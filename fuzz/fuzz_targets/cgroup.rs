@@ -1,4 +1,4 @@
-//! Cgroup files: where a process lives.
+//! Cgroup files: where a process runs.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -107,12 +107,12 @@ def owner(labels, select):
 
 
 def idle_holders(select):
-    """Memory of processes that have not worked for $idle seconds. Both families have the same labels."""
+    """Memory of processes that have been idle for $idle seconds. Both families have the same labels."""
     return f"(gpu_process_memory_used_bytes{{{select}}} and gpu_process_idle_seconds{{{select}}} >= $idle)"
 
 
 def allocations(select):
-    """Allocations of the kubelet whose use is known: the GPU answers, and the exporter follows the API server, which it
+    """Allocations by the kubelet whose use is known: the GPU answers, and the exporter follows the API server, which it
     needs to assign processes to pods."""
     return (
         f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up == 1"

@@ -5,7 +5,7 @@ use web_config::Guard;
 use crate::config::Config;
 use crate::demo;
 
-/// A file that the configuration names is wrong.
+/// A file that the configuration names is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The web-config file, or a file that it names.

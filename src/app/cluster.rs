@@ -1,5 +1,5 @@
-//! Starts the followers of the cluster that the configuration asks for, and restarts them after a panic; or shows the
-//! cluster of a simulated machine.
+//! Starts the cluster followers that the configuration enables, and restarts them after a panic; or shows the cluster
+//! of a simulated machine.
 //!
 //! Invariant: a panic of a follower is a fault, and its source shows as down until it answers again.
 

@@ -53,8 +53,8 @@ pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
             Ok(Ok(_)) => {
                 tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "web-config file: read")
             }
-            // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender waits for the
-            // result.
+            // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender is waiting
+            // for the result.
             Ok(Err(error)) => {
                 tracing::warn!(signal = "SIGHUP", error = %error, "web-config file: the last valid one stays in effect")
             }

@@ -22,7 +22,7 @@ pub(super) struct CachedProcess {
     cgroup_resolved: bool,
     /// Whether the process existed at the last check.
     pub(super) seen: bool,
-    /// Whether it was identified since the last sweep.
+    /// Whether it has been identified since the last sweep.
     pub(super) used_since_sweep: bool,
 }
 
@@ -44,7 +44,7 @@ impl CachedProcess {
         self.owner = Arc::new(Owner { location, ..(*self.owner).clone() });
     }
 
-    /// Fills in the user's name and the pod's name, as far as they are known by now.
+    /// Fills in the user's name and the pod's name, if they are known by now.
     pub(super) fn fill_names(&mut self, user: Option<&str>, snapshot: &Snapshot) {
         let owner = &self.owner;
         // A container id is never used twice, so a pod's name is kept once it is known.

@@ -1,7 +1,7 @@
 //! The `/proc` directory of one process, held open or known by its path.
 //!
 //! Invariant: a held directory stays bound to its process. Once the process is gone, every access through it fails,
-//! even if another process has the pid by then; so a held directory that answers needs no comparison of start times.
+//! even if another process has the pid by then; so if an access succeeds, start times need not be compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use procfs::process::Process;
 
 use super::record::Stat;
 
-/// The most bytes read from `stat` or `status`, which are about one and two KiB long.
+/// The maximum number of bytes read from `stat` or `status`, which are about one and two KiB long.
 const LINE_LIMIT: u64 = 16 * 1024;
-/// The most bytes read from the arguments; a process may have megabytes of them.
+/// The maximum number of bytes read from the arguments; a process may have megabytes of them.
 const CMDLINE_LIMIT: u64 = 64 * 1024;
-/// The most bytes read from the cgroup file: a dozen hierarchies with paths of maximum length.
+/// The maximum number of bytes read from the cgroup file: enough for a dozen hierarchies with paths of maximum length.
 const CGROUP_LIMIT: u64 = 64 * 1024;
 
 /// The directory of one process.
@@ -85,12 +85,12 @@ impl Directory {
     }
 
     /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is
-    /// opened and not read, because the kernel composes it from all threads only when it is read.
+    /// opened but not read, because the kernel composes it from all threads only when it is read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
             match self.open_file("stat") {
                 Ok(_) => return Ok(true),
-                // Closing its descriptor frees the one that the path needs.
+                // Closing the held descriptor frees one for access by path.
                 Err(error) if error.lacks_descriptors() => self.held = None,
                 Err(error) if error.is_gone() => return Ok(false),
                 Err(error) => return Err(error),

@@ -17,7 +17,7 @@ use crate::snapshot::{CgroupLocation, Owner, Snapshot};
 /// Where processes are looked up.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The directory at which `/proc` of the machine is mounted.
+    /// The directory where the machine's `/proc` is mounted.
     pub procfs: PathBuf,
     /// A file in the format of `/etc/passwd`; `None` uses the machine's own name service.
     pub passwd: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub enum StartTime {
     Unknown,
 }
 
-/// The process that has a pid now.
+/// The process that currently has a given pid.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// When it started.
@@ -46,7 +46,7 @@ pub struct Identity {
     pub owner: Arc<Owner>,
 }
 
-/// What is known of the processes on the GPUs.
+/// What is known about the processes on the GPUs.
 #[derive(Debug)]
 pub struct Attribution {
     settings: Settings,
@@ -58,7 +58,7 @@ pub struct Attribution {
     users: Users,
     reader: ProcReader,
     cache: HashMap<u32, CachedProcess>,
-    /// Whether the log says that arguments are not read because too many reads hang.
+    /// Whether it has been logged that arguments are not read because too many reads are hanging.
     logged_exhaustion: bool,
     unknown_owner: Arc<Owner>,
 }
@@ -101,11 +101,11 @@ impl Attribution {
     }
 
     /// What has to be read: processes that are new, were not read completely, have no resolved cgroup, or hung and
-    /// answer again.
+    /// can be read again.
     fn requests(&mut self, pids: &[u32]) -> Vec<ReadRequest> {
         let exhausted = self.reader.is_exhausted();
         let (mut requests, mut visited) = (Vec::new(), HashSet::new());
-        // Counted only if a process has to be read, because it walks the processes of all GPUs.
+        // Counted only if a process has to be read, because counting visits the processes of all GPUs.
         let mut held = None;
         for &pid in pids.iter().filter(|&&pid| visited.insert(pid)) {
             if let Err(error) = self.revalidate(pid) {
@@ -203,7 +203,7 @@ impl Attribution {
     }
 
     /// Stores what can be known about a process without waiting: its `stat`, which the kernel composes without any lock
-    /// that a wedged process may hold, and what was read of the same process before.
+    /// that a wedged process may hold, and what was read from the files of the same process before.
     fn store_partial(&mut self, pid: u32, partial: Option<PartialReading>) {
         let directory = Directory::open(&self.settings.procfs, pid, false);
         match directory.and_then(|directory| Ok((directory.stat()?, directory))) {
@@ -243,7 +243,7 @@ impl Attribution {
         (!stat.ended || location.boundary.is_some()).then_some(location)
     }
 
-    /// Logs once when too many readers hang, and once when they no longer do.
+    /// Logs once when too many readers are hanging, and once when this is no longer the case.
     fn log_exhaustion(&mut self) {
         let exhausted = self.reader.is_exhausted();
         match (std::mem::replace(&mut self.logged_exhaustion, exhausted), exhausted) {
@@ -273,8 +273,8 @@ impl Attribution {
         namespace::sees_host_processes(&self.settings.procfs)
     }
 
-    /// Drops the processes that were not identified since the last sweep, except those that hang: read again, they
-    /// would hang again. To be called after a pass over all GPUs; the next pass may wait for its full time again.
+    /// Drops the processes that have not been identified since the last sweep, except those that hang: reading them
+    /// again would hang again. To be called after a pass over all GPUs; the next pass may wait for its full time again.
     pub fn sweep(&mut self) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {

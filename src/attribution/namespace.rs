@@ -1,6 +1,7 @@
 //! Which pid namespace a procfs shows.
 //!
-//! Invariant: a procfs of another pid namespace identifies no process, because a pid there means another process.
+//! Invariant: a procfs of another pid namespace is never used to identify a process, because a pid there means a
+//! different process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,13 +31,13 @@ pub struct ForeignProcfs {
 /// example): there is nothing to compare, and it is accepted.
 ///
 /// # Errors
-/// If `self` is another pid, or leads nowhere.
+/// If `self` points to a different pid, or has no target.
 pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
     let link = procfs.join("self");
     let shown = match fs::read_link(&link) {
         Ok(shown) if shown.as_os_str() == own.to_string().as_str() => return Ok(()),
         Ok(shown) => Some(shown),
-        // For a process outside of the namespace the link exists and leads nowhere.
+        // For a process outside the namespace, the link exists but has no target.
         Err(_) if fs::symlink_metadata(&link).is_ok_and(|link| link.is_symlink()) => None,
         Err(_) => return Ok(()),
     };
@@ -44,7 +45,7 @@ pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
 }
 
 /// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that
-/// namespace, and the driver shows it only those. `None` if the procfs does not show the namespace, as is the case
+/// namespace, and the driver reports only those to it. `None` if the procfs does not show the namespace, as is the case
 /// for a simulated one.
 pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
     let namespace = fs::read_link(procfs.join("self/ns/pid")).ok()?;

@@ -3,7 +3,8 @@
 //!
 //! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs
 //! is abandoned, and its process is not read again before that reader has returned. The number of abandoned readers is
-//! bounded: at the limit one more may read everything except the arguments, and if it hangs too, nothing is read.
+//! bounded: at the limit, one more reader may read everything except the arguments, and if it hangs too, nothing is
+//! read.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +29,7 @@ const GRACE: Duration = Duration::from_millis(20);
 const STALLED: Duration = Duration::from_millis(300);
 /// From this number of abandoned readers on, arguments are not read.
 pub(super) const ABANDONED_LIMIT: usize = 4;
-/// A process that hung is not read again earlier than this: it may answer for a moment and hang again.
+/// A process that hung is not read again until this long after that read began: it may respond briefly and hang again.
 const RETRY: Duration = Duration::from_secs(10);
 /// How long reading pauses after a reader panicked.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -39,7 +40,7 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read: the one file on which a wedged process makes readers hang.
+    /// Whether its arguments are to be read. They are the one file whose reader hangs if the process is wedged.
     pub(super) cmdline: bool,
 }
 
@@ -120,7 +121,7 @@ pub(super) struct ProcReader {
     procfs: PathBuf,
     read: Read,
     abandoned: Vec<AbandonedReader>,
-    /// How long the rest of this pass may wait.
+    /// How much longer this pass may wait.
     left: Duration,
     paused_until: Option<Instant>,
 }
@@ -130,13 +131,13 @@ impl ProcReader {
         Self { procfs, read: read_process, abandoned: Vec::new(), left: PASS, paused_until: None }
     }
 
-    /// Begins a pass, whose rounds may wait again.
+    /// Begins a pass: its rounds may wait for [`PASS`] in total.
     pub(super) fn begin_pass(&mut self) {
         self.left = PASS;
         self.abandoned.retain(|reader| !reader.is_back());
     }
 
-    /// Whether so many readers hang that arguments are no longer read.
+    /// Whether so many readers are hanging that arguments are no longer read.
     pub(super) fn is_exhausted(&self) -> bool {
         self.hanging() >= ABANDONED_LIMIT
     }
@@ -145,13 +146,13 @@ impl ProcReader {
         self.abandoned.iter().filter(|reader| !reader.thread.is_finished()).count()
     }
 
-    /// Whether a read of this process hangs, or did until a short while ago. `start` is `None` for a process that is
+    /// Whether a read of this process is hanging, or was until recently. `start` is `None` for a process that is
     /// not cached.
     pub(super) fn hangs(&self, pid: u32, start: Option<u64>) -> bool {
         self.abandoned.iter().any(|reader| reader.pid == pid && reader.start == start && !reader.is_back())
     }
 
-    /// The processes whose readers hang and have not been reported yet.
+    /// The processes whose readers are hanging and which have not been reported yet.
     pub(super) fn newly_stalled(&mut self) -> Vec<u32> {
         let hangs = |reader: &&mut AbandonedReader| {
             !reader.stalled && reader.since.elapsed() >= STALLED && !reader.thread.is_finished()
@@ -163,8 +164,8 @@ impl ProcReader {
         self.abandoned.iter_mut().filter(hangs).map(stall).collect()
     }
 
-    /// Reads all requested processes and waits for the answers, as long as the pass allows. The caller hands a
-    /// [`Timeout`] back to [`ProcReader::abandon`].
+    /// Reads all requested processes and waits for the results, for as long as the pass allows. The caller passes a
+    /// [`Timeout`] to [`ProcReader::abandon`].
     pub(super) fn read(&mut self, mut requests: Vec<ReadRequest>) -> Round {
         let paused = self.paused_until.is_some_and(|until| Instant::now() < until);
         if paused || self.left.is_zero() || self.hanging() > ABANDONED_LIMIT {
@@ -174,7 +175,7 @@ impl ProcReader {
             requests.iter_mut().for_each(|request| request.cmdline = false);
         }
         let progress = Arc::new(Mutex::new(Progress::default()));
-        // Nothing is sent: the channel closes when the reader ends, even by a panic.
+        // Nothing is sent: the channel closes when the reader ends, even if it panics.
         let (open, closed) = channel();
         let thread = match self.start(requests, progress.clone(), open) {
             Ok(thread) => thread,

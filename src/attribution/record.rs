@@ -24,7 +24,7 @@ impl Stat {
         let close = line.iter().rposition(|&b| b == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();
         let fields = std::str::from_utf8(&line[close + 1..]).ok()?;
-        // A line cut off within the number would give another number, so one more field must follow.
+        // A line cut off within the number would yield a different number, so one more field must follow.
         let mut fields = fields.split_ascii_whitespace();
         let ended = matches!(fields.next()?, "Z" | "X");
         let mut fields = fields.skip(START - 1);
@@ -40,7 +40,7 @@ pub fn effective_uid(status: &[u8]) -> Option<u32> {
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Seconds since the epoch at which the machine started, from `/proc/stat`.
+/// When the machine started, in seconds since the epoch, from `/proc/stat`.
 pub fn boot_seconds(stat: &[u8]) -> Option<u64> {
     let line = complete_lines(stat).find_map(|line| line.strip_prefix(b"btime "))?;
     std::str::from_utf8(line).ok()?.trim().parse().ok()

@@ -1,15 +1,15 @@
 //! The workload of a process: one readable name in every environment.
 //!
 //! A pure function. Invariant: two processes have the same workload only if they are behind the same boundary, and a
-//! pod's name is given only to a process of that pod's containers.
+//! pod's name is given only to a process in one of that pod's containers.
 
 use std::sync::Arc;
 
 use crate::snapshot::{Boundary, CgroupLocation, PodContainer, Workload, WorkloadKind};
 
-/// How many digits of a container's id a workload's name shows: as many as container tools do.
+/// The number of digits of a container's id that a workload's name shows. Container tools show the same number.
 const SHORT_ID: usize = 12;
-/// Digits of an id that a container runtime generated; anything else is a chosen name.
+/// The number of hexadecimal digits in an id that a container runtime generated; any other id is a chosen name.
 const ID_DIGITS: usize = 64;
 
 /// The container to look up in the cluster: only one that is the outermost boundary, because any other id on the path

@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Compares the result with the system's: the two addresses of each pair are bound at the same time.
+    /// Compares the result with the system's behaviour: the two addresses of each pair are bound at the same time.
     #[test]
     fn addresses_overlap_where_the_system_gives_one_of_them_only() {
         let tcp = ["0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]", "[::ffff:127.0.0.1]"];

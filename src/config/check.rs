@@ -45,7 +45,7 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let listen = ("web.listen-address", &config.web.listen_addresses);
     let health = ("web.health-address", &config.web.health_addresses);
     let pairs = [(listen, listen), (health, health), (health, listen)];
-    // With sockets of the service manager, web.listen-address is not used.
+    // With sockets from the service manager, web.listen-address is not used.
     for ((key, some), (other, others)) in
         pairs.into_iter().filter(|(_, other)| *other != listen || !config.web.systemd_socket)
     {

@@ -1,5 +1,5 @@
 //! The layer of the configuration file, TOML or YAML. The file is not trusted: its size is bounded, and its content can
-//! cause an error but neither a panic nor a wait.
+//! cause an error but neither a panic nor a hang.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -14,7 +14,7 @@ use super::setting::Kind;
 /// A flag that is not a key: its name, the name of its value if it takes one, and its help.
 pub(super) type Extra = (&'static str, Option<&'static str>, &'static str);
 
-/// The scenario of `--demo` without a value.
+/// The scenario used if `--demo` has no value.
 const DEFAULT_SCENARIO: &str = "demo";
 /// What to do with the configuration instead of running. At most one may be given.
 const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
@@ -35,7 +35,7 @@ pub(super) const EXTRAS: &[Extra] = &[
     ("help", None, "Print this help and exit."),
 ];
 
-/// Flags with the names of other exporters, each with its key.
+/// Flags under the names that other exporters use, each with its key.
 const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
 /// The settings of the command line.
@@ -43,7 +43,7 @@ const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 pub(super) struct CommandLine {
     pub(super) layer: Layer,
     pub(super) config_file: Option<PathBuf>,
-    /// One of [`ACTIONS`], or none to run.
+    /// One of [`ACTIONS`]; `None` means to run the exporter.
     pub(super) action: Option<&'static str>,
     pub(super) demo: Option<String>,
     /// The text of `--help` or `--version`. If it is set, everything else is ignored.

@@ -66,8 +66,8 @@ pub(super) fn check_node_name(text: &str) -> Result<(), String> {
     Err("must be a node's name: lower-case letters, digits, - and ., as `kubectl get nodes` shows it".to_owned())
 }
 
-/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token goes over a TLS connection or stays on this
-/// machine.
+/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token is sent only over TLS, or within
+/// this machine.
 pub(super) fn check_api_server(text: &str) -> Result<(), String> {
     if text == IN_CLUSTER {
         return Ok(());

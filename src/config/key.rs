@@ -57,7 +57,7 @@ impl Key {
         if text.is_empty() && self.default.is_none() { Ok(Setting::Unset) } else { self.kind.read_text(text) }
     }
 
-    /// Reads a value of a file. Empty text, or YAML's null, unsets a key that has no default.
+    /// Reads a value from a file. Empty text, or YAML's null, unsets a key that has no default.
     pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
         match value {
             ValueKind::Nil if self.default.is_none() => Ok(Setting::Unset),

@@ -314,7 +314,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 impl Key {
-    /// The key of that name.
+    /// The key with that name.
     pub fn find(name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.name == name)
     }

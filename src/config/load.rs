@@ -10,7 +10,7 @@ use super::{check, environment, file, flags, show};
 /// What the program has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Serve until a signal ends it.
+    /// Serve until a signal ends the process.
     Run(Config),
     /// Print one scrape and exit.
     Once(Config),

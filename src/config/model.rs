@@ -102,16 +102,16 @@ pub struct Memory {
     pub idle_rate: f64,
     /// `memory.peak-window`
     pub peak_window: Duration,
-    /// `memory.stale-after`: a GPU without a good sample for this long loses its values.
+    /// `memory.stale-after`: the values of a GPU without a good sample for this long are dropped.
     pub stale_after: Duration,
 }
 
 /// The process lane.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Process {
-    /// `process.interval`: the longest time between two lists.
+    /// `process.interval`: the longest time between two process lists.
     pub interval: Duration,
-    /// `process.linger`: how long the peaks of an ended process stay after its last peak window.
+    /// `process.linger`: how long the peaks of an ended process are kept after its last peak window.
     pub linger: Duration,
     /// `process.series-limit`: processes shown per GPU.
     pub series_limit: usize,
@@ -150,7 +150,7 @@ pub struct Kubernetes {
 /// The API server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApiServer {
-    /// That of the exporter's own pod, with its service account.
+    /// The server of the cluster that the exporter's pod runs in, accessed with the pod's service account.
     InCluster,
     /// The one at a URL.
     At {

@@ -73,7 +73,7 @@ impl Error {
         if problems.is_empty() { Ok(value()) } else { Err(Self { problems }) }
     }
 
-    /// The problems in the order: command line, environment, file, contradictions.
+    /// The problems in this order: command line, environment, file, contradictions.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }

@@ -132,7 +132,7 @@ impl Kind {
         read.ok_or_else(|| format!("must be {}", self.allowed()))
     }
 
-    /// Reads a value of a file. Its type must fit: a number is not read from a string, nor a duration from a number.
+    /// Reads a value from a file. Its type must fit: a number is not read from a string, nor a duration from a number.
     pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
         let textual = !matches!(self, Self::Number { .. } | Self::Count { .. } | Self::Switch);
         match (self, value) {
@@ -191,7 +191,7 @@ fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String
 }
 
 impl Setting {
-    // The table fixes the kind of each key, so a setter asks for the kind that its key has.
+    // The table fixes the kind of each key, so each key's setter calls the method below for that kind.
 
     /// A text, if it is set.
     pub(super) fn text(&self) -> Option<String> {
@@ -252,7 +252,7 @@ impl Setting {
     }
 }
 
-/// A basic string of TOML. No setting contains a control character, so only quotes and backslashes are escaped.
+/// A TOML basic string. No setting contains a control character, so only quotes and backslashes are escaped.
 fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Reads `10ms`, `1m30s` or `2h`. `None` if the text is not a duration, has no unit, or is too long.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
-    // humantime reads a bare 0; here a duration always has its unit.
+    // humantime accepts a bare 0; here a duration must have a unit.
     if !text.contains(|c: char| c.is_ascii_alphabetic()) {
         return None;
     }

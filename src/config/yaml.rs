@@ -1,7 +1,7 @@
 //! A configuration in YAML, mostly as in version 1.2: `yes` is a string. The parser also reads `1_000` and `0b11` as
 //! numbers, and `<<` as a merge.
 //!
-//! Anchors, aliases and deep nesting are rejected before parsing: a parser copies what an alias names and recurses for
+//! Anchors, aliases and deep nesting are rejected before parsing: a parser copies an alias's target and recurses at
 //! every level, so a small file could use up the memory or the stack. The check is coarse: it may reject an unusual
 //! file that is harmless, but never accepts a harmful one.
 
@@ -51,7 +51,7 @@ fn check_shape(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The line without its comment. A `#` before a quote may be part of a quoted string of several lines, so it is kept.
+/// The line without its comment. A `#` before a quote may be part of a quoted string that spans lines, so it is kept.
 fn without_comment(line: &str) -> &str {
     let comment = line.char_indices().find(|(at, c)| {
         *c == '#' && (*at == 0 || line.as_bytes()[at - 1] == b' ') && !line[*at..].contains(['"', '\''])

@@ -105,7 +105,7 @@ impl Connection {
         self.progress.lock().stalled_since.map(|since| now.saturating_duration_since(since))
     }
 
-    /// Whether the current stage takes longer than it may.
+    /// Whether the current stage has taken longer than allowed.
     pub(super) fn is_overdue(&self, now: Instant, limits: &Limits) -> bool {
         let (stage, elapsed) = self.stage(now);
         let limit = match stage {

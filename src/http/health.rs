@@ -13,13 +13,14 @@ pub(super) const HEALTH: &str = "/healthz";
 /// The path that reports whether there is something to scrape.
 pub(super) const READINESS: &str = "/readyz";
 
-/// Whether a path is one of the two that report health and readiness. Such a request needs no password and no permit.
+/// Whether a path is one of the two that report health and readiness. Such a request needs neither a password nor a
+/// permit.
 pub(super) fn is_probe(path: &str) -> bool {
     path == HEALTH || path == READINESS
 }
 
-/// Why the exporter is not alive; `None` while it is. `uptime` is the exporter's own age: lanes have `limit` for their
-/// first beat.
+/// Why the exporter is not alive; `None` while it is. `uptime` is how long the exporter has been running: the lanes
+/// must beat for the first time within `limit`.
 pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> Option<String> {
     let beats = Lane::ALL.map(|lane| (lane, vitals.since_beat(lane)));
     if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {

@@ -12,7 +12,7 @@ pub struct Limits {
     pub max_connections: usize,
     /// How long a client may take from connecting, or from a request's first byte, to the request's last header.
     pub read_timeout: Duration,
-    /// How long it may take to send a response.
+    /// How long sending a response may take.
     pub write_timeout: Duration,
     /// How long a connection may be idle between two requests.
     pub idle_timeout: Duration,

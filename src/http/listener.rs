@@ -66,7 +66,7 @@ impl Listener {
     /// The sockets that the service manager passes (`LISTEN_FDS`), in its order. Must be called within a runtime.
     ///
     /// # Errors
-    /// When there is none, or one of them accepts no connections.
+    /// When there is none, or one of them does not accept connections.
     pub fn inherited() -> io::Result<Vec<Self>> {
         let mut passed = ListenFd::from_env();
         let listeners =

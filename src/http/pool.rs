@@ -16,8 +16,8 @@ use super::limits::Limits;
 
 /// How long a request waits for a permit before it is refused.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A client that reads nothing for this long loses its permit to a request that waits. A well-behaved client needs
-/// milliseconds.
+/// A client that reads nothing for this long loses its permit to a waiting request. A well-behaved client needs
+/// only milliseconds.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The open connections of all listeners together.
@@ -101,7 +101,7 @@ impl ConnectionPool {
         self.permits.available_permits() + 1 < self.limits.max_requests
     }
 
-    /// Closes every connection whose stage takes longer than it may. For each one that was not idle, `report` is
+    /// Closes every connection whose stage has taken longer than allowed. For each one that was not idle, `report` is
     /// called before the connection can notice.
     pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
         let connections = self.connections.lock();

@@ -1,4 +1,4 @@
-//! Responses of one line of text.
+//! Responses that consist of one line of text.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

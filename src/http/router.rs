@@ -1,4 +1,4 @@
-//! The paths of the exporter and the response to a request for each.
+//! The exporter's paths, and how it responds to a request for each of them.
 
 use std::convert::Infallible;
 use std::sync::Arc;

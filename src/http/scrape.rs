@@ -26,15 +26,15 @@ impl ScrapeWriters {
     }
 
     /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as
-    /// a whole, and a client that is slow or gone stops the writing. Responses to HTTP/1.0 are not streamed, because
-    /// there a truncated response looks complete.
+    /// a whole, and writing pauses for a slow client and ends if it is gone. Responses to HTTP/1.0 are not streamed,
+    /// because there a truncated response looks complete.
     pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };
         let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);
         let writing = tokio::task::spawn_blocking(move || {
             scrape.in_chunks(|chunk| send.blocking_send(chunk).is_ok());
-            // Not earlier: the writer counts as busy until its thread is free.
+            // Released only here, because the writer counts as busy until its thread is free.
             drop(writer);
         });
         let chunks = stream::poll_fn(move |context| receive.poll_recv(context)).map(Ok);

@@ -1,7 +1,7 @@
 //! Serves connections: admits them, performs the TLS handshake if TLS is configured, speaks HTTP, and closes
 //! connections that are overdue.
 //!
-//! Invariant: a client costs a bounded amount of memory for a bounded time, and no client can keep another from
+//! Invariant: a client can use only a bounded amount of memory for a bounded time, and no client can keep another from
 //! getting a response.
 //!
 //! The methods are in the order in which a request passes through them: [`Server::serve`], `accept`,
@@ -53,7 +53,7 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How a client's requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
-    /// As the guard demands.
+    /// As the guard requires.
     AsConfigured,
     /// Without TLS although TLS is required: the response reveals nothing.
     PlainInsteadOfTls,
@@ -74,7 +74,7 @@ impl Server {
         Arc::new(Self { router, guard, pool: ConnectionPool::new(limits), faults })
     }
 
-    /// Serves until `shutdown` is ready, then gives the responses under way a short while to end.
+    /// Serves until `shutdown` is ready, then gives the responses in progress a short time to finish.
     pub async fn serve(self: Arc<Self>, listener: Listener, shutdown: impl Future<Output = ()>) {
         let (end, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -161,7 +161,7 @@ impl Server {
         self.serve_connection(Box::new(stream), admitted.connection(), ending).await;
     }
 
-    /// Speaks HTTP until either side ends the connection. A shutdown ends it after the response under way.
+    /// Speaks HTTP until either side ends the connection. A shutdown ends it after the response in progress.
     async fn serve_http(
         &self,
         stream: Box<dyn Stream>,
@@ -186,7 +186,7 @@ impl Server {
             }
         };
         if let Err(error) = ended {
-            // A client's mistake is no fault of the exporter; hyper has responded if a response was due.
+            // A client's mistake is not a fault of the exporter; hyper has responded if a response was due.
             tracing::debug!(error = crate::faults::chain(&error), "connection ended early");
         }
     }
@@ -214,8 +214,8 @@ impl Server {
         Ok(response.map(|body| TrackedBody::new(body, connection)))
     }
 
-    /// Passes a request to the router, or responds with the reason for refusing it. Health probes need neither password
-    /// nor permit.
+    /// Passes a request to the router, or responds with the reason for refusing it. Health probes need neither a
+    /// password nor a permit.
     async fn authorize_and_route(&self, request: Request, connection: &Connection) -> Response {
         if let Some(problem) = host_problem(&request) {
             return text(StatusCode::BAD_REQUEST, problem);
@@ -262,8 +262,8 @@ impl Server {
         self.pool.close_overdue(Instant::now(), || self.report(Reason::Timeout, why));
     }
 
-    /// Waits after a failed accept. A connection that failed before it began is no fault of the exporter; if the system
-    /// is out of resources, a pause gives other connections time to release some.
+    /// Waits after a failed accept. A connection that failed before it began is not a fault of the exporter; if the
+    /// system is out of resources, a pause gives other connections time to release some.
     async fn pause_after(&self, error: io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {

@@ -1,8 +1,8 @@
 //! The API server: lists this node's pods, watches them, and publishes the names of their containers.
 //!
 //! Invariants: the only request is `GET /api/v1/pods` for this node. A name is published exactly as the server sent it,
-//! or not at all, and stays while the server does not answer. A list is taken whole or not at all; whenever an event
-//! may have been lost, all pods are listed again. Everything that is read, kept or waited for is bounded.
+//! or not at all, and is kept while the server does not respond. A list is applied in full or not at all; whenever an
+//! event may have been lost, all pods are listed again. Everything that is read, kept or waited for is bounded.
 
 mod blocking_read;
 mod body;

@@ -1,7 +1,7 @@
 //! Follows the kubelet's pod-resources socket: which device is allocated to which container.
 //!
-//! Invariant: what is published is one whole answer of the kubelet, with the time at which it came. A failure removes
-//! nothing and does not renew that time: the reader of the snapshot judges the answer by its age.
+//! Invariant: what is published is one complete response of the kubelet, with the time at which it arrived. A failure
+//! removes nothing and does not renew that time: whoever reads the snapshot judges the response by its age.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The time between two requests.
     pub interval: Duration,
-    /// The time limit for connecting, and for an answer.
+    /// The time limit for connecting, and for a response.
     pub timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
     }
 }
 
-/// The pauses after failures. A kubelet that answers is asked once per interval, so a kubelet that fails may be asked
+/// The pauses after failures. A kubelet that responds is queried once per interval, so one that fails may be queried
 /// just as often.
 fn pauses(interval: Duration) -> Backoff {
     Backoff::new(FIRST_PAUSE, interval.clamp(FIRST_PAUSE, LONGEST_PAUSE))
@@ -73,7 +73,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Asks once, over a new connection.
+    /// Queries the kubelet once, over a new connection.
     async fn round(&mut self) -> Result<(), Error> {
         let mut kubelet = Kubelet::connect(&self.settings.socket, self.settings.timeout).await?;
         let allocated = kubelet.allocated().await?;

@@ -1,6 +1,7 @@
 //! Threads that nothing waits for: those that hang in a driver call, and those that close a driver in the background.
 //!
-//! Invariant: once [`MAX_STUCK_THREADS`] threads hang, neither a lane nor an opening adds another one.
+//! Invariant: once [`MAX_STUCK_THREADS`] threads hang, neither a lane nor an attempt to open the driver adds another
+//! one.
 
 use std::thread::JoinHandle;
 
@@ -17,7 +18,7 @@ pub(super) struct DetachedThreads {
 /// A thread whose call has not returned within its limit.
 struct StuckThread {
     thread: JoinHandle<()>,
-    /// The index of the GPU at which the thread hangs, if it is opening the driver.
+    /// The index of the GPU that the hanging call was made to, if the thread is opening the driver.
     opening_at: Option<u32>,
 }
 
@@ -27,7 +28,7 @@ impl DetachedThreads {
         self.stuck.push(StuckThread { thread, opening_at: None });
     }
 
-    /// Adds the thread of an opening that hangs in a call to a GPU.
+    /// Adds a thread that was opening the driver and hangs in a call to a GPU.
     pub(super) fn add_stuck_opening(&mut self, thread: JoinHandle<()>, gpu: u32) {
         self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
     }
@@ -54,7 +55,7 @@ impl DetachedThreads {
         self.stuck.len()
     }
 
-    /// The indices of the GPUs at which an opening hangs.
+    /// For each thread that hangs while opening the driver, the index of the GPU that it called.
     pub(super) fn hung_openings(&self) -> impl Iterator<Item = u32> {
         self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).filter_map(|stuck| stuck.opening_at)
     }

@@ -1,5 +1,5 @@
 //! The driver calls of a lane. Each runs under the [`Watch`] of its thread, and no call is made to a GPU while another
-//! thread hangs in a call to it.
+//! thread is hanging in a call to it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) type GuardedDevice<'s> = Guarded<'s, Device<'s>>;
 /// Why a GPU cannot be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unavailable {
-    /// Another thread hangs in a call to it.
+    /// Another thread is hanging in a call to it.
     Stalled,
     /// This session could not open it.
     NotOpened,
@@ -60,12 +60,12 @@ impl<'s> Caller<'s> {
         Ok(Guarded { session: self.session, watch: self.watch, slot: position, target })
     }
 
-    /// The driver, for calls that belong to no GPU; `None` while another thread hangs in one.
+    /// The driver, for calls that belong to no GPU; `None` while another thread is hanging in one.
     pub(super) fn driver(self) -> Option<Guarded<'s, &'s Driver>> {
         self.driver_in(self.session.driver_slot())
     }
 
-    /// The driver, for the events of a GPU; `None` while another thread hangs in a call for them.
+    /// The driver, for the events of a GPU; `None` while another thread is hanging in a call for them.
     pub(super) fn events(self, position: usize) -> Option<Guarded<'s, &'s Driver>> {
         self.driver_in(self.session.events_slot(position))
     }

@@ -27,7 +27,7 @@ pub(super) struct OpenedDriver {
     pub(super) failures: Vec<(u32, nvml::Error)>,
 }
 
-/// An opening in progress.
+/// An attempt to open the driver, in progress.
 pub(super) struct Opening {
     result: Receiver<OpenResult>,
     thread: JoinHandle<()>,
@@ -40,9 +40,9 @@ pub(super) struct Opening {
 
 /// The progress of an opening.
 pub(super) enum Progress {
-    /// It continues.
+    /// It is still in progress.
     Pending(Opening),
-    /// It continues and has just become slow.
+    /// It is still in progress and has just become slow.
     Slow(Opening),
     /// It has ended.
     Done(Box<OpenResult>),
@@ -62,7 +62,7 @@ impl Opening {
         let shared = discovery.clone();
         let thread = thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _unpark = unpark;
-            // The receiver is gone when the exporter shuts down or the opening was abandoned.
+            // The receiver is gone if the exporter is shutting down or the opening has been abandoned.
             let _ = send.send(open(&library, &shared));
         })?;
         let now = Instant::now();
@@ -74,13 +74,14 @@ impl Opening {
         self.is_slow
     }
 
-    /// The index of the GPU at which it hangs.
+    /// The index of the GPU on which it is hanging.
     pub(super) fn hangs_at(&self) -> Option<u32> {
         let (gpu, since) = self.queried;
         gpu.filter(|_| since.elapsed() > SLOW)
     }
 
-    /// Abandons the opening. Returns its thread, and the closing of a driver that it may have opened already.
+    /// Abandons the opening. Returns its thread, and a [`Closing`] that closes the driver if it has already been
+    /// opened.
     pub(super) fn abandon(self) -> (JoinHandle<()>, Option<Closing>) {
         (self.thread, Closing::begin(self.result))
     }
@@ -114,7 +115,7 @@ fn open(library: &Library, discovery: &Discovery) -> OpenResult {
     }
 }
 
-/// A closing in progress.
+/// The closing of a driver, in progress.
 pub(super) struct Closing {
     thread: JoinHandle<()>,
     since: Instant,
@@ -122,7 +123,7 @@ pub(super) struct Closing {
 
 impl Closing {
     /// Drops an owner of a driver on a new thread; the last owner closes the driver. `None` if the system cannot create
-    /// a thread: then the owner has been dropped on the calling thread.
+    /// a thread; in that case, the owner has been dropped on the calling thread.
     pub(super) fn begin(owner: impl Send + 'static) -> Option<Self> {
         let thread = thread::Builder::new().name("driver-close".into()).spawn(move || drop(owner)).ok()?;
         Some(Self { thread, since: Instant::now() })
@@ -132,7 +133,7 @@ impl Closing {
         self.thread.is_finished()
     }
 
-    /// The thread, to be abandoned.
+    /// Returns the thread, so that it can be abandoned.
     pub(super) fn into_thread(self) -> JoinHandle<()> {
         self.thread
     }

@@ -27,13 +27,14 @@ pub(super) struct Peaks {
 }
 
 impl Peaks {
-    /// Creates peaks without values.
+    /// Creates an instance without values.
     pub(super) fn new(window: Duration) -> Self {
         let window = nanos(window);
         Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
     }
 
-    /// Creates peaks without values but with room for all slots of a window, so that [`Peaks::see`] never allocates.
+    /// Creates an instance without values but with room for all slots of a window, so that [`Peaks::see`] never
+    /// allocates.
     pub(super) fn with_room(window: Duration) -> Self {
         Self { slots: VecDeque::with_capacity(MOST_SLOTS), ..Self::new(window) }
     }
@@ -52,7 +53,7 @@ impl Peaks {
         }
     }
 
-    /// Raises the highest value ever, for a known maximum that was not sampled (the driver's accounting).
+    /// Raises the highest value ever to a maximum that was not sampled but is known from the driver's accounting.
     pub(super) fn raise(&mut self, value: u64) {
         self.highest = self.highest.max(value);
     }
@@ -111,7 +112,7 @@ impl Peaks {
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     peaks: Peaks,
-    /// Whether its memory was ever known.
+    /// Whether its memory has ever been known.
     measured: bool,
 }
 
@@ -136,20 +137,20 @@ impl Record {
         }
     }
 
-    /// [`Peaks::raise`].
+    /// See [`Peaks::raise`].
     pub(super) fn raise(&mut self, peak: u64) {
         self.measured = true;
         self.peaks.raise(peak);
     }
 
-    /// [`Peaks::absorb`].
+    /// See [`Peaks::absorb`].
     pub(super) fn absorb(&mut self, other: &Self) {
         self.measured |= other.measured;
         self.peaks.absorb(&other.peaks);
     }
 
-    /// The highest memory within the window that ends now; 0 if the process or workload `ended` before it. `None` if
-    /// the memory is unknown.
+    /// The highest memory within the window that ends now; 0 if the process or workload has `ended` and the window
+    /// contains no value. `None` if the memory is unknown.
     pub(super) fn window_peak(&mut self, now: Instant, ended: bool) -> Option<u64> {
         let within = self.peaks.within_window(now);
         if self.measured { within.or(ended.then_some(0)) } else { None }

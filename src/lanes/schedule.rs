@@ -15,10 +15,10 @@ use std::time::Duration;
 pub(super) use idle::IdlePolicy;
 pub(super) use ticker::Ticker;
 
-/// The longest time for which a lane that has nothing to do stays silent.
+/// The longest time between two heartbeats of a lane that has nothing to do.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// How often a GPU or a MIG device that does not answer is queried again.
+/// How often a GPU or a MIG device that does not respond is queried again.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// How often unchanged memory is published, only to show that the samples are fresh. Ten times a second is enough for
@@ -26,12 +26,12 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// misses.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
-/// After a pass the process lane rests for this many times as long as the pass took, so that memory that changes at
+/// After a pass the process lane rests for this many times the duration of the pass, so that memory that changes at
 /// every tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings
 /// while it rests.
 const REST: u32 = 2;
 
-/// The longest rest: a pass that waited for the driver says nothing about the cost of the next one.
+/// The longest rest. If a pass took long because it had to wait for the driver, the next one need not take long.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// While a GPU does nothing, the work of its processes is read only in every fifth fast round: the call holds the
@@ -39,7 +39,7 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 pub(super) const IDLE_STRIDE: u32 = 5;
 
 /// A reading that a GPU does not provide is tried again after this many slow rounds: a permission may have been
-/// granted, or the driver may have refused at a bad moment.
+/// granted, or the refusal may have been temporary.
 pub(super) const RECONSIDER: u32 = 20;
 
 /// How long the process lane rests after a pass of this length.

@@ -9,15 +9,15 @@ use super::stalls::Stalls;
 use crate::nvml::Driver;
 use crate::snapshot::Gpu;
 
-/// The open driver and what the lanes share about it.
+/// The open driver and the state that the lanes share about it.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    /// The number of threads that hang in a call, by slot: one slot for each GPU, one for the driver itself, and one
+    /// The number of threads hanging in a call, by slot: one slot for each GPU, one for the driver itself, and one
     /// for the events of each GPU.
     stalled: Vec<Arc<AtomicU32>>,
-    /// Why the session ends; unset while it is to continue.
+    /// Why the session is ending; unset while it continues.
     end_reason: OnceLock<String>,
     /// Why another session should replace this one, which continues until then.
     reopen_request: Mutex<Option<String>>,
@@ -28,7 +28,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
-    /// hide that the supervisor is gone. A slot starts as stalled if its call still hangs from an earlier session.
+    /// hide that the supervisor is gone. A slot starts as stalled if a call of an earlier session still hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),
@@ -40,12 +40,12 @@ impl Session {
         }
     }
 
-    /// The slot of calls that belong to no GPU.
+    /// The slot for calls that do not belong to a GPU.
     pub(super) fn driver_slot(&self) -> usize {
         self.driver.gpus().len()
     }
 
-    /// The slot of calls for a GPU's events, which are independent of the GPU's other calls.
+    /// The slot for calls about a GPU's events, which are independent of the GPU's other calls.
     pub(super) fn events_slot(&self, position: usize) -> usize {
         self.driver_slot() + 1 + position
     }
@@ -56,12 +56,12 @@ impl Session {
         self.driver.gpus().nth(position)
     }
 
-    /// Whether a thread hangs in a call for the slot. Then no other thread may make a call for it.
+    /// Whether a thread is hanging in a call for the slot. If so, no other thread may make a call for it.
     pub(super) fn stalled(&self, slot: usize) -> bool {
         self.stalled[slot].load(Ordering::Relaxed) > 0
     }
 
-    /// Records that a call for the slot hangs.
+    /// Records that a call for the slot is hanging.
     pub(super) fn mark_stalled(&self, slot: usize) {
         self.stalled[slot].fetch_add(1, Ordering::Relaxed);
     }
@@ -81,17 +81,17 @@ impl Session {
         self.end_reason.get().is_some() || self.alive.strong_count() == 0
     }
 
-    /// The reason given to [`Session::end`].
+    /// The reason passed to [`Session::end`].
     pub(super) fn end_reason(&self) -> Option<&str> {
         self.end_reason.get().map(String::as_str)
     }
 
-    /// Asks for another session. This one continues until the other is open. The last reason is kept.
+    /// Requests another session. This one continues until the other is open. The last reason is kept.
     pub(super) fn request_reopen(&self, reason: impl Into<String>) {
         *self.reopen_request.lock() = Some(reason.into());
     }
 
-    /// The reason given to [`Session::request_reopen`].
+    /// The reason passed to [`Session::request_reopen`].
     pub(super) fn reopen_requested(&self) -> Option<String> {
         self.reopen_request.lock().clone()
     }

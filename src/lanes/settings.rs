@@ -10,7 +10,7 @@ use crate::nvml::Library;
 pub struct Settings {
     /// The driver library to open.
     pub library: Library,
-    /// A driver call that takes longer marks its GPU as stalled.
+    /// If a driver call takes longer than this, its GPU is marked as stalled.
     pub call_timeout: Duration,
     /// The memory lane.
     pub memory: memory::Settings,

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::nvml::Driver;
 use crate::snapshot::Gpu;
 
-/// The number of threads that hang in a call, by what they call.
+/// The number of threads hanging in a call, by the target of the call: a GPU, the driver, or the events of a GPU.
 #[derive(Debug, Default)]
 pub(super) struct Stalls(HashMap<String, Arc<AtomicU32>>);
 
 impl Stalls {
-    /// The counters that all sessions share: for the calls to each GPU, to the driver itself, and for the
-    /// events of each GPU.
+    /// The counters that all sessions share: one for each GPU, one for the driver itself, and one for the events of
+    /// each GPU.
     pub(super) fn counters(&mut self, driver: &Driver) -> Vec<Arc<AtomicU32>> {
         let gpus = driver.gpus().map(|gpu| gpu.key());
         let events = driver.gpus().map(|gpu| format!("events of {}", gpu.key()));
@@ -24,7 +24,7 @@ impl Stalls {
         keys.map(|key| self.0.entry(key).or_default().clone()).collect()
     }
 
-    /// Whether a call to the GPU hangs.
+    /// Whether a call to the GPU is hanging.
     pub(super) fn is_stalled(&self, gpu: &Gpu) -> bool {
         self.0.get(&gpu.key()).is_some_and(|calls| calls.load(Ordering::Relaxed) > 0)
     }

@@ -36,12 +36,12 @@ pub(super) struct Supervisor {
     faults: Arc<Faults>,
     control: Arc<Control>,
     link: Arc<Link>,
-    /// The GPUs of all openings.
+    /// The GPUs found by any opening so far.
     known: Vec<Arc<Gpu>>,
     /// The pauses between attempts to open the driver.
     backoff: Backoff,
     reopening: Reopening,
-    /// By lane.
+    /// Indexed by lane.
     restarts: [RestartPolicy; Lane::ALL.len()],
     stalls: Stalls,
     detached: DetachedThreads,

@@ -29,8 +29,8 @@ const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 9
 /// The maximum number of events taken from a GPU in one round: a storm on one GPU must not delay the others.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// The critical errors of every GPU by [`Gpu::key`] since the exporter started. They outlive the session, because the
-/// last Xid of a lost GPU must still be shown after the driver is reopened.
+/// The critical errors of every GPU since the exporter started, keyed by [`Gpu::key`]. They outlive the session,
+/// because the last Xid of a lost GPU must still be shown after the driver is reopened.
 #[derive(Debug, Default)]
 struct Ledger {
     counts: HashMap<String, BTreeMap<u64, u64>>,
@@ -41,11 +41,11 @@ struct Ledger {
 /// The watch. It outlives its threads and its sessions.
 #[derive(Debug)]
 pub(super) struct XidWatch {
-    /// Between two rounds.
+    /// The pause between two rounds.
     interval: Duration,
-    /// The pause after a registration that failed.
+    /// The pause after a failed registration.
     soon: Duration,
-    /// The pause for a GPU that reports no Xids.
+    /// The pause for a GPU that does not report Xids.
     late: Duration,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
@@ -56,9 +56,9 @@ pub(super) struct XidWatch {
 /// What one thread keeps from round to round.
 #[derive(Debug, Default)]
 pub(super) struct LaneState {
-    /// For each GPU that provides no events, the time until which it is not polled.
+    /// For each GPU that does not provide events, the time until which it is not polled.
     rest_until: Vec<Option<Instant>>,
-    /// The ledger's version that was published last.
+    /// The version of the ledger that was last published.
     published: Option<u64>,
 }
 
@@ -112,7 +112,7 @@ impl XidWatch {
             }
         }
         for _ in 0..EVENTS_AT_ONCE {
-            // Counted within the call: a call that hung and returns later reports its event only once.
+            // Counted within the call: the event is returned only once, even if the call returns after hanging.
             let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
             match events.call(next) {
                 Ok(Some(_)) => {}
@@ -159,7 +159,7 @@ impl LaneTask for XidWatch {
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let mut state = LaneState::default();
         loop {
-            // Events that came before the session ended are still taken.
+            // Events that arrived before the session ended are still read.
             let last = session.ending();
             self.round(Caller::new(session, watch), &mut state)?;
             if last {

@@ -25,7 +25,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&BUILD_INFO, &SCRAPES],
 };
 
-/// Bytes: a little more than the length of the text.
+/// The initial size of the buffer in bytes: a little more than the length of the text.
 const ROOM: usize = 1024;
 
 /// The registry and its counters.

@@ -1,4 +1,4 @@
-//! The driver, its GPUs, and whether they answer.
+//! The driver, its GPUs, and whether they respond.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};

@@ -48,7 +48,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The end of every name with this unit, before a counter's `_total`; empty for a plain number.
+    /// The suffix of every family name with this unit, before a counter's `_total`; empty for a plain number.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Bytes => "_bytes",
@@ -71,7 +71,7 @@ pub enum When {
     MemoryLane,
     /// By the process lane.
     ProcessLane,
-    /// At the kubelet's latest answer.
+    /// With the kubelet's latest response.
     PodResources,
     /// With the fast telemetry readings.
     Quick,

@@ -126,7 +126,7 @@ static CHURN: [Reading<GpuMemory>; 2] = [(&GROWN, |m| Some(m.increase)), (&SHRUN
 static BAR1: [Reading<SlowTelemetry>; 2] = [(&BAR1_TOTAL, |s| s.bar1_total), (&BAR1_USED, |s| s.bar1_used)];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    // A GPU that shares the system's memory has no figures, and so nothing that is computed from them.
+    // A GPU that shares the system's memory has no figures, and so none of the values computed from them.
     let measured: Vec<_> =
         gpus.iter().filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (gpu, m, f)))).collect();
     for (family, read) in &FIGURES {

@@ -1,4 +1,4 @@
-//! What the kubelet has allocated, and whether the kubelet and the API server answer.
+//! What the kubelet has allocated, and whether the kubelet and the API server respond.
 //!
 //! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by
 //! its UUID if the cluster reports one, and is left out otherwise.
@@ -61,7 +61,7 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
     out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
     let Some(allocations) = parts.fresh_allocations(settings) else { return };
-    // Kubelets before Kubernetes 1.34 list the devices of ended pods until another pod needs one.
+    // Kubelets before Kubernetes 1.34 list the devices of ended pods until another pod needs them.
     let holders = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
     let held = holders.filter_map(|allocation| {
         let device = &allocation.device;

@@ -152,8 +152,8 @@ impl CachedLabels {
     }
 }
 
-/// The GPU's processes by pid. Entries that share a pid nearly always keep their order; if they do not, their labels
-/// are written again.
+/// The GPU's processes, sorted by pid. Entries that share a pid nearly always keep their order; if they do not, their
+/// labels are written again.
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
     let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));
@@ -251,7 +251,7 @@ mod tests {
             ("GPU-a", changed(|p| p.kind = ProcessKind::Mps)),
             ("GPU-a", changed(|p| p.mig = slice("MIG-b"))),
             ("GPU-a", changed(|p| p.mig = None)),
-            // Another process with the same pid; its name does not matter.
+            // Another process with the same pid, even if its labels are the same.
             ("GPU-a", changed(|p| p.owner = Arc::new((*p.owner).clone()))),
             ("GPU-a", known[..1].to_vec()),
             ("GPU-a", [&known[..], &[process(9, "more.py")]].concat()),

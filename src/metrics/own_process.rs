@@ -64,7 +64,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
 };
 
-/// Bytes: `stat` is one line of about fifty numbers.
+/// The size of the buffer in bytes: `stat` is one line of about fifty numbers.
 const LINE: usize = 2048;
 
 /// The directory of the exporter's open files.
@@ -82,7 +82,7 @@ pub(super) struct OwnProcess {
     boot: Option<u64>,
     ticks: f64,
     page: u64,
-    /// The soft limit of open files, which the exporter does not change after its start.
+    /// The soft limit of open files, which the exporter does not change after startup.
     most_fds: Option<u64>,
 }
 

@@ -135,7 +135,7 @@ fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
 
-/// A GPU's processes by pid and then by their labels, with each set of labels once.
+/// A GPU's processes, sorted by pid and then by their labels, with each set of labels once.
 fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     // Entries with equal labels have the same pid, and few entries share a pid, so texts are rarely compared.
     entries.sort_by(|a, b| {
@@ -158,8 +158,8 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, whatever its types: the info family has no label `type`, so that it can be joined on the
-/// pid.
+/// One entry for each process, even if it has entries of several types: the info family has no label `type`, so that
+/// it can be joined on the pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ only in the type are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);

@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 /// The content type of an exposition.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Bytes: a longer text is sent while it is written.
+/// The length in bytes above which a text is sent while it is being written.
 const LONG: usize = 256 * 1024;
 
 /// Why there is no exposition.
@@ -42,7 +42,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Whether the text should be sent while it is written, judging by the length of the last one.
+    /// Whether the text should be sent while it is being written, judging by the length of the last one.
     pub fn is_long(&self) -> bool {
         self.metrics.last_length.load(Ordering::Relaxed) > LONG
     }
@@ -129,7 +129,7 @@ impl Metrics {
         text
     }
 
-    /// Writes the families of everything that the parts hold, in the order of the table.
+    /// Writes all families for which the parts contain values, in the order of the table.
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
         let gpus = parts.gpus(&self.settings);
         gpu_memory::collect(&gpus, out);

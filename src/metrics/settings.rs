@@ -11,7 +11,7 @@ pub struct Settings {
     pub peak_window: Duration,
     /// A GPU whose last good sample is older than this loses its values.
     pub stale_after: Duration,
-    /// The longest time between two lists of processes.
+    /// The longest time between two reads of the process lists.
     pub process_interval: Duration,
     /// Whether the exporter sees the machine's processes; `None` if that is unknown.
     pub host_pid_namespace: Option<bool>,

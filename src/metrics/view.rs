@@ -1,6 +1,6 @@
 //! Which values of the snapshot may be shown now.
 //!
-//! Invariant: a [`GpuView`] holds no value that is too old. A GPU that does not answer has no values at all; for any
+//! Invariant: a [`GpuView`] holds no value that is too old. A GPU that does not respond has no values at all; for any
 //! other GPU, each part is present only within its own limit. All rules about when a value is absent are in this
 //! module.
 
@@ -26,9 +26,9 @@ pub struct Parts {
     processes: Arc<ProcessPart>,
     telemetry: Arc<TelemetryPart>,
     xids: Arc<XidPart>,
-    /// The containers and ended pods that the API server has named.
+    /// The containers and ended pods that the API server has reported.
     pub(super) pods: Arc<Pods>,
-    /// The kubelet's last answer, however old it is.
+    /// The kubelet's last response, however old it is.
     pub(super) allocations: Arc<Allocations>,
 }
 
@@ -37,7 +37,7 @@ pub struct Parts {
 pub struct GpuView<'a> {
     /// Which GPU.
     pub gpu: &'a Gpu,
-    /// Whether it answers and its last sample is recent.
+    /// Whether it responds and its last sample is recent.
     pub up: bool,
     /// The state that the memory lane last saw; `Unsampled` before its first sample.
     pub state: GpuState,
@@ -72,7 +72,7 @@ impl Parts {
         Self { now: Instant::now(), driver, memory, processes, telemetry, xids, pods, allocations }
     }
 
-    /// The kubelet's allocations; `None` if its last answer is too old.
+    /// The kubelet's allocations; `None` if its last response is too old.
     pub(super) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
         let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
         let at = self.allocations.at?;

@@ -76,7 +76,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     }
 }
 
-/// The GPU's workloads by their labels, with each set of labels once.
+/// The GPU's workloads, sorted by their labels, with each set of labels once.
 fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
     let mut entries: Vec<_> = workloads.iter().map(|w| (labels(&gpu.labels, w), Figures::of(w))).collect();
@@ -105,8 +105,8 @@ impl Figures {
         Self { processes, used, window_peak, peak }
     }
 
-    /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is at least the
-    /// larger of the two, and at least what is held now.
+    /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is taken to be
+    /// its lower bound: the larger of the two peaks, or the memory in use now if that is more.
     fn add(&mut self, other: &Self) {
         self.used = match (self.processes, other.processes) {
             (_, 0) => self.used,

@@ -39,7 +39,7 @@ impl<'d> Device<'d> {
     /// Reads memory with the second version of the call, or with the first if the driver is too old for the second.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for an answer
+    /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for values
     /// that cannot be true.
     pub fn memory(&self) -> Result<MemoryReading> {
         const V2: &str = "nvmlDeviceGetMemoryInfo_v2";
@@ -56,19 +56,19 @@ impl<'d> Device<'d> {
         }
     }
 
-    /// Shares of time, 0 to 1, in which a kernel ran and in which memory was read or written.
+    /// The shares of time, 0 to 1, during which a kernel was running and during which memory was being read or written.
     pub fn utilization(&self) -> Result<(f64, f64)> {
         let rates = self.call("nvmlDeviceGetUtilizationRates", |device| device.utilization_rates())?;
         Ok((f64::from(rates.gpu) / 100.0, f64::from(rates.memory) / 100.0))
     }
 
-    /// Share of time in which the encoder was busy, 0 to 1.
+    /// Share of time during which the encoder was busy, 0 to 1.
     pub fn encoder_utilization(&self) -> Result<f64> {
         let info = self.call("nvmlDeviceGetEncoderUtilization", |device| device.encoder_utilization())?;
         Ok(f64::from(info.utilization) / 100.0)
     }
 
-    /// Share of time in which the decoder was busy, 0 to 1.
+    /// Share of time during which the decoder was busy, 0 to 1.
     pub fn decoder_utilization(&self) -> Result<f64> {
         let info = self.call("nvmlDeviceGetDecoderUtilization", |device| device.decoder_utilization())?;
         Ok(f64::from(info.utilization) / 100.0)
@@ -143,7 +143,7 @@ impl<'d> Device<'d> {
         self.call("nvmlDeviceGetAccountingMode", |device| device.is_accounting_enabled())
     }
 
-    /// Bytes: the driver's own maximum for a running process. `None` if it knows none.
+    /// The driver's own maximum for a running process, in bytes. `None` if the driver has none.
     pub fn accounted_peak(&self, pid: u32) -> Result<Option<u64>> {
         match self.call("nvmlDeviceGetAccountingStats", |device| device.accounting_stats_for(pid)) {
             Ok(stats) if stats.is_running => Ok(stats.max_memory_usage),

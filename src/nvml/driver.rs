@@ -13,7 +13,7 @@ use crate::snapshot::{self, Gpu};
 
 pub(super) const UUID_CALL: &str = "nvmlDeviceGetUUID";
 
-/// An open NVML. Dropping it shuts NVML down and unloads the library.
+/// An open NVML library. Dropping it shuts NVML down and unloads the library.
 #[derive(Debug)]
 pub struct Driver {
     pub(super) nvml: Nvml,
@@ -48,7 +48,7 @@ impl Drop for Driver {
 
 impl Driver {
     pub(super) fn new(nvml: Nvml, simulated: bool) -> Self {
-        // A driver that does not report its version may have the other layout.
+        // A driver that does not report its version may be one with the other layout of process lists.
         let second_version_lists = nvml.sys_driver_version().map_or(true, |version| has_other_process_layout(&version));
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }
@@ -56,7 +56,7 @@ impl Driver {
     /// The number of GPUs that NVML counts now.
     ///
     /// # Errors
-    /// Any error of NVML.
+    /// Any NVML error.
     pub fn count(&self) -> Result<u32, Error> {
         self.nvml.device_count().map_err(|error| Error::new("nvmlDeviceGetCount_v2", error))
     }
@@ -86,15 +86,15 @@ impl Driver {
     /// Whether a GPU still has the MIG mode and the MIG devices that [`Driver::discover`] found.
     ///
     /// # Errors
-    /// Any error of NVML: then the layout is unknown.
+    /// Any NVML error; the layout is then unknown.
     pub fn same_mig_layout(&self, position: usize) -> Result<bool, Error> {
         let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapper_device(position)) else {
             return Ok(true);
         };
         let layout = MigLayout::read(&device, &self.nvml, entry.gpu.mig_mode)?;
         let same = layout.on == entry.gpu.mig_mode && layout.devices == entry.gpu.mig;
-        // A layout that could not be read at the opening has no handles, which is right only if there are no MIG
-        // devices.
+        // If the layout could not be read when the driver was opened, there are no handles, which is correct only if
+        // there are no MIG devices.
         Ok(same && (entry.mig.is_some() || layout.devices.is_empty()))
     }
 
@@ -107,7 +107,7 @@ impl Driver {
     /// Reads the UUID that a GPU did not return before. `false`: it differs from the assumed one.
     ///
     /// # Errors
-    /// Any error of NVML.
+    /// Any NVML error.
     pub fn confirm_uuid(&self, position: usize) -> Result<bool, Error> {
         let (Some(entry), Some(device)) = (self.gpus.get(position), self.wrapper_device(position)) else {
             return Ok(true);
@@ -117,7 +117,7 @@ impl Driver {
         Ok(entry.gpu.uuid == uuid)
     }
 
-    /// The description of the driver that is published.
+    /// The driver's description, to be published.
     pub fn describe(&self) -> snapshot::Driver {
         let cuda = self.nvml.sys_cuda_driver_version().ok();
         snapshot::Driver {
@@ -131,7 +131,7 @@ impl Driver {
         }
     }
 
-    /// The GPU, for calls on its events.
+    /// The GPU's device, for calls about its events.
     pub(super) fn event_source(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {
         Some(self.gpus.get(position)?.handle?.device(&self.nvml))
     }
@@ -161,7 +161,7 @@ impl Driver {
 }
 
 /// Drivers 535.43 to 535.98 fill the third version of the process list with larger structs than the `nvml.h` of earlier
-/// and later drivers declares. The second version of the list is right on all of them.
+/// and later drivers declares. The second version of the list is correct on all of them.
 fn has_other_process_layout(driver_version: &str) -> bool {
     let mut numbers = driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| minor <= 98)

@@ -25,7 +25,7 @@ impl Driver {
     /// Registers for the critical errors of a GPU, once. `false`: the GPU does not report them.
     ///
     /// # Errors
-    /// Any error of NVML; the registration can be tried again.
+    /// Any NVML error; the registration can be tried again.
     pub fn register_xids(&self, position: usize) -> Result<bool, Error> {
         let Some(device) = self.event_source(position) else { return Ok(false) };
         if self.reports_xids(position) {
@@ -53,7 +53,7 @@ impl Driver {
     /// most recent one. Two threads must not call it for the same GPU at once.
     ///
     /// # Errors
-    /// Any error of NVML except the one for no event.
+    /// Any NVML error except the one that means that there is no event.
     pub fn next_xid(&self, position: usize) -> Result<Option<u64>, Error> {
         let Some(set) = self.event_set(position) else { return Ok(None) };
         // The driver owns the set, so it must not be freed here.

@@ -1,6 +1,6 @@
 //! The identities of GPUs that do not return one when the driver is opened.
 //!
-//! Invariant: a GPU inherits an identity of an earlier opening only if no other GPU can have it.
+//! Invariant: a GPU inherits an identity from an earlier opening only if no other GPU can have it.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ pub(super) struct ReportedIdentity {
     pub(super) pci_bus_id: Option<String>,
 }
 
-/// The GPU of an earlier opening at each index; `None` for a GPU that is new or that cannot be determined.
+/// The GPU of an earlier opening at each index; `None` for a GPU that is new or cannot be identified.
 ///
-/// The UUID decides, otherwise the PCI bus id. A GPU that returns neither must be one that no other index claims, that
-/// is `present` in the machine, and whose PCI bus id is between those of its neighbours, since NVML enumerates GPUs in
-/// the order of their PCI bus ids. If the number of such GPUs differs from the number of indices between the
-/// neighbours, nothing is inherited there.
+/// GPUs are matched by UUID or, without a UUID, by PCI bus id. A GPU that returns neither must be an earlier one that
+/// no other index claims, that is `present` in the machine, and whose PCI bus id is between those of its neighbours,
+/// since NVML enumerates GPUs in the order of their PCI bus ids. If the number of such GPUs differs from the number of
+/// indices between the neighbours, nothing is inherited there.
 pub(super) fn inherit(
     reported: &[ReportedIdentity],
     known: &[Arc<Gpu>],
@@ -108,9 +108,9 @@ mod tests {
         let (b, c) = (opened("0B"), opened("0C"));
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C"], "-"), ["-", "0B", "0C"]);
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
-        // It is no longer in the machine: another GPU comes first.
+        // 0A is no longer in the machine: the first GPU is another one.
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "0A"), ["-", "0B", "0C"]);
-        // By its PCI bus id it would come last.
+        // The first GPU cannot be 0C, which would come last by its PCI bus id.
         assert_eq!(inherited(&[none.clone(), b.clone()], &["0B", "0C"], "-"), ["-", "0B"]);
         assert_eq!(inherited(&[b, none.clone(), none.clone()], &["0B", "0D", "0C"], "-"), ["0B", "0C", "0D"]);
         assert_eq!(inherited(&[none.clone(), c], &["0A", "0B", "0C"], "-"), ["-", "0C"], "both are possible");

@@ -28,7 +28,7 @@ const SEARCH_PATHS: [&str; 9] = [
 /// Which library to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Library {
-    /// The first one that opens, in the usual places.
+    /// The first library in the usual places that can be opened.
     Search,
     /// Only this one.
     At(PathBuf),
@@ -46,7 +46,7 @@ pub enum Library {
 /// Why NVML could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// None of the places holds a library.
+    /// None of the searched places contains a library that loads.
     #[error(
         "no NVML library: looked for {}; install the NVIDIA driver or name the library with --nvml.library",
         looked.join(", ")

@@ -18,7 +18,7 @@ pub(super) struct MigLayout {
 }
 
 impl MigLayout {
-    /// `mode_before`: the mode at an earlier reading. If a GPU never returned its mode and still refuses to, it does
+    /// `mode_before`: the mode from an earlier reading. If a GPU never returned its mode and still refuses to, it does
     /// not support MIG; any other refusal is an error.
     pub(super) fn read(
         device: &nvml_wrapper::Device<'_>,

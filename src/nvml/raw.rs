@@ -145,7 +145,7 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
-        /// More processes than a machine has pids for: a larger count cannot be true.
+        /// No machine has pids for more processes than this: a larger count cannot be true.
         const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;
@@ -186,12 +186,12 @@ pub(super) fn remapped_rows(nvml: &Nvml, handle: Handle) -> Result<RemappedRows,
     })
 }
 
-/// `nvmlDeviceGetRetiredPages`, called for the length of its list only.
+/// `nvmlDeviceGetRetiredPages`, called only to get the length of its list.
 pub(super) fn retired_pages(nvml: &Nvml, handle: Handle, cause: nvmlPageRetirementCause_t) -> Result<u32, Error> {
     let (mut count, mut address) = (0, 0);
     call("nvmlDeviceGetRetiredPages", || {
         let sym = nvml_sym(nvml.lib().nvmlDeviceGetRetiredPages.as_ref())?;
-        // SAFETY: the handle is valid; `count` says that there is room for no address, and the pointer may not be NULL.
+        // SAFETY: the handle is valid; `count` is 0, so no address is written, but the pointer must not be NULL.
         match nvml_try(unsafe { sym(handle.0, cause, &mut count, &mut address) }) {
             // The list is longer than the buffer, as intended. If the call returned no length, the length is unknown.
             Err(NvmlError::InsufficientSize(_)) if count > 0 => Ok(()),
@@ -223,8 +223,8 @@ fn call<T>(name: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> R
 
 /// Whether the library is this project's simulator, which exports a symbol of its own.
 pub(super) fn is_simulator(library: &Path) -> bool {
-    // SAFETY: the library was just loaded by the same name, so this only counts one more reference to it; the symbol
-    // is looked up and not called.
+    // SAFETY: the library was just loaded by the same name, so this only increments its reference count; the symbol
+    // is looked up but not called.
     unsafe { libloading::Library::new(library).is_ok_and(|lib| lib.get::<*const ()>(b"nvmlSimVersion\0").is_ok()) }
 }
 

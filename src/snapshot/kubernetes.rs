@@ -9,12 +9,13 @@ use pod_resources::{Allocation, Device, PodContainer};
 /// The names of pods, by their namespace.
 pub type EndedPods = HashMap<String, HashSet<String>>;
 
-/// The containers of this node's pods, as the API server names them. Written by the follower of the API server.
+/// The containers of this node's pods, as reported by the API server. Written by the follower of the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
     /// Whether the API server responds; `None` if the exporter does not follow it.
     pub up: Option<bool>,
-    /// By the runtime's full container id. They remain while the API server does not respond: an id is never reused.
+    /// Keyed by the runtime's full container id. Entries are kept while the API server is not responding, because an id
+    /// is never reused.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
     /// The pods in a terminal phase.
     pub ended: Arc<EndedPods>,

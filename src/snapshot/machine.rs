@@ -13,7 +13,7 @@ pub struct Driver {
     pub driver_version: Option<String>,
     /// NVML's version (`nvmlSystemGetNVMLVersion`).
     pub nvml_version: Option<String>,
-    /// The highest CUDA version that the driver supports, as `13.0` (`nvmlSystemGetCudaDriverVersion_v2`).
+    /// The highest CUDA version that the driver supports, such as `13.0` (`nvmlSystemGetCudaDriverVersion_v2`).
     pub cuda_version: Option<String>,
     /// Whether the library is the simulator. Then no number is a measurement.
     pub simulated: bool,
@@ -47,8 +47,8 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// The key under which values of the GPU are kept across openings of the driver: its UUID, since an index can
-    /// change when GPUs come and go. A GPU that could never be opened has no UUID; its index is used instead.
+    /// The key under which the GPU's values are kept when the driver is closed and opened again: its UUID, since an
+    /// index can change when GPUs come and go. A GPU that could never be opened has no UUID; its index is used instead.
     pub fn key(&self) -> String {
         if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
     }
@@ -57,7 +57,7 @@ impl Gpu {
 /// A MIG device: a compute instance in a GPU instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigDevice {
-    /// The index under the parent GPU.
+    /// The index within the parent GPU.
     pub index: u32,
     /// `MIG-…`.
     pub uuid: String,

@@ -15,7 +15,7 @@ pub struct MemoryPart {
     pub gpus: Vec<GpuMemory>,
 }
 
-/// Whether a GPU answers.
+/// Whether a GPU responds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GpuState {
     /// Not sampled yet.
@@ -23,7 +23,7 @@ pub enum GpuState {
     Unsampled,
     /// The last call succeeded.
     Up,
-    /// A call has not returned within its limit.
+    /// A call has not returned within its time limit.
     Stalled,
     /// The last call failed: the GPU is lost or cannot be read.
     Unreadable,
@@ -34,17 +34,17 @@ pub enum GpuState {
 pub struct GpuMemory {
     /// The GPU.
     pub gpu: Arc<Gpu>,
-    /// Whether the GPU answers.
+    /// Whether the GPU responds.
     pub state: GpuState,
-    /// When the GPU last returned good numbers (or, on a part without its own memory, responded at all).
+    /// When the GPU last returned good numbers (or, if it has no memory of its own, responded at all).
     pub at: Option<Instant>,
-    /// The figures; `None` before the first good sample and on parts that share the system's memory.
+    /// The figures; `None` before the first good sample and on GPUs that share the system's memory.
     pub figures: Option<MemoryFigures>,
-    /// Seconds at or above each of [`PRESSURE_RATIOS`].
+    /// Seconds spent at or above each of [`PRESSURE_RATIOS`].
     pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
-    /// Bytes: the sum of all increases of `used` between samples.
+    /// Bytes: the sum of all increases in `used` between samples.
     pub increase: u64,
-    /// Bytes: the sum of all decreases of `used` between samples.
+    /// Bytes: the sum of all decreases in `used` between samples.
     pub decrease: u64,
     /// The GPU's MIG devices, in the order of [`Gpu::mig`].
     pub mig: Vec<MigMemory>,
@@ -83,7 +83,7 @@ pub struct MigMemory {
 pub struct MemoryFigures {
     /// All device memory.
     pub total: u64,
-    /// Reserved by driver and firmware. `None` on drivers that do not report it; then `used` includes it.
+    /// Reserved by the driver and the firmware. `None` on drivers that do not report it; then `used` includes it.
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,

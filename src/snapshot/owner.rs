@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use cgroup_owner::CgroupLocation;
 use pod_resources::PodContainer;
 
-/// The owner of a process. Resolved once for each (pid, start time); only names that arrive late are added.
+/// The owner of a process. Resolved once for each (pid, start time); only names that become known later are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The executable's name, or the script's for an interpreter; `None` if `/proc` does not show the process.
@@ -31,9 +31,9 @@ pub struct Workload {
     /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`,
     /// `unit:<name>` or `user:<name>`.
     pub name: String,
-    /// Which of these.
+    /// The kind of group.
     pub kind: WorkloadKind,
-    /// Its pod, if it is a pod's container.
+    /// The pod and the container, if the workload is a container of a known pod.
     pub pod: Option<Arc<PodContainer>>,
 }
 
@@ -48,9 +48,9 @@ pub enum WorkloadKind {
     Slurm,
     /// A job of another scheduler.
     Job,
-    /// A unit of the system's systemd.
+    /// A unit of the systemd system instance.
     Systemd,
-    /// Everything else: the user of its processes.
+    /// Everything else: the processes are grouped by user.
     User,
 }
 

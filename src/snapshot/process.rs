@@ -8,7 +8,7 @@ use super::{Gpu, MigDevice, Owner, Workload};
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
 pub struct ProcessPart {
-    /// One entry for each GPU. If only another GPU's processes change, an entry is published again unchanged.
+    /// One entry for each GPU. An entry is published again unchanged if only another GPU's processes have changed.
     pub gpus: Vec<Arc<GpuProcesses>>,
 }
 
@@ -19,14 +19,15 @@ pub struct GpuProcesses {
     pub gpu: Arc<Gpu>,
     /// When the list was last read completely.
     pub at: Option<Instant>,
-    /// Living processes and, for a while, those that ended; if they exceed the configured number, only the largest are
-    /// kept. No two entries share pid, name, kind and MIG device, except while the MIG devices are unknown.
+    /// Running processes and, for a while, those that have ended; if there are more than the configured number, only
+    /// the largest are kept. No two entries share pid, name, kind and MIG device, except while the MIG devices are
+    /// unknown.
     pub processes: Vec<Process>,
     /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
-    /// The workloads of all processes, including those beyond the limit; living ones and, for a while, those whose
-    /// processes all ended; if they exceed the configured number, only the largest are kept. No two entries share
-    /// name, kind and MIG device, except while the MIG devices are unknown.
+    /// The workloads of all processes, including those beyond the limit; those that are running and, for a
+    /// while, those whose processes have all ended; if there are more than the configured number, only the largest
+    /// are kept. No two entries share name, kind and MIG device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
@@ -34,9 +35,9 @@ pub struct GpuProcesses {
     /// exiting process would be.
     pub invisible: u64,
     /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory
-    /// changed during every attempt to read both at one moment.
+    /// changed during every attempt to read the figure and the process lists at the same time.
     pub unattributed: Option<u64>,
-    /// The same for each GPU instance under MIG for which it is known, with the instance's first device.
+    /// The same for each MIG GPU instance for which the value is known, identified by the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
 }
 
@@ -45,9 +46,9 @@ pub struct GpuProcesses {
 pub struct Other {
     /// The number of entries left out.
     pub entries: u64,
-    /// The number of their living processes.
+    /// The number of their running processes.
     pub processes: u64,
-    /// Bytes they use now. `None` if none of them is alive. A sum of processes is also `None` if the memory of
+    /// Bytes that they use now. `None` if none of them is running. A sum of processes is also `None` if the memory of
     /// one is unknown; a sum of workloads leaves out those whose memory is unknown.
     pub used: Option<u64>,
 }
@@ -57,7 +58,7 @@ pub struct Other {
 pub enum ProcessKind {
     /// A CUDA context.
     Compute,
-    /// A graphics context, and no compute context.
+    /// A graphics context, but no compute context.
     Graphics,
     /// A client of the Multi-Process Service.
     Mps,
@@ -89,7 +90,7 @@ pub struct Process {
     pub alive: bool,
     /// When it left the GPU; `None` while it is alive.
     pub ended: Option<Ended>,
-    /// Bytes now. `None` if the driver does not report them, and after the end.
+    /// Bytes in use now. `None` if the driver does not report them, and after the process has ended.
     pub used: Option<u64>,
     /// Bytes: the highest `used` within the peak window; 0 if the process ended before the window began.
     pub window_peak: Option<u64>,
@@ -98,16 +99,16 @@ pub struct Process {
     /// Share of the SMs' time, 0 to 1; `None` if the driver has no sample.
     pub sm_utilization: Option<f64>,
     /// When it last worked on the GPU, or was first listed if that was later. `None` if the driver does not report it,
-    /// and after the end.
+    /// and after the process has ended.
     pub last_active: Option<Instant>,
 }
 
-/// When a process left the GPU: between two lists.
+/// When a process left the GPU: at some time between two readings of the process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The last list that contained it.
+    /// When the last list that contained the process was read.
     pub after: Instant,
-    /// The first list that did not.
+    /// When the first list without it was read.
     pub by: Instant,
 }
 
@@ -118,9 +119,9 @@ pub struct WorkloadUse {
     pub workload: Arc<Workload>,
     /// The MIG device that its processes run on.
     pub mig: Option<Arc<MigDevice>>,
-    /// The number of its processes in the last list; 0 after the last one's end.
+    /// The number of its processes in the last list; 0 after the last process has ended.
     pub processes: u64,
-    /// Bytes now. `None` while the memory of one of its processes is unknown, and after the last one's end.
+    /// Bytes in use now. `None` while the memory of one of its processes is unknown, and after the last one has ended.
     pub used: Option<u64>,
     /// Bytes: the highest sum within the peak window; 0 if the last process ended before the window began.
     pub window_peak: Option<u64>,

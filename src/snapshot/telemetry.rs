@@ -79,7 +79,7 @@ impl ClockDomain {
     }
 }
 
-/// The reasons of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
+/// The values of the label `reason` of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
 pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("gpu_idle", 0x1),
     ("applications_clocks_setting", 0x2),
@@ -95,13 +95,13 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
 /// Cheap readings. `None`: this GPU does not provide the value, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FastTelemetry {
-    /// Share of time in which a kernel ran, 0 to 1.
+    /// Share of the time during which a kernel ran, 0 to 1.
     pub utilization: Option<f64>,
-    /// Share of time in which memory was read or written, 0 to 1.
+    /// Share of the time during which memory was read or written, 0 to 1.
     pub memory_bandwidth_utilization: Option<f64>,
-    /// Share of time in which the encoder was busy, 0 to 1.
+    /// Share of the time during which the encoder was busy, 0 to 1.
     pub encoder_utilization: Option<f64>,
-    /// Share of time in which the decoder was busy, 0 to 1.
+    /// Share of the time during which the decoder was busy, 0 to 1.
     pub decoder_utilization: Option<f64>,
     /// Degrees Celsius.
     pub temperature: Option<f64>,

@@ -37,8 +37,8 @@ pub const DURATION_BUCKETS: [f64; 14] =
     [5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 1e-1, 1.0];
 
 /// The number of threads that may hang in driver calls at the same time: two for each GPU of a machine with sixteen
-/// GPUs. At the limit no thread that hangs is replaced and the driver is not opened; only closing the driver, if that
-/// has already begun, may still add one.
+/// GPUs. Once this limit is reached, threads that hang are not replaced and the driver is not opened; only closing the
+/// driver, if that has already begun, may still add another thread.
 pub const MAX_STUCK_THREADS: usize = 32;
 
 /// The vitals of all lanes.
@@ -59,7 +59,7 @@ struct LaneVitals {
 /// How long a lane's passes took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Durations {
-    /// The number of passes in each of [`DURATION_BUCKETS`] and, last, above them; not cumulative.
+    /// The number of passes in each of [`DURATION_BUCKETS`] and, as the last entry, above all of them; not cumulative.
     pub buckets: [u64; DURATION_BUCKETS.len() + 1],
     /// Seconds: the sum over all passes.
     pub sum: f64,
@@ -71,7 +71,7 @@ impl Vitals {
         self.lanes[lane as usize].beat.store(nanos_at(now), Ordering::Relaxed);
     }
 
-    /// The time since the lane's last heartbeat; `None` if there was none.
+    /// The time since the lane's last heartbeat; `None` if there has been none.
     pub fn since_beat(&self, lane: Lane) -> Option<Duration> {
         match self.lanes[lane as usize].beat.load(Ordering::Relaxed) {
             0 => None,
@@ -79,17 +79,17 @@ impl Vitals {
         }
     }
 
-    /// Sets the number of threads that hang in driver calls.
+    /// Sets the number of threads that are hanging in driver calls.
     pub fn set_stuck(&self, threads: usize) {
         self.stuck.store(threads, Ordering::Relaxed);
     }
 
-    /// The number of threads that hang in driver calls.
+    /// The number of threads that are hanging in driver calls.
     pub fn stuck(&self) -> usize {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Adds ticks that the lane was too late for and skipped.
+    /// Adds ticks that the lane skipped because it was late.
     pub fn add_missed(&self, lane: Lane, ticks: u64) {
         self.lanes[lane as usize].missed.fetch_add(ticks, Ordering::Relaxed);
     }

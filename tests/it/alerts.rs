@@ -1,6 +1,6 @@
 //! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
 //! configuration and rules, a real Alertmanager, and a receiver. Every fault raises the intended alert, with the labels
-//! that locate it, and its end is reported too. A healthy machine beside them raises no alert.
+//! that locate the fault, and the end of the alert is reported too. A healthy machine beside them raises no alert.
 //!
 //! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
 //! intervals ([`FAST`]). Memory is still sampled 100 times a second.
@@ -24,9 +24,8 @@ use receiver::Receiver;
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::{rules, rules_of, shipped};
 
-/// A minute of the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the
-/// factor; but then a scrape may take only 250 ms, and a machine with many times more work than processors misses most
-/// of them.
+/// A minute in the shipped files is two seconds here. The exporter's shortest peak window, 1 s, would allow twice the
+/// factor; but then each scrape would have to finish within 250 ms, and on a heavily overloaded machine most would not.
 const FACTOR: u32 = 30;
 
 /// The exporter's own times, divided as far as its limits allow.
@@ -49,7 +48,7 @@ alerting:
         - targets:
             - ";
 
-/// How long all alerts and their ends may take. Generous: the machine may be busy.
+/// How long it may take until all alerts have been raised and have ended. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Waits until the condition holds. On failure, prints the notices received so far.
@@ -61,7 +60,7 @@ fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus
     }
 }
 
-/// Makes a peak right after a scrape, so that it is over before the next one, and checks that no scrape coincided with
+/// Causes a peak right after a scrape, so that it is over before the next one, and checks that no scrape coincided with
 /// it: among the recorded samples, only the window peak shows it. Tries again if the machine was too busy for that.
 fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
     let samples = |family: &str| {

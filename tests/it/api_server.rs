@@ -1,5 +1,6 @@
-//! A double of the Kubernetes API server: pods that are listed in pages and watched over HTTP, plain or with TLS, and
-//! every failure that a test requests. It records each request, so that a test can check what is never requested.
+//! A double of the Kubernetes API server: it lists pods in pages and lets clients watch them over HTTP, plain or with
+//! TLS, and simulates every failure that a test requests. It records each request, so that a test can check what is
+//! never requested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -42,11 +43,11 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) enum Trouble {
     /// This status and text, with `Retry-After` if it is set.
     Status(u16, String, Option<u32>),
-    /// 200, and this.
+    /// Status 200 with this text.
     Text(String),
-    /// 200, and this text repeated endlessly.
+    /// Status 200 with this text repeated endlessly.
     Flood(Bytes),
-    /// Accepts the request and never answers.
+    /// Accepts the request and never responds.
     Silence,
 }
 
@@ -73,13 +74,13 @@ type Pods = BTreeMap<(String, String), Value>;
 struct State {
     pods: Pods,
     version: u64,
-    /// Every event since the start, by its version: the pod and the line.
+    /// Every event since the start: its version, the pod and the line.
     history: Vec<(u64, Value, String)>,
-    /// A watch from before this version is answered with 410.
+    /// A watch that starts before this version is answered with 410.
     oldest: u64,
     gone_as_status: bool,
     page: usize,
-    /// How many more lists another server answers, and the version and the pods that this other server knows.
+    /// How many more list requests are answered by another server, and the version and the pods that it knows.
     behind: Option<(u32, u64, Pods)>,
     token: Option<String>,
     list: Option<Trouble>,
@@ -110,7 +111,7 @@ impl ApiServer {
         Self::with(None).await
     }
 
-    /// Speaks TLS with a certificate of this authority.
+    /// Speaks TLS with a certificate issued by this authority.
     pub(crate) async fn start_tls(authority: &Authority) -> Self {
         Self::with(Some(authority.acceptor())).await
     }
@@ -202,12 +203,12 @@ impl ApiServer {
         version
     }
 
-    /// Sends this text into every watch.
+    /// Sends this text to every watch.
     pub(crate) fn send(&self, text: &str) {
         self.send_bytes(text.as_bytes());
     }
 
-    /// Sends these bytes into every watch.
+    /// Sends these bytes to every watch.
     pub(crate) fn send_bytes(&self, bytes: &[u8]) {
         self.state().send_all(bytes);
     }
@@ -241,17 +242,17 @@ impl ApiServer {
         state.pods.clear();
     }
 
-    /// How lists are answered from now on.
+    /// Sets how list requests are answered from now on.
     pub(crate) fn list_with(&self, trouble: Option<Trouble>) {
         self.state().list = trouble;
     }
 
-    /// How watches are answered from now on.
+    /// Sets how watch requests are answered from now on.
     pub(crate) fn watch_with(&self, trouble: Option<Trouble>) {
         self.state().watch = trouble;
     }
 
-    /// The next `lists` lists are answered by another server, which knows nothing that happens after this call.
+    /// Another server answers the next `lists` list requests; it knows nothing that happens after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
         state.behind = Some((lists, state.version, state.pods.clone()));
@@ -428,7 +429,7 @@ fn record(request: &Request<Incoming>) -> RecordedRequest {
     }
 }
 
-/// A value without the escapes that selectors have.
+/// A value with the escapes of a selector removed.
 fn plain(value: &str) -> String {
     value.replace("%3D", "=").replace("%2C", ",").replace("%21", "!")
 }

@@ -1,10 +1,10 @@
-//! Imports go in one direction. This test reads the source and refuses any import that the architecture does not allow.
+//! Imports go in one direction. This test reads the source and rejects any import that the architecture does not allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Top-level module → the modules that it may import. `app` may import all; `main` may import `app` and `config`.
+/// Top-level module → the modules that it may import. `app` may import any; `main` may import `app` and `config`.
 const ALLOWED: [(&str, &[&str]); 14] = [
     ("main", &["app", "config"]),
     (
@@ -57,7 +57,7 @@ fn imports_go_one_way() {
             seen.insert((module.clone(), other));
         }
     }
-    // The check itself must find imports: these exist.
+    // Verifies that the check finds imports at all: these exist.
     for arrow in [("http", "metrics"), ("metrics", "snapshot"), ("lanes", "nvml"), ("lanes", "attribution")] {
         assert!(seen.contains(&(arrow.0.to_owned(), arrow.1.to_owned())), "no import seen for {arrow:?}");
     }
@@ -105,7 +105,7 @@ fn unsafe_code_is_only_where_it_may_be() {
         }
     }
     assert_eq!(named, BTreeSet::from(UNSAFE_FILES.map(str::to_owned)));
-    // The check itself must find the word.
+    // Verifies that the check finds the word at all.
     assert!(unsafe_in_simulator.contains("crates/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
 }
 
@@ -163,7 +163,7 @@ fn module_of(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The modules named by `crate::module` anywhere and by `crate::{module, …}`; in the binary the crate has its own name.
+/// The modules named by `crate::module` anywhere and by `crate::{module, …}`; the binary names the crate instead.
 fn imports(root: &str, text: &str) -> BTreeSet<String> {
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut modules = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Attribution through its public interface: on this machine's own `/proc`, and on a `/proc` of ordinary files.
+//! Attribution through its public interface: on this machine's own `/proc`, and on a `/proc` made of ordinary files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const HELD: usize = 512;
 /// How long anything may take before a test fails. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A `/proc` of ordinary files.
+/// A `/proc` made of ordinary files.
 struct FakeProc {
     dir: tempfile::TempDir,
 }

@@ -84,7 +84,8 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
 fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("vram-exporter");
-    // Not written by this process: a child of another test could hold the copy open for writing while it is started.
+    // Copied by `cp`, because a child of another test could inherit a file that this process holds open for writing,
+    // and the copy could then not be executed.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
     let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
     let output = output.unwrap();
@@ -94,8 +95,8 @@ fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
 }
 
-/// This way the demo also works if the temporary folder is mounted `noexec`, or if a service manager refuses memory
-/// that is writable and executable.
+/// The demo must also work if the temporary folder is mounted `noexec`, or if a service manager forbids memory that is
+/// writable and executable.
 #[test]
 fn a_demo_executes_nothing_that_it_wrote() {
     let exporter = Exporter::start(bare(&["--demo"]));
@@ -131,7 +132,7 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
 }
 
-/// If it exported any, a real driver's library would resolve its own calls to them.
+/// If the program exported such functions, a real driver's library would resolve its own calls to them.
 #[test]
 fn the_program_exports_no_function_of_a_driver() {
     let exported = |file: &Path| {

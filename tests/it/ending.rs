@@ -1,5 +1,5 @@
-//! The exporter ends on a signal, and `--once` by itself, whatever it waits for: files that hang as on a dead mount, a
-//! cluster that does not respond, users without a name.
+//! The exporter ends on a signal, and `--once` by itself, whatever it is waiting for: files that hang as on a dead
+//! mount, a cluster that does not respond, users without a name.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
         let machine = Machine::new(GPU);
         let file = format!("--{key}={}", hanging_file(&machine));
         let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
-        // One thread hangs, another one reads the files that do not hang.
+        // One thread is hanging; another one reads the files that do not hang.
         exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
         assert!(exporter.log().contains(key), "{}", exporter.log());
         let before = threads(&exporter);
@@ -121,7 +121,7 @@ fn scrapes_in_progress_at_the_end_are_answered_completely() {
     std::thread::scope(|scope| {
         let (exporter, answers) = (&exporter, &answers);
         for _ in 0..4 {
-            // Until a connection is refused, or closed before its request is read.
+            // Scrapes until a connection is refused, or is closed before its request is read.
             scope.spawn(move || {
                 while let Ok(answer) = exporter.get("/metrics") {
                     answers.lock().unwrap().push(answer);
@@ -142,18 +142,18 @@ fn scrapes_in_progress_at_the_end_are_answered_completely() {
 #[test]
 fn the_exporter_ends_while_the_driver_is_opened_released_or_closed() {
     let machine = Machine::new(GPU);
-    // Opening it hangs.
+    // Opening the driver hangs.
     machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
     let exporter = Exporter::start(machine.command(&[]));
     eventually("it serves", || exporter.get("/healthz").ok().filter(|answer| answer.status == 200));
     assert!(exporter.terminate().success());
     machine.control("");
-    // It is released.
+    // The driver is released.
     let exporter = machine.export(&[]);
     exporter.signal(Signal::SIGUSR1);
     exporter.scrape_until("the release", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
     assert!(exporter.terminate().success());
-    // Closing it hangs.
+    // Closing the driver hangs.
     let exporter = machine.export(&[]);
     machine.control("[[fault]]\ncall = \"nvmlShutdown\"\nkind = \"hang\"\n");
     let rounds = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();

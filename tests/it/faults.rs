@@ -23,12 +23,12 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
     scrape.value("gpu_up", &[("gpu", gpu)])
 }
 
-/// How often the pair was counted.
+/// How often a fault with this source and reason was counted.
 fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
-/// The families of a GPU that does not answer: its state, its identity, and the errors that the driver reported.
+/// The families left when a GPU does not respond: its state, its identity, and the errors that the driver reported.
 const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
 
 /// The number of values shown for a GPU.
@@ -39,7 +39,7 @@ fn values(scrape: &Scrape, gpu: &str) -> usize {
     scrape.series.iter().filter(shown).count()
 }
 
-/// How many rounds a lane has done.
+/// How many rounds a lane has completed.
 fn rounds(scrape: &Scrape, lane: &str) -> f64 {
     scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
 }

@@ -170,7 +170,7 @@ fn without_exporter_metrics_data_quality_and_version_are_left() {
         "vram_exporter_sample_age_seconds",
         "vram_exporter_workload_series_dropped",
     ];
-    // The pid namespace is unknown on some machines, and absent there.
+    // The pid namespace is unknown on some machines, and its family is absent there.
     let expected = expected.iter().filter(|name| all.names().iter().any(|shown| family(shown) == **name));
     assert_eq!(families, expected.map(|name| (*name).to_owned()).collect());
     let others = |scrape: &Scrape| {

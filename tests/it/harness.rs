@@ -1,6 +1,7 @@
 //! Runs the real binary on a simulated machine, through the real nvml-wrapper, and reads its responses.
 //!
-//! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous limit is past.
+//! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous time limit
+//! has passed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -103,13 +104,13 @@ impl Machine {
         ]
     }
 
-    /// The binary on this machine.
+    /// A command that runs the binary on this machine.
     pub(crate) fn command(&self, flags: &[&str]) -> Command {
         let mut command = bare(&[]);
         command
             .arg(format!("--nvml.library={}", self.library.display()))
             .args(flags)
-            // As variables, so that a test's flag takes precedence.
+            // Passed as environment variables, so that a test's flag takes precedence.
             .env("VRAM_EXPORTER_PATH_PROCFS", self.procfs())
             .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
             .envs(self.environment());
@@ -123,7 +124,7 @@ impl Machine {
         exporter
     }
 
-    /// `--once`: the exposition after a first reading of everything.
+    /// `--once`: the exposition after everything has been read once.
     pub(crate) fn once(&self, flags: &[&str]) -> Scrape {
         let mut command = self.command(flags);
         let output = finish(command.arg("--once"));
@@ -148,7 +149,7 @@ fn pid(child: &Child) -> nix::unistd::Pid {
     nix::unistd::Pid::from_raw(child.id().try_into().unwrap())
 }
 
-/// The binary without a machine.
+/// A command that runs the binary without a simulated machine.
 pub(crate) fn bare(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vram-exporter"));
     command.args(flags).env_clear().stdin(Stdio::null());
@@ -201,7 +202,7 @@ impl Exporter {
         Scrape::parse(&answer.body)
     }
 
-    /// Scrapes until the scrape meets the condition, and returns it.
+    /// Scrapes until a scrape meets the condition, and returns that scrape.
     pub(crate) fn scrape_until(&self, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
         eventually(what, || Some(self.scrape()).filter(&wanted))
     }
@@ -244,12 +245,12 @@ impl Drop for Exporter {
     }
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
-    /// Whether the body came to the end that the server announced.
+    /// Whether the body is complete, judged by the length or the last chunk that the server sent.
     pub(crate) whole: bool,
 }
 

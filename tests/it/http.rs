@@ -88,7 +88,7 @@ fn scrapes_are_counted_this_one_included_and_nothing_else_is() {
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "83");
 }
 
-/// 4000 processes: more text than is sent as a whole.
+/// 4000 processes: more text than is sent in one piece.
 fn with_many_processes() -> Served {
     with_processes(Served::start(), 4_000)
 }
@@ -263,7 +263,7 @@ fn health_is_that_of_the_lanes() {
     assert_eq!(silent.status, 503);
     assert!(silent.text().contains("sampling has not started"));
 
-    // On a busy machine a beat may be old before the request arrives, so it is repeated with each request.
+    // On a busy machine a beat may be old before the request arrives, so there is a new beat before each request.
     let becomes = |status: u16, part: &str, beating: &[Lane]| {
         let begin = Instant::now();
         loop {

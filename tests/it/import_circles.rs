@@ -58,7 +58,7 @@ fn read(folder: &Path, module: &mut Vec<String>, modules: &mut Modules) {
     }
 }
 
-/// Module → the modules that it imports, without those above and below it.
+/// Module → the modules that it imports, except its ancestors and descendants.
 fn arrows(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
     let imports: BTreeMap<_, _> = modules.iter().map(|(module, code)| (module, imports(code))).collect();
     let mut arrows = BTreeMap::new();
@@ -93,7 +93,7 @@ fn circle(arrows: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 
 type Imports = Vec<(bool, Vec<String>)>;
 
-/// The module in which a path ends, re-exports followed.
+/// The module to which a path leads; re-exports are followed.
 fn resolve(imports: &BTreeMap<&Vec<String>, Imports>, from: &[String], path: &[String], depth: u8) -> Vec<String> {
     let mut at = from.to_vec();
     for (index, name) in path.iter().enumerate() {

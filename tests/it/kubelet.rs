@@ -1,6 +1,6 @@
 //! A double of the kubelet's pod-resources service: a real gRPC server on a real unix socket, on its own threads.
 //!
-//! It answers with bytes, so that an answer can be anything; [`List`] and [`Allocatable`] build correct ones, including
+//! It responds with bytes, so a response can be anything; [`List`] and [`Allocatable`] build correct ones, including
 //! fields that the exporter does not read.
 
 use std::convert::Infallible;
@@ -24,18 +24,18 @@ use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Code, Request, Response, Status};
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// A message, right or wrong.
     Bytes(Vec<u8>),
-    /// The same, after a while.
+    /// A message, after a delay.
     Late(Duration, Vec<u8>),
     /// An error.
     Status(Code, String),
     /// An error whose details are not base64, although they should be.
     BadDetails,
-    /// Nothing, for ever.
+    /// No response at all.
     Never,
 }
 
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Kubelet {
-    /// Listens at the path, in place of any other listener, with an answer to `List` and no allocatable devices.
+    /// Listens at the path, in place of any other listener, with a response to `List` and no allocatable devices.
     pub(crate) fn start(socket: &Path, list: &List) -> Self {
         let listener = bind(socket);
         listener.set_nonblocking(true).unwrap();
@@ -73,7 +73,7 @@ impl Kubelet {
         Self { runtime: Some(runtime), socket: socket.to_owned(), state }
     }
 
-    /// From now on this is the answer to `List`.
+    /// From now on this is the response to `List`.
     pub(crate) fn list(&self, list: &List) {
         self.reply_to_list(Reply::Bytes(list.encode_to_vec()));
     }
@@ -83,7 +83,7 @@ impl Kubelet {
         *self.state.list.lock().unwrap() = reply;
     }
 
-    /// From now on this is the answer to `GetAllocatableResources`.
+    /// From now on this is the response to `GetAllocatableResources`.
     pub(crate) fn allocatable(&self, allocatable: &Allocatable) {
         self.reply_to_allocatable(Reply::Bytes(allocatable.encode_to_vec()));
     }
@@ -192,7 +192,7 @@ impl UnaryService<()> for Answering {
     }
 }
 
-/// Writes bytes as they are and reads any request.
+/// A codec that writes bytes as they are and accepts any request.
 struct Raw;
 
 impl Codec for Raw {
@@ -233,14 +233,14 @@ impl Decoder for Raw {
 // ---- a kubelet's messages, by the names and numbers of its API
 // ---------------------------------------------------------
 
-/// The answer to `List`.
+/// The response to `List`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct List {
     #[prost(message, repeated, tag = "1")]
     pub(crate) pods: Vec<Pod>,
 }
 
-/// The answer to `GetAllocatableResources`.
+/// The response to `GetAllocatableResources`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Allocatable {
     #[prost(message, repeated, tag = "1")]
@@ -259,7 +259,7 @@ pub(crate) struct Pod {
     pub(crate) namespace: String,
     #[prost(message, repeated, tag = "3")]
     pub(crate) containers: Vec<Container>,
-    /// A field that the API does not have, as a later version may.
+    /// A field that the API does not have; a later version may have one.
     #[prost(bytes = "vec", tag = "1000")]
     pub(crate) future: Vec<u8>,
 }

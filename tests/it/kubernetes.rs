@@ -115,7 +115,7 @@ fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
     node.hand_out(&[("first", &[GPU])]);
     let flags = [NODE, &node.api_flag(), &node.kubelet_flag()];
     let scrape = node.machine.once(&flags);
-    // The server's container is unknown to the cluster, and the pod to which the GPU is allocated is not its own.
+    // The server's container is unknown to the cluster, and it does not run in the pod to which the GPU is allocated.
     let of_server = scrape.all("gpu_process_info").find(|s| s.label("pid") == Some("20")).unwrap();
     assert_eq!((of_server.label("pod"), of_server.label("workload")), (None, Some("container:dddddddddddd")));
     assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/first/main"), Some(10.0 * GIB + CONTEXT));
@@ -152,7 +152,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     ended["status"]["phase"] = "Failed".into();
     node.api.put(ended);
     exporter.scrape_until("the end", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
-    // A pod of the same name may run by now: without the API server the kubelet is the only source.
+    // A pod of the same name may be running by now: without the API server the kubelet is the only source.
     node.runtime.block_on(node.api.stop());
     exporter.scrape_until("both", both);
     node.run("team-b", "train-0", 'c');
@@ -163,7 +163,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 #[test]
 fn a_late_name_is_used_and_the_peak_stays_with_its_workload() {
     // The process holds 40 GiB until the exporter has shown them, and 5 GiB when its name arrives. Its start time is
-    // the same, so it is one process.
+    // the same, so it counts as the same process.
     let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);
     node.machine.control(&holding(40));

@@ -1,5 +1,5 @@
-//! The follower of the API server against a double that speaks HTTP: every case ends in right names or no names, never
-//! in wrong ones, and recovers without a restart.
+//! The follower of the API server against a double that speaks HTTP: every case ends with correct names or none, never
+//! with wrong ones, and the follower recovers without a restart.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Watch {
         Self::at(server.url(), None, None, Duration::from_secs(20))
     }
 
-    /// With a timeout short enough to wait for.
+    /// With a timeout that is short enough for a test to wait for.
     fn start_impatient(server: &ApiServer) -> Self {
         Self::at(server.url(), None, None, Duration::from_millis(500))
     }
@@ -71,7 +71,7 @@ impl Watch {
         self.faults.counts().map(|(_, _, count)| count).sum()
     }
 
-    /// Waits until exactly these ids have these names and the server counts as answering.
+    /// Waits until exactly these ids have these names and the server counts as responding.
     async fn shows(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(id, of)| ((*id).to_owned(), (*of).to_owned())).collect();
         eventually(&format!("{expected:?}"), || self.up() == Some(true) && self.names() == expected).await;
@@ -191,7 +191,7 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
     watch.shows(&[ONE, WEB]).await;
     assert_eq!(server.watches().last().unwrap().query["resourceVersion"], version.to_string());
 
-    // In the middle of a line: the event comes whole with the next watch.
+    // The watch breaks in the middle of a line: the next watch delivers the whole event.
     watched(&server).await;
     server.send("{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"half\",\"namesp");
     server.cut();
@@ -200,7 +200,7 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
     watch.shows(&[ONE, WEB, three]).await;
     assert_eq!(server.watches().last().unwrap().query["resourceVersion"], (version + 1).to_string());
 
-    // Between two lines, and again right after.
+    // The watch breaks between two lines, and the next one breaks right after it has begun.
     watched(&server).await;
     server.cut();
     watched(&server).await;
@@ -462,7 +462,7 @@ async fn a_server_that_crashes_on_each_request_is_asked_less_and_less() {
         assert!(stream.read(&mut question).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
     }
-    // Pauses of 1, 2, 4 and 8 s, each shortened by up to a half. The shorter pauses for a server that does not
+    // Pauses of 1, 2, 4 and 8 s, each shortened by up to half. The shorter pauses for a server that does not
     // listen would add up to 7 s at most.
     assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
     assert!(watch.faults(Reason::Connection) >= 4);
@@ -606,7 +606,7 @@ async fn watches_that_end_at_once_are_started_with_growing_pauses() {
     let watch = Watch::start(&server);
     eventually("four watches", || server.watches().len() >= 4).await;
     let watches = server.watches();
-    // Pauses of 1, 2 and 4 s, each shortened by up to a half.
+    // Pauses of 1, 2 and 4 s, each shortened by up to half.
     assert!(watches[3].at - watches[0].at >= Duration::from_millis(3_400));
     watch.fails(Reason::Connection).await;
     assert_eq!(watch.names().len(), 1, "the names stay");

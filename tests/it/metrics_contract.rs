@@ -313,7 +313,7 @@ fn a_workload_has_its_names_and_no_pid() {
     assert_eq!(scrape.value("gpu_workload_processes", &nb), "2");
     let system = scrape.of("gpu_workload_memory_peak_bytes").find(|s| s.labels["kind"] == "systemd").unwrap();
     assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
-    // After its last process a workload keeps only its peaks.
+    // After its last process has ended, a workload keeps only its peaks.
     let of_gone: BTreeSet<_> = scrape
         .series()
         .filter(|s| s.labels.get("pod").is_some_and(|pod| pod == "gone"))
@@ -425,7 +425,8 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
         (index(1, None), Some("gpu=1 uuid=GPU-1")),
         (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
         (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
-        // The driver does not know these devices: a UUID from the cluster is shown, a number means nothing.
+        // The driver does not know these devices: a UUID from the cluster is shown, but a number is not, because it
+        // identifies nothing.
         (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
         (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),
         (minor(1, None), None),
@@ -504,7 +505,7 @@ fn of_entries_with_equal_labels_the_living_then_the_larger_is_shown() {
         with("ended", false, 30),
         with("ended", false, 40),
         with("ended", false, 35),
-        // Different names with a long common beginning.
+        // Different names with a long common prefix.
         with(&(long.clone() + "a"), true, 50),
         with(&(long.clone() + "b"), true, 60),
         // Different types are different series, but one process.

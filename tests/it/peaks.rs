@@ -232,7 +232,7 @@ fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
 
 #[test]
 fn once_waits_for_the_systems_own_user_names() {
-    // Another thread reads the name, from the machine's own passwd and not the simulated one, and a little later.
+    // Here the name comes from the machine's own passwd, not the simulated one: another thread reads it a little later.
     let scrape =
         Machine::new(&ONE.replace("uid = 1001", "uid = 0").replace("user = \"ada\"\n", "")).once(&["--path.passwd="]);
     assert_eq!(scrape.all("gpu_process_info").next().unwrap().label("user"), Some("root"));

@@ -204,7 +204,7 @@ fn an_unchanged_answer_is_not_published_as_another() {
         Kubelet::start(socket, &list(vec![holder("one", &[A]), holder("two", &[B])]))
     });
     let first = follower.shows(&[&holds("one", A), &holds("two", B)]);
-    // The kubelet keeps its devices in maps: the next answer has the same devices in another order.
+    // The kubelet keeps its devices in maps: the next response has the same devices in a different order.
     kubelet.list(&list(vec![holder("two", &[B]), holder("one", &[A])]));
     let asked = kubelet.lists();
     eventually("another request", || (kubelet.lists() > asked + 3).then_some(()));
@@ -380,7 +380,7 @@ fn a_late_answer_is_a_fault_until_it_is_in_time_again() {
 #[test]
 fn a_silent_peer_times_out() {
     let follower = Follower::with_timeout(Duration::from_millis(300));
-    // Reads everything and answers nothing until the peer closes the connection.
+    // Reads everything and sends no response until the peer closes the connection.
     impostor(&follower.socket(), |mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
     follower.fails(Reason::Timeout);
     assert_eq!(follower.now().at, None);
@@ -456,7 +456,7 @@ fn an_answer_that_cannot_be_understood_is_not_taken_in_part() {
 // ---- large answers
 // ----------------------------------------------------------------------------------------------------
 
-/// An answer of `bytes` bytes, in which one pod holds a GPU and the rest is devices of another vendor.
+/// A response of `bytes` bytes, in which one pod holds a GPU and the rest are devices from another vendor.
 fn padded(bytes: usize) -> Vec<u8> {
     let mut padding = pod("team", "padding", vec![devices("example.org/nic", &["0123456789abcdef"; 200_000])]);
     let answer = |padding: &Pod| list(vec![holder("one", &[A]), padding.clone()]).encode_to_vec();

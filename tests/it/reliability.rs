@@ -1,5 +1,5 @@
 //! `docs/reliability.md` and the tests: each row names tests that exist and are not skipped, each fault that matters
-//! has its row, and each test of a fault is named in one.
+//! has its row, and each test of a fault is named in a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,7 +14,7 @@ fn hear(socket: &UnixDatagram) -> String {
     loop {
         match socket.recv(&mut message) {
             Ok(length) => return String::from_utf8(message[..length].to_vec()).unwrap().trim().to_owned(),
-            // The test was stopped and continues.
+            // The test process was stopped and has resumed.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("no message in time: {error}"),
         }

@@ -72,7 +72,7 @@ impl Served {
             Settings { stale_after: Duration::from_secs(600), ..metrics_settings(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
         let mut state = HttpState::new(metrics, snapshot.clone(), faults.clone(), telemetry_path);
-        // No lane starts here, however long a test takes.
+        // No lane is started here, so none must count as dead, however long a test takes.
         state.alive_within = Duration::from_secs(3600);
         change(&mut state);
         let thread_name = thread_name();
@@ -156,7 +156,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads what the server sent until it closed.
+    /// Parses what the server sent before it closed the connection.
     pub(crate) fn parse(bytes: &[u8], method: &str) -> Self {
         let split = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
         let head = std::str::from_utf8(&bytes[..split]).unwrap();

@@ -1,5 +1,5 @@
-//! The web-config file: every form of it is accepted or refused, and it has the intended effect on real handshakes and
-//! real passwords.
+//! The web-config file: which forms of it are accepted, which are rejected, and its effect on real handshakes and real
+//! passwords.
 
 mod differs;
 mod handshakes;

@@ -95,7 +95,7 @@ fn a_password_over_tls_opens_every_page_and_health_needs_none() {
     assert_eq!(status(&scrape), 200);
 }
 
-/// Everything that a plain connection receives for these bytes, until it is closed.
+/// Everything that a plain connection receives in response to these bytes, until it is closed.
 fn plain(address: SocketAddr, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -48,7 +48,7 @@ fn is_closed(stream: &TcpStream) -> bool {
     closed
 }
 
-/// Reads one response over a connection that stays open: its head, and the body by the length in the head.
+/// Reads one response over a connection that stays open: its head, and the body, whose length is in the head.
 fn request(mut stream: &TcpStream) -> String {
     stream.write_all(REQUEST).unwrap();
     let mut bytes = Vec::new();
@@ -70,7 +70,7 @@ fn flood(address: SocketAddr) -> TcpStream {
 
 fn flood_with(address: SocketAddr, request_bytes: &[u8]) -> TcpStream {
     let mut stream = connect(address);
-    // Long enough to tell a server that waits from one that is merely slow.
+    // Long enough to tell a server that is waiting from one that is merely slow.
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     while stream.write_all(&request_bytes.repeat(200)).is_ok() {}
     stream
@@ -105,7 +105,7 @@ fn a_client_that_never_ends_its_request_is_disconnected_and_counted() {
     let silent = connect(server.address);
     let slow = connect(server.address);
     let sending = thread::spawn(move || {
-        // Single bytes do not extend the time: the whole head is due.
+        // Sending single bytes does not extend the time limit, which applies to the whole head.
         let mut slow = slow;
         REQUEST
             .iter()

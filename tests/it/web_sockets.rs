@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::harness::{Exporter, bare, eventually, missing};
 
-/// No library is there, so that no test waits for a driver.
+/// There is no library at this path, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 
 /// The exporter with a socket as a service manager passes it: as descriptor 3, announced by two variables.

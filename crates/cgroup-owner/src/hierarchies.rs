@@ -10,9 +10,9 @@ const LINES: usize = 64;
 
 /// The hierarchies that are read, the most reliable first. The unified line has no controllers.
 const HIERARCHIES: [&[u8]; 8] = [b"memory", b"devices", b"freezer", b"pids", b"cpu", b"cpuset", b"name=systemd", b""];
-/// The index of `name=systemd` among them.
+/// The index of `name=systemd` in [`HIERARCHIES`].
 const SYSTEMD: usize = 6;
-/// The index of the unified line among them.
+/// The index of the unified line in [`HIERARCHIES`].
 const UNIFIED: usize = 7;
 
 /// Locates a process. `cgroup` is its cgroup file; `own` is that of the calling process, and may be empty.
@@ -83,12 +83,12 @@ fn rank(controllers: &[u8]) -> Option<usize> {
         .min()
 }
 
-/// This process's own path in a hierarchy.
+/// The calling process's path in a hierarchy.
 fn own_path<'a>(own: &'a [u8], controllers: &[u8]) -> &'a [u8] {
     lines(own).find(|line| line.controllers == controllers).map_or(b"", |line| line.path)
 }
 
-/// The order in which units are accepted.
+/// The priority of a hierarchy's units: those with the lowest number are preferred.
 fn order_of_units(rank: usize) -> usize {
     match rank {
         SYSTEMD => 0,

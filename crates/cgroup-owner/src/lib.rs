@@ -21,7 +21,7 @@
 //! # What can be trusted
 //!
 //! The outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to create cgroups
-//! of any name below its own, so a name further inside never replaces the boundary above it. A container id below a
+//! with any name below its own, so a name further inside never replaces the boundary above it. A container id below a
 //! user, a unit or a job is a claim of that owner: it may name a container, but never a pod.
 //!
 //! The text is treated as hostile: it may hold any bytes and may be cut off anywhere. What is not certain is left out.
@@ -35,7 +35,7 @@
 //! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies
 //! that it constrains, Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the
 //! runtime's own unit. Pods, containers and jobs are therefore searched for in this order, and the first one found
-//! counts: `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. Only if no line has one do
+//! counts: `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. If no line has any,
 //! units and sessions count: first those of `name=systemd`, which is systemd's own hierarchy, then those of the unified
 //! line, then those of the other lines.
 

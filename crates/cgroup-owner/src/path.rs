@@ -6,7 +6,7 @@
 use crate::location::{Boundary, CgroupLocation};
 use crate::{scheduler, shape};
 
-/// How many names of a path are read. Deeper names are irrelevant: real boundaries are at a depth of a dozen at most.
+/// How many names of a path are read. Deeper names are irrelevant: real boundaries are at most a dozen levels deep.
 const DEPTH: usize = 64;
 
 /// A path, split into names.
@@ -20,7 +20,7 @@ pub(crate) struct Path<'a> {
     cut: bool,
 }
 
-/// A boundary, and the index after the container that forms it or is inside it.
+/// A boundary, and the index after the container, which forms the boundary or is inside it.
 struct Found {
     location: CgroupLocation,
     container_end: Option<usize>,

@@ -30,8 +30,8 @@ pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
     Some((Job { scheduler, id }, length))
 }
 
-/// A job of PBS or Torque without the name of its server: `12345`, `12345[7]` for a part of a job array. A second
-/// number is kept: on version 2 it distinguishes the parts of an array.
+/// A job of PBS or Torque without the name of its server: `12345`, `12345[7]` for a part of a job array. A number
+/// after a dot is kept: on version 2 it distinguishes the parts of an array.
 fn pbs(name: &[u8]) -> Option<String> {
     let (sequence, rest) = digits(name)?;
     let (index, rest) = match rest.strip_prefix(b"[") {
@@ -58,7 +58,7 @@ fn pbs(name: &[u8]) -> Option<String> {
     }
 }
 
-/// The leading digits and the rest; `None` for no digit or more than twelve.
+/// The leading digits and the rest; `None` if there are no digits or more than twelve.
 fn digits(text: &[u8]) -> Option<(&str, &[u8])> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

@@ -71,7 +71,8 @@ pub(crate) fn ecs_container(name: &[u8]) -> Option<String> {
     (is_hex(task) && is_number(number.strip_prefix(b"-")?)).then(|| owned(name))
 }
 
-/// A container with a chosen name, by containerd's own rule for names. A name with a unit's suffix is systemd's.
+/// A container with a chosen name, by containerd's own rule for names. A name with a unit's suffix belongs to
+/// systemd.
 pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
     (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
 }
@@ -213,8 +214,8 @@ pub(crate) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens, which the text writes as the character `hyphen`: in a slice's name a hyphen separates levels. A
-/// static pod's uid has none.
+/// A uid with hyphens, for which the text uses the character `hyphen`: in a slice's name a hyphen separates levels. A
+/// static pod's uid has no hyphens.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
         return is_hex(text).then(|| owned(text));
@@ -250,7 +251,7 @@ pub(crate) fn slurm_job(name: &[u8]) -> Option<String> {
     (name.len() == 14 && name[0] == b's' && name[1..].iter().all(is_digit)).then(|| owned(name))
 }
 
-/// A step: a number, one with a component of a heterogeneous job (`0+1`), or one of Slurm's own.
+/// A step: a number, a number with a component of a heterogeneous job (`0+1`), or one of Slurm's own steps.
 pub(crate) fn slurm_step(name: &[u8]) -> Option<String> {
     let step = name.strip_prefix(b"step_")?;
     let is_step = match step {
@@ -260,13 +261,13 @@ pub(crate) fn slurm_step(name: &[u8]) -> Option<String> {
     is_step.then(|| owned(step))
 }
 
-/// Whether the name is a systemd slice's.
+/// Whether the name is that of a systemd slice.
 pub(crate) fn is_slice(name: &[u8]) -> bool {
     name.ends_with(b".slice")
 }
 
 /// A unit that is not a slice, as systemd shows it. On a path, systemd puts an underscore before a name that begins
-/// with one or that could collide with a file of the kernel.
+/// with one or that could collide with a file that the kernel creates.
 pub(crate) fn unit_name(name: &[u8]) -> Option<String> {
     let name = name.strip_prefix(b"_").unwrap_or(name);
     let dot = name.iter().rposition(|byte| *byte == b'.')?;

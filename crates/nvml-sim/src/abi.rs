@@ -1,8 +1,8 @@
 //! NVML's C functions. A call that is not simulated is not a symbol of this library.
 //!
 //! Every function takes the same steps: it checks that the library is open and that this driver has the call, applies
-//! the faults that affect the call, and then answers. The caller guarantees its pointers, as with NVIDIA's library;
-//! NULL is refused.
+//! the faults that affect the call, and then returns its result. The caller guarantees that its pointers are valid, as
+//! with NVIDIA's library; NULL is rejected.
 
 mod accounting;
 mod boards;
@@ -35,7 +35,7 @@ use crate::scenario::grammar::Implausible;
 /// How often a hanging call checks whether the fault is over.
 const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(4);
 
-/// The subject of a call on a device.
+/// What the body of a call on a device receives.
 pub(crate) struct On {
     pub(crate) machine: &'static Machine,
     pub(crate) gpu: &'static Gpu,
@@ -46,12 +46,12 @@ pub(crate) struct On {
 }
 
 impl On {
-    /// Refuses a MIG device's handle: the call is for whole GPUs.
+    /// Rejects a MIG device's handle: the call is for whole GPUs.
     pub(crate) fn whole(&self) -> Answer {
         if self.instance.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Refuses a GPU with MIG devices, and the MIG devices.
+    /// Rejects the handles of GPUs with MIG enabled and of MIG devices.
     pub(crate) fn uncut(&self) -> Answer {
         if self.instance.is_some() || self.gpu.mig.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
     }
@@ -131,7 +131,7 @@ fn calls() -> Vec<Symbol> {
     .concat()
 }
 
-/// Runs a call; a panic is a bug of this library and never ends the caller.
+/// Runs a call; a panic is a bug in this library and never terminates the caller.
 pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
@@ -141,7 +141,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
 }
 
 /// A call that names no device. Neither this nor [`device`] is generic, so that they are not compiled once for each of
-/// the many calls: a program may link the calls in.
+/// the many calls, which would enlarge a program that links the calls in.
 pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();

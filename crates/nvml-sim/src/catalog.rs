@@ -17,9 +17,9 @@ const GIB: u64 = 1 << 30;
 pub(crate) enum Ecc {
     /// On.
     On,
-    /// The board has it, disabled.
+    /// The board supports ECC, but it is disabled.
     Off,
-    /// The board has none.
+    /// The board does not support ECC.
     Absent,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Model {
     pub(crate) architecture: u32,
     pub(crate) brand: u32,
     pub(crate) capability: (i32, i32),
-    /// Bytes; with `unified`, of the memory shared with the CPU.
+    /// The size of the memory in bytes; with `unified`, of the memory shared with the CPU.
     pub(crate) total: u64,
     /// Bytes that the driver and the firmware reserve.
     pub(crate) reserved: u64,
-    /// The memory is shared with the system: NVML has no memory info.
+    /// The memory is shared with the system: NVML reports no memory info.
     pub(crate) unified: bool,
     pub(crate) bar1: u64,
     pub(crate) cores: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Model {
     pub(crate) clocks: [u32; 3],
     /// MHz with no process on the GPU.
     pub(crate) idle_clock: u32,
-    /// Watts: with no process, with a context that does nothing, at the default limit, the least limit.
+    /// Watts: with no process, with a context that does nothing, at the default limit; the lowest limit.
     pub(crate) power: [f64; 4],
     /// Degrees Celsius: idle, at full power.
     pub(crate) temperature: [f64; 2],
@@ -68,7 +68,7 @@ pub(crate) struct Model {
     pub(crate) mig: &'static [Profile],
 }
 
-/// A board for servers; each model says where it differs.
+/// A board for servers; each model lists only what differs.
 const SERVER: Model = Model {
     key: "",
     name: "",

@@ -59,7 +59,7 @@ codes! {
 }
 
 impl Code {
-    /// The code of a name as `nvml.h` writes it, with or without `NVML_ERROR_`.
+    /// The code with this name, written as in `nvml.h`, with or without `NVML_ERROR_`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let name = name.strip_prefix("NVML_ERROR_").unwrap_or(name);
         ALL.iter().find(|(_, known, _)| *known == name).map(|(code, _, _)| *code)

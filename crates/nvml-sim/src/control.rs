@@ -1,7 +1,7 @@
 //! The control file: what is added to the scenario while the machine runs.
 //!
-//! An entry without a time starts when it first appeared in the file, and keeps that time while the rest
-//! of the file changes around it.
+//! An entry without a time starts when it first appears in the file, and keeps that start time while the rest
+//! of the file changes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl Watch {
         Self { path, seen: None, overlay: None }
     }
 
-    /// Reads the file if it changed. `true`: the overlay has changed.
+    /// Reads the file if it has changed. Returns whether the overlay has changed.
     ///
     /// # Errors
     /// What is wrong with the file; the overlay stays as it was, and the same content is not reported again.

@@ -175,7 +175,7 @@ fn coarse(value: f64, low: f64, grain: f64) -> f64 {
     if grain > 0.0 { ((value / grain).floor() * grain).max(low) } else { value }
 }
 
-/// The cosine of a part of a turn, 0 to 1. A program with this crate built in would load libm for `f64::cos` alone,
+/// The cosine of a fraction of a turn, 0 to 1. A program with this crate built in would load libm just for `f64::cos`,
 /// and libm takes a third of a MiB of memory.
 fn cosine(turn: f64) -> f64 {
     let half = turn.min(1.0 - turn);

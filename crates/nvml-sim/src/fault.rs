@@ -50,9 +50,9 @@ pub(crate) enum Kind {
 /// The target of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// `None`: on the library.
+    /// `None`: the call is on the library itself.
     pub(crate) gpu: Option<u32>,
-    /// The index of the MIG device; `None`: on the whole GPU.
+    /// The index of the MIG device; `None`: the call is on the whole GPU.
     pub(crate) slice: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Removes functions from a copy of the library, as if an old driver lacked them.
+//! Removes functions from a copy of the library, as if it were that of an old driver that lacks them.
 
 /// Overwrites the names of functions in the symbol table of a library: neither `dlsym` nor the loader finds them
 /// afterwards. Nothing moves, and the code stays.

@@ -66,7 +66,7 @@ pub fn image() -> Vec<u8> {
     file.0
 }
 
-/// The System V hash table: as many chains as symbols, the first of which is the empty one.
+/// The System V hash table, with one chain entry per symbol; the first symbol is the empty one.
 fn hash_table<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<u32> {
     let count = names.len() + 1;
     let mut buckets = vec![0_u32; count];
@@ -87,7 +87,7 @@ fn hash(name: &str) -> u32 {
     })
 }
 
-/// A little-endian ELF file that grows.
+/// A little-endian ELF file that is being built.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 

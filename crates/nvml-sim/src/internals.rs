@@ -9,10 +9,11 @@ pub use crate::machine::{Gpu, Machine};
 pub use crate::scenario::Problem;
 use crate::scenario::{Source, parse, parse_control};
 
-/// Builds the machine of a scenario and a control file, whose entries appeared 7 to 9 s after the start.
+/// Builds the machine that a scenario and a control file describe. The control file's entries appeared 7 to 9 s after
+/// the start.
 ///
 /// # Errors
-/// What is wrong with one of the files, `s.toml` and `c.toml`.
+/// If the scenario (named `s.toml` in messages) or the control file (`c.toml`) is invalid.
 pub fn build(scenario: &str, control: &str) -> Result<Machine, Problem> {
     let source = Source { file: "s.toml".to_owned(), scenario: parse("s.toml", scenario)? };
     let control = parse_control(Path::new("c.toml"), control)?;

@@ -37,7 +37,7 @@ pub struct AlreadyOpen;
 /// A separate `libnvml_sim.so` has settings of its own: its environment and `nvmlSimConfigure`.
 ///
 /// # Errors
-/// While the library is open.
+/// If the library is open.
 pub fn configure(settings: Settings) -> Result<(), AlreadyOpen> {
     library::configure(settings).map_err(|_| AlreadyOpen)
 }

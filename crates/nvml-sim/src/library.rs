@@ -57,12 +57,12 @@ fn inner() -> MutexGuard<'static, Inner> {
     INNER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One line on standard error: a simulator's only way to say more than a code.
+/// Writes one line to standard error, the only way for a simulator to report more than a return code.
 pub(crate) fn complain(what: &dyn std::fmt::Display) {
     eprintln!("nvml-sim: {what}");
 }
 
-/// Takes a program's settings; `None` leaves a setting as it is.
+/// Applies a program's settings; `None` leaves a setting as it is.
 ///
 /// # Errors
 /// `IN_USE` while the library is open.
@@ -90,13 +90,13 @@ pub(crate) fn load() -> Answer<&'static Machine> {
     current().ok_or(Code::UNKNOWN)
 }
 
-/// Opens the library once more.
+/// Adds one to the number of times that the library has been opened.
 pub(crate) fn count_opening() {
     OPEN.fetch_add(1, Ordering::AcqRel);
     update_processes();
 }
 
-/// Closes the library once.
+/// Subtracts one from the number of times that the library has been opened.
 ///
 /// # Errors
 /// `UNINITIALIZED` when it is not open.
@@ -114,7 +114,7 @@ pub(crate) fn machine(now: Nanos) -> Answer<&'static Machine> {
         return Err(Code::UNINITIALIZED);
     }
     if now >= NEXT_LOOK.load(Ordering::Relaxed) {
-        // A call that arrives during a check takes the machine as it is.
+        // A call that arrives during a check uses the machine as it is.
         if let Ok(mut inner) = INNER.try_lock() {
             look(&mut inner, now);
         }
@@ -212,7 +212,7 @@ fn failed(problem: &dyn std::fmt::Display) -> Code {
     Code::UNKNOWN
 }
 
-/// Takes scenario time 0 from the environment; if it is not set there, it is the time of the first opening.
+/// Reads scenario time 0 from the environment; if it is not set there, it is the time when the library is first opened.
 fn set_zero() -> Result<(), String> {
     let zero = match std::env::var("NVML_SIM_EPOCH") {
         Err(_) if clock::zero() != 0 => return Ok(()),
@@ -227,7 +227,7 @@ fn set_zero() -> Result<(), String> {
 }
 
 impl Settings {
-    /// Takes from the environment what the program left out.
+    /// Fills in the settings that the program did not set, from the environment.
     fn or_environment(self) -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let scenario = || std::env::var("NVML_SIM_SCENARIO").ok().filter(|value| !value.is_empty());

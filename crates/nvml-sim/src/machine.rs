@@ -20,7 +20,7 @@ use crate::scenario::grammar;
 use memory::Load;
 use process::{Process, ProcessList};
 
-/// NVML's id if there is no instance.
+/// The id that NVML reports if there is no instance.
 pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The machine.
@@ -47,7 +47,7 @@ pub(crate) struct Container {
     pub(crate) namespace: String,
     pub(crate) pod: String,
     pub(crate) name: String,
-    /// UUIDs of the GPUs or MIG devices that were handed out to it.
+    /// UUIDs of the GPUs or MIG devices that were allocated to it.
     pub(crate) devices: Vec<String>,
 }
 
@@ -73,9 +73,9 @@ pub struct Gpu {
     pub mig: Option<Vec<Option<Instance>>>,
     /// All processes of the GPU, as indexes into [`Machine::processes`].
     pub(crate) members: Vec<u32>,
-    /// What they hold; with MIG it is the instances' loads that count.
+    /// The memory that they hold. Under MIG it covers no process: each instance has its own load.
     pub load: Load,
-    /// How often a call for a growing list has failed.
+    /// How many calls for a growing list have failed.
     pub(crate) growth: AtomicU32,
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let (one, other) = (machine("demo"), machine("demo"));
         assert!(one.gpus.iter().zip(&other.gpus).all(|(a, b)| a.uuid == b.uuid && a.serial == b.serial));
         let mut different = 0;
-        // Even when queried in another order.
+        // The two are the same even when queried in a different order.
         for step in 0..600 {
             let (now, back) = (step * SECOND, (599 - step) * SECOND);
             assert_eq!(seen(&one, now), seen(&other, now), "{step}");

@@ -1,7 +1,8 @@
 //! The simulated `/proc`: a folder that holds exactly the living processes.
 //!
-//! A process' folder is written aside and renamed into place, so a reader never sees half of one. The root has a
-//! marker file; a folder without the marker that is not empty belongs to another program and is left alone.
+//! A process' folder is written under a temporary name and then renamed, so a reader never sees an incomplete one.
+//! The root has a marker file; a folder without the marker that is not empty belongs to another program and is left
+//! alone.
 
 mod record;
 
@@ -31,7 +32,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Takes the folder: makes it, or clears what an earlier run left in it.
+    /// Claims the folder: creates it, or removes what an earlier run left in it.
     pub(crate) fn take(root: PathBuf) -> io::Result<Self> {
         std::fs::create_dir_all(&root)?;
         let marked = root.join(MARK).exists();
@@ -51,7 +52,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Makes the folder hold exactly the processes that live now.
+    /// Updates the folder so that it holds exactly the processes that are alive now.
     pub(crate) fn update(&mut self, machine: &Machine, now: Nanos) -> io::Result<()> {
         if self.users.as_ref() != Some(&machine.users) {
             self.place("passwd", &record::passwd(&machine.users))?;
@@ -96,7 +97,7 @@ impl Tree {
         }
         let place = self.root.join(pid.to_string());
         match std::fs::rename(&aside, &place) {
-            // Another program with the same scenario was faster, and wrote the same.
+            // Another program with the same scenario has already written the same folder.
             Err(_) if place.is_dir() => std::fs::remove_dir_all(&aside),
             other => other,
         }

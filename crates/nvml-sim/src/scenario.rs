@@ -1,4 +1,4 @@
-//! A scenario: its grammar in TOML, the built-in ones, and reading one from a file.
+//! Scenarios: their grammar in TOML, the built-in scenarios, and how a scenario is read from a file.
 //!
 //! Reading checks only the grammar; whether the scenario is possible is checked when a machine is built from it.
 
@@ -39,7 +39,7 @@ pub(crate) struct Source {
     pub(crate) scenario: Scenario,
 }
 
-/// A built-in scenario by its name, or a file by its path.
+/// Loads a built-in scenario by its name, or a file by its path.
 pub(crate) fn load(name: &str) -> Result<Source, Problem> {
     let (file, text) = match builtin::find(name) {
         Some(text) => (format!("built-in scenario {name}"), text.to_owned()),
@@ -50,17 +50,17 @@ pub(crate) fn load(name: &str) -> Result<Source, Problem> {
     Ok(Source { file, scenario })
 }
 
-/// What a scenario holds.
+/// Parses a scenario.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, Problem> {
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.to_owned(), cause: Box::new(cause) })
 }
 
-/// What a control file holds.
+/// Parses a control file.
 pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem> {
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
-/// Checks the file before it opens it, because a FIFO would wait for its writer and a device may have no end.
+/// Checks the file before opening it, because opening a FIFO would wait for its writer, and a device may never end.
 fn read(path: &Path) -> Result<String, Problem> {
     let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let text = std::fs::metadata(path).and_then(|found| match found.is_file() {

@@ -1,4 +1,4 @@
-//! The library against NVIDIA's own `nvml.h`, through a C compiler: sizes, offsets, constants, declared functions.
+//! Compares the library with NVIDIA's `nvml.h`, through a C compiler: sizes, offsets, constants, declared functions.
 
 mod rig;
 
@@ -61,7 +61,7 @@ fn layouts() -> Vec<Layout> {
     }
 }
 
-/// Constants by the header's name.
+/// Constants by their names in the header.
 macro_rules! constants {
     ($($prefix:ident { $($name:ident),* $(,)? })*) => {
         vec![$($((stringify!($name), sys::$name as i64)),*),*]
@@ -195,7 +195,7 @@ fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
     ] {
         writeln!(program, "printf(\"version of {of} %lld\\n\", (long long)({version}));").unwrap();
     }
-    // A function that the header does not declare does not compile.
+    // The program does not compile if the header does not declare a function.
     for name in functions {
         writeln!(program, "{{ void *declared = (void *){name}; (void)declared; }}").unwrap();
     }

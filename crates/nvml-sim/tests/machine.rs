@@ -1,4 +1,4 @@
-//! The simulated machine through the real nvml-wrapper.
+//! The simulated machine, queried through the real nvml-wrapper.
 
 mod rig;
 
@@ -42,7 +42,7 @@ fn memory_adds_up_and_the_processes_own_all_but_the_overhead() {
         let nvml = rig.nvml();
         for index in 0..nvml.device_count().unwrap() {
             let gpu = nvml.device_by_index(index).unwrap();
-            // Memory may change between two calls: values are compared only if the use is the same before and after.
+            // Memory may change between two calls: values are compared only if `used` is the same before and after.
             for _ in 0..20 {
                 eventually("a moment without a change", || {
                     let memory = gpu.memory_info().unwrap();

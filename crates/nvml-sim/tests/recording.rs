@@ -1,4 +1,4 @@
-//! The simulator against recordings of a real H200: each call answers with the same code.
+//! The simulator against recordings of a real H200: each call returns the same code.
 
 mod rig;
 
@@ -25,7 +25,7 @@ const NOT_SIMULATED: &[&str] = &[
     "nvmlDeviceGetRowRemapperHistogram",
 ];
 
-/// Large and aligned enough for anything that NVML writes.
+/// Large enough and suitably aligned for anything that NVML writes.
 #[repr(C, align(16))]
 struct Room([u8; 65536]);
 
@@ -111,7 +111,7 @@ impl Library {
                 put(at[1], 152 | 2 << 24);
                 [d, none, at[1], none, none]
             }
-            // A list: its length, then its rows.
+            // A list: a pointer to its length, then one to its rows.
             name if name.contains("RunningProcesses") || name == "nvmlDeviceGetAccountingPids" => {
                 put(at[0], 1024);
                 [d, at[0], at[1], none, none]
@@ -126,7 +126,7 @@ impl Library {
                 put(at[0], 256);
                 [d, none, at[0], at[1], at[2]]
             }
-            // A number, then the answer.
+            // A number (here 0), then a pointer for the result.
             "nvmlDeviceGetTemperature"
             | "nvmlDeviceGetTemperatureThreshold"
             | "nvmlDeviceGetClockInfo"
@@ -160,7 +160,7 @@ impl Library {
 }
 
 impl Library {
-    /// Makes a call with another argument, as the recorder did; `None` for a variant that is not made here.
+    /// Makes a call with a different argument, as the recorder did; `None` for a variant that this test leaves out.
     fn variant(&self, name: &str) -> Option<c_uint> {
         let mut rooms: Vec<Box<Room>> = (0..2).map(|_| Box::new(Room([0; 65536]))).collect();
         let at: Vec<*mut c_void> = rooms.iter_mut().map(|room| (&raw mut room.0).cast()).collect();

@@ -1,6 +1,6 @@
 //! Reads the ids that device plugins give to NVIDIA GPUs: which GPU or MIG device is meant, and which share of it.
 //!
-//! Invariant: an ambiguous id is not used. A whole UUID has one meaning, whichever plugin gives it; a bare number can
+//! Invariant: an ambiguous id is not used. A full UUID has one meaning, whichever plugin gives it; a bare number can
 //! mean anything, so it counts only for resources with a name that NVIDIA's plugin gives.
 
 /// The longest id that is read, in bytes.
@@ -40,7 +40,7 @@ pub enum DeviceName {
         /// The MIG device's index under the GPU.
         mig: Option<u32>,
     },
-    /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers named MIG devices before 470.
+    /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers before 470 named MIG devices.
     Instance {
         /// The GPU's UUID, `GPU-…`.
         gpu: String,
@@ -56,7 +56,7 @@ impl Device {
     /// one.
     ///
     /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which one: there
-    /// a scheduler picks the GPU, and the device that the kubelet picks serves only for counting, so they can differ.
+    /// a scheduler picks the GPU. The device that the kubelet picks is used only for counting, and can be different.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
             return None;

@@ -25,7 +25,7 @@ pub enum Error {
     Absent {
         /// The path.
         socket: PathBuf,
-        /// What the operating system answered.
+        /// The error that the operating system returned.
         source: io::Error,
     },
     /// The operating system does not let this process connect.
@@ -36,15 +36,15 @@ pub enum Error {
     Forbidden {
         /// The path.
         socket: PathBuf,
-        /// What the operating system answered.
+        /// The error that the operating system returned.
         source: io::Error,
     },
-    /// No process listens.
+    /// No process is listening.
     #[error("cannot connect to {}: is the kubelet running?", socket.display())]
     Closed {
         /// The path.
         socket: PathBuf,
-        /// What the operating system answered.
+        /// The error that the operating system returned.
         source: io::Error,
     },
     /// The connection ended before the answer, or the peer is not a gRPC server.
@@ -52,7 +52,7 @@ pub enum Error {
     Broken {
         /// The path.
         socket: PathBuf,
-        /// What the HTTP/2 library says.
+        /// The error that the HTTP/2 library returned.
         source: Lost,
     },
     /// No answer in time.
@@ -78,7 +78,7 @@ pub enum Error {
         socket: PathBuf,
         /// The name of the gRPC status code, such as `Unimplemented`.
         code: String,
-        /// The message of the server, cut to 200 characters.
+        /// The server's message, truncated to 200 characters.
         message: String,
     },
 }
@@ -97,7 +97,7 @@ pub enum Malformed {
     Headers,
 }
 
-/// A failure of HTTP/2. Only its causes are shown: the texts around them say nothing.
+/// A failure of HTTP/2. Only its causes are shown: the text around them adds no information.
 #[derive(Debug)]
 pub struct Lost(Box<dyn StdError + Send + Sync>);
 
@@ -134,7 +134,7 @@ impl Error {
         Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(Status::unavailable("the connection ended"))) }
     }
 
-    /// A request failed. `unsent` says that tonic had no connection to send it over.
+    /// A request failed. `unsent` means that tonic had no connection to send it over.
     pub(super) fn asking(socket: &Path, status: Status, unsent: bool) -> Self {
         let socket = socket.to_owned();
         // tonic gives a cause to local errors, but not to errors from the server, nor to the error of a request that it
@@ -161,7 +161,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// The text with its causes.
+    /// The error's text, followed by the texts of its causes.
     fn chain(error: &dyn StdError) -> String {
         let causes = std::iter::successors(Some(error), |&error| error.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,7 +1,7 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
 //! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts
-//! replaces its socket, and an old connection would notice this only when a request fails.
+//! replaces its socket, and on an old connection this would show only when a request fails.
 
 use std::future::{Future, ready};
 use std::io;
@@ -32,7 +32,7 @@ use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 /// machine's memory.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// How long a request may still take after its connection has ended, to return an answer or error that arrived before.
-/// In one of 2000 connections that the peer breaks at once, tonic returns neither and the request never completes.
+/// On one in 2000 connections that the peer closes at once, tonic returns neither and the request never completes.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A connection to the kubelet, for one round of requests.
@@ -55,7 +55,8 @@ struct Peer {
 }
 
 impl Kubelet {
-    /// Connects to the process that listens at the path now. `limit` bounds the connection, and later each request.
+    /// Connects to the process that is listening at the path now. `limit` is the time limit for connecting, and later
+    /// for each request.
     ///
     /// # Errors
     ///
@@ -79,7 +80,7 @@ impl Kubelet {
     ///
     /// # Errors
     ///
-    /// If there is no answer, or none that can be understood as a whole.
+    /// If there is no answer, or the answer cannot be understood as a whole.
     pub async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
         let request = self.client.list(ListPodResourcesRequest {});
         let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;
@@ -141,7 +142,7 @@ async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, t
         unsent.store(stream.is_none(), Ordering::Relaxed);
         ready(stream.ok_or(io::Error::from(io::ErrorKind::NotConnected)))
     });
-    // HTTP/2 requires a name, but the stream is connected already.
+    // HTTP/2 requires a host name, but this one is never resolved: the stream is connected already.
     Endpoint::from_static("http://localhost").connect_with_connector(once).await
 }
 

@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! A device's id alone:
+//! Reading a device's id without a kubelet:
 //!
 //! ```
 //! use pod_resources::{Device, DeviceName};
@@ -49,8 +49,8 @@
 //!
 //! # When to connect
 //!
-//! A kubelet that restarts replaces its socket. So connect for each round of requests, and drop the [`Kubelet`]
-//! afterwards. The client needs a tokio runtime with I/O and time.
+//! A kubelet that restarts replaces its socket. So open a new connection for each round of requests, and drop the
+//! [`Kubelet`] afterwards. The client needs a tokio runtime with I/O and time enabled.
 
 mod answer;
 mod device;

@@ -1,4 +1,4 @@
-//! The committed client is what the generator makes of `v1.proto`.
+//! The committed client is what the generator produces from `v1.proto`.
 
 use std::fs;
 use std::path::Path;

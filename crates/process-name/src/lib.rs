@@ -15,9 +15,9 @@
 //!
 //! # What can be trusted
 //!
-//! A process chooses both texts, so a name is a claim of the process. They may hold any bytes and may be cut off
-//! anywhere. No argument after the script, and no value of an option, ever becomes part of a name: both can contain
-//! secrets. [`command`] returns the whole command line, secrets included.
+//! A process chooses both texts, so a name is only what the process claims. The texts may hold any bytes and may be
+//! cut off anywhere. No argument after the script, and no value of an option, ever becomes part of a name: both can
+//! contain secrets. [`command`] returns the whole command line, secrets included.
 
 mod cmdline;
 mod interpreter;

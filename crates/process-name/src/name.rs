@@ -12,7 +12,7 @@ const COMM_MAX: usize = 15;
 /// The name to show for a process: the executable's file name, or the script's for an interpreter (`train.py`), or the
 /// first word of a title that the process wrote over its arguments (`ray::IDLE`), or `comm` if these give no name.
 ///
-/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each ended by a zero byte. The process
+/// `comm` is the kernel's name, at most 15 bytes; `cmdline` holds the arguments, each zero-terminated. The process
 /// can choose both. Bytes that are not UTF-8 are replaced; control characters are kept. `None` if neither contains a
 /// name.
 pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
@@ -42,7 +42,7 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
         let title = zeroth.windows(2).any(|pair| pair == b"::") && !zeroth.starts_with(b"/");
         return if title { zeroth } else { without_colon(file_name(zeroth)) };
     }
-    // A path that contains a space, or a title with words after the name? The kernel's own name decides.
+    // A path that contains a space, or a title with words after the name? `comm` is used to tell them apart.
     let whole = file_name(zeroth);
     if !comm.is_empty() && whole == comm {
         return whole;
@@ -149,7 +149,7 @@ mod tests {
         ("bash", "bash|-x|/dev/fd/63|secret", "bash"),
         ("bash", "bash|-s|secret", "bash"),
         ("sh", "sh|/proc/4711/task/4712/fd/3", "sh"),
-        // The others.
+        // Other interpreters.
         ("perl", "perl|-w|-I|lib|-MList::Util|tool.pl|a", "tool.pl"),
         ("perl", "perl|-ne|print secret", "perl"),
         ("perl", "perl|-lane|print secret|table", "perl"),
@@ -196,7 +196,7 @@ mod tests {
         ("chrome", "/opt/google/chrome/chrome --type=gpu-process --key=/a/secret", "chrome"),
         ("chrome_crashpad", "/opt/chrome_crashpad_handler --monitor-self", "chrome_crashpad_handler"),
         ("sglang::schedul", "sglang::scheduler_TP0", "sglang::scheduler_TP0"),
-        // Started by the number of an open file.
+        // Programs that were started from an open file, by its number.
         ("trainer", "/proc/self/fd/3|--key=secret", "trainer"),
         ("trainer", "/dev/fd/3", "trainer"),
         ("chrome", "/proc/self/exe --type=gpu-process --key=secret", "chrome"),

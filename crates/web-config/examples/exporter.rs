@@ -66,7 +66,7 @@ async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next
     response
 }
 
-/// Asks for the TLS settings at each connection, so that a new certificate is in use at once.
+/// Gets the TLS settings for each connection, so that a new certificate takes effect at once.
 async fn serve_connection(stream: TcpStream, app: Router, guard: &Guard) -> Result<(), Box<dyn Error + Send + Sync>> {
     match guard.tls() {
         Some(tls) => serve_http(TlsAcceptor::from(tls).accept(stream).await?, app).await,

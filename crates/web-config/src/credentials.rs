@@ -29,7 +29,7 @@ impl Credentials {
     }
 }
 
-/// Base64 of RFC 4648, section 4, with padding and without other characters. As in Go, the unused bits of the last
+/// Base64 as in RFC 4648, section 4, with padding and without other characters. As in Go, the unused bits of the last
 /// digit need not be zero.
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);

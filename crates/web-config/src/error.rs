@@ -1,7 +1,7 @@
 //! What can be wrong with a web-config file or with a file that it names.
 //!
-//! Invariant: a message is one line, names file and key, and contains no secret: neither a private key nor a password's
-//! hash.
+//! Invariant: a message is one line, names the file and the key, and contains no secret: neither a private key nor a
+//! password's hash.
 
 use std::io;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Reads the web-config file and the files that it names, and detects when their contents change.
 //!
-//! Invariant: a read is bounded in size and opens regular files only. The contents are compared and not the
+//! Invariant: a read is bounded in size and opens regular files only. The contents are compared, not the
 //! modification times, because Kubernetes updates a secret by replacing a symlink.
 
 use std::fs::{self, File};
@@ -75,8 +75,8 @@ fn read(file: &Path) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-/// Adds contents to a digest. The length precedes the bytes, so that bytes which move from one file to the next change
-/// it.
+/// Adds contents to a digest. The length precedes the bytes, so that moving bytes from one file to the next
+/// changes the digest.
 fn update(digest: &mut Context, content: &Result<Vec<u8>, Problem>) {
     match content {
         Ok(bytes) => {

@@ -25,7 +25,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_READS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Decides about connections and requests. Without a file: no TLS, no users, no headers, no limit.
+/// Applies a web-config file to connections and requests. Without a file: no TLS, no users, no headers, no limit.
 pub struct Guard {
     file: Option<PathBuf>,
     on_event: Box<dyn Fn(Event<'_>) + Send + Sync>,
@@ -89,7 +89,7 @@ impl Guard {
         self.settings.load().summary.clone()
     }
 
-    /// Admits a request by its headers, or says why not. A password that has not been seen before is checked on a
+    /// Decides from a request's headers whether to admit it. A password that has not been seen before is checked on a
     /// blocking thread, one at a time.
     ///
     /// # Errors
@@ -108,10 +108,10 @@ impl Guard {
     }
 
     /// Reads the files again if one of them changed. Returns whether the settings in effect were replaced. Blocks on
-    /// the disk. A refusal is reported as an event when it is new, and returned for as long as it lasts.
+    /// disk reads. A refusal is reported as an event when it is new, and returned for as long as it lasts.
     ///
     /// # Errors
-    /// When a file cannot be read or is invalid, or drops what only a restart may drop. The settings in effect stay.
+    /// When a file cannot be read or is invalid, or makes a change that needs a restart. The settings in effect stay.
     pub fn reload(&self) -> Result<bool, Error> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut state = self.reload.lock();
@@ -138,7 +138,7 @@ impl Guard {
         }
     }
 
-    /// Checks about once a second, for ever, whether the files have changed, and reloads them if so. Ends at once
+    /// Checks about once a second, forever, whether the files have changed, and reloads them if so. Ends at once
     /// for a guard without a file.
     pub async fn watch(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
@@ -146,15 +146,15 @@ impl Guard {
         while self.file.is_some() {
             ticks.tick().await;
             let guard = self.clone();
-            // `reload` has reported a refusal.
+            // `reload` has already reported any refusal.
             if let Err(panicked) = tokio::task::spawn_blocking(move || guard.reload().is_ok()).await {
                 (self.on_event)(Event::Panicked(&panicked));
             }
         }
     }
 
-    /// Reads until the files stay the same: while a certificate and its key are replaced one after the other, they do
-    /// not match. `known` is a refusal that needs no second reading.
+    /// Reads until the files stay the same: while a certificate and its key are being replaced one after the
+    /// other, they do not match. `known` is a refusal that needs no second read.
     fn read_until_stable(&self, file: &Path, known: Option<&str>) -> Result<(Settings, Fingerprint), Error> {
         let mut refused = known.map(str::to_owned);
         for _ in 1..MAX_READS {

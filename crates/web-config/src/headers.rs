@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 5] = [
     ("X-XSS-Protection", &[]),
 ];
 
-/// The headers for every response. An empty value omits its header.
+/// The headers for every response. A header with an empty value is omitted.
 pub(super) fn headers(written: &BTreeMap<String, String>) -> Result<Vec<(HeaderName, HeaderValue)>, Problem> {
     let mut pairs = Vec::new();
     for (name, value) in written {

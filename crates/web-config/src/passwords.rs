@@ -60,7 +60,7 @@ impl Passwords {
             let matches = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
             let verdict = matches && candidate.known;
             passwords.verdicts.lock().remember(tag, verdict);
-            // Held here and not by the request: the work goes on when the client disconnects.
+            // Held here, not by the request, because the work goes on even if the client disconnects.
             drop(hashing);
             verdict
         });

@@ -1,6 +1,6 @@
 //! TLS versions, cipher suites and curves, by the names that Go gives them.
 //!
-//! Invariant: a list is never shortened silently: a note names what is left out, and a list with nothing left is
+//! Invariant: a list is never shortened silently: a note names what is left out. A list with nothing left is
 //! refused, and so is a name that Go does not know.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
@@ -69,7 +69,7 @@ fn version(key: &str, name: &str) -> Result<u16, Problem> {
     }
 }
 
-/// The provider with the configured suites and curves, in their order. `notes` gets what was left out.
+/// The provider with the configured suites and curves, in their order. What was left out is added to `notes`.
 pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Result<CryptoProvider, Problem> {
     let mut provider = ring::default_provider();
     if let Some(names) = tls.cipher_suites.as_deref().filter(|names| !names.is_empty()) {

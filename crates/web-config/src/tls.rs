@@ -1,7 +1,7 @@
 //! The TLS settings: certificate and key, versions and suites, and what clients must present.
 //!
-//! Invariant: every value of `tls_server_config` is in effect, mentioned in a note, or refused. The
-//! cryptography provider is given explicitly and is never the process's default.
+//! Invariant: every value of `tls_server_config` is in effect, mentioned in a note, or refused. The cryptography
+//! provider is passed explicitly and is never the process's default.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub(super) fn server_config(
     let mut config = identity(builder, &certificate, &key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ignore_client_order = tls.prefer_server_cipher_suites.unwrap_or(true);
-    // A resumed session would admit a client whose certificate has expired since.
+    // A resumed session would admit a client whose certificate has since expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok((config, auth))

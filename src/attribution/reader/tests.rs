@@ -157,7 +157,7 @@ fn a_reader_that_panicked_is_reported_once_and_pauses_reading() {
     let fake = FakeProc::new([1, 2]);
     let mut reader = fake.reader();
     reader.read = |request, procfs, progress| match request.pid {
-        // Without the panic's message, whose backtrace can take longer than the round.
+        // Panics without printing a message, because its backtrace can take longer than the round.
         2 => std::panic::resume_unwind(Box::new("a panic")),
         _ => read_process(request, procfs, progress),
     };

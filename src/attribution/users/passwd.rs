@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::attribution::directory::read_bounded;
 use crate::faults::{Faults, Reason, Source};
 
-/// Shortest time between two checks for a change to the file.
+/// The shortest time between two checks for a change to the file.
 const LOOK: Duration = Duration::from_secs(10);
 /// In bytes: far larger than any real passwd file.
 const LIMIT: u64 = 16 * 1024 * 1024;
@@ -44,7 +44,7 @@ impl Passwd {
         if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK) {
             self.looked = Some(now);
             if let Err(error) = self.look() {
-                // The names of a file that is gone may be wrong by now.
+                // Names from a file that no longer exists may be outdated.
                 (self.version, self.names) = (None, HashMap::new());
                 faults.report(Source::Attribution, Reason::UserUnknown, None, &error);
             }

@@ -15,13 +15,13 @@ use crate::faults::{Faults, Reason, Source};
 
 /// The time after which a uid without a name is looked up again.
 const RETRY: Duration = Duration::from_secs(5 * 60);
-/// How many uids are cached: a process that may change its uid at will must not be able to exhaust memory.
+/// The maximum number of cached uids: a process that may change its uid at will must not be able to exhaust memory.
 const REMEMBERED: usize = 4096;
 
 /// Looks up one uid; `Ok(None)` if it has no name.
 pub(crate) type Lookup = fn(u32) -> Result<Option<String>, Errno>;
 
-/// The answers of the name service, and the thread that asks it.
+/// The answers of the name service, and the thread that queries it.
 #[derive(Debug)]
 pub(crate) struct Service {
     lookup: Lookup,
@@ -51,7 +51,7 @@ enum ServiceError {
     Thread(#[source] io::Error),
 }
 
-/// Asks the C library, which uses the sources in `nsswitch.conf`.
+/// Queries the C library, which uses the sources in `nsswitch.conf`.
 pub(crate) fn from_system(uid: u32) -> Result<Option<String>, Errno> {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(user) => Ok(user.map(|user| user.name)),

@@ -9,7 +9,7 @@ use hyper::body::{Body, Bytes};
 use super::error::{Error, innermost, is_io};
 
 /// The longest body that is read whole, in bytes. Five hundred pods take about 8 MiB. A body crafted to be large can
-/// take ten times its length once decoded.
+/// occupy ten times as much memory once decoded.
 pub(super) const ANSWER_LIMIT: usize = 16 << 20;
 /// The longest line of a watch, in bytes. A Kubernetes object has at most about 2 MiB.
 const LINE_LIMIT: usize = 8 << 20;
@@ -42,7 +42,7 @@ impl<B: Body<Data = Bytes, Error: StdError + 'static> + Unpin> Lines<B> {
         Self { body, chunk: Bytes::new(), line: Vec::new() }
     }
 
-    /// The next whole line; `None` at the end. A line that the end cuts off is dropped.
+    /// The next whole line; `None` at the end. A line that is cut off at the end of the body is dropped.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let end = self.chunk.iter().position(|&byte| byte == b'\n');
@@ -57,7 +57,7 @@ impl<B: Body<Data = Bytes, Error: StdError + 'static> + Unpin> Lines<B> {
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
-                // A connection that was cut.
+                // The connection was cut off.
                 Some(Err(error)) if is_io(&error, &[ErrorKind::UnexpectedEof]) => return Ok(None),
                 Some(Err(error)) => return Err(Error::transport(&error)),
             }

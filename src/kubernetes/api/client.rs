@@ -1,9 +1,10 @@
 //! Requests for pods, each over its own connection.
 //!
-//! Invariants: the address, the trusted certificates and the token are those that the settings and files give at the
-//! time of the request, so that a change needs no restart. There is no kubeconfig, no command that prints a token, no
-//! proxy from the environment, no redirect and no uncounted retry. A connection does not outlive its response: requests
-//! are rare (a list, then one watch per minute), so keeping connections open would save nothing.
+//! Invariants: the address, the trusted certificates and the token are those that the settings and files specify at the
+//! time of the request, so that a change needs no restart. Kubeconfig files, commands that print tokens and proxies
+//! from the environment are not used, redirects are not followed, and every retry is counted. A connection does not
+//! outlive its response: requests are rare (a list, then one watch per minute), so keeping connections open would save
+//! nothing.
 
 use std::future::Future;
 use std::io;
@@ -86,12 +87,12 @@ async fn send(endpoint: Endpoint, token: Option<HeaderValue>, query: &str) -> Re
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
     let stream = connector.oneshot(uri).await.map_err(|error| Error::transport(&*error))?;
     let (mut sender, connection) = handshake(stream).await.map_err(|error| Error::transport(&error))?;
-    // It ends when the response is read or dropped, and the response reports its errors.
+    // The task ends when the response has been read or dropped. The connection's errors are reported by the response.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| Error::transport(&error))
 }
 
-/// How long an overloaded server asks to be left alone; `None` if it does not say so in seconds.
+/// How long an overloaded server asks the client to wait; `None` if it does not say so in seconds.
 fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
     let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;

@@ -49,7 +49,7 @@ struct Claim {
 }
 
 impl ContainerIndex {
-    /// Takes a complete list: a pod that is not in it is gone.
+    /// Applies a complete list: a pod that is not in it is gone.
     pub fn replace(&mut self, pods: &[Pod], now: Instant) -> Result<(), Error> {
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
         let absent = |(namespace, name): &&(String, String)| !listed.contains(&(namespace.as_str(), name.as_str()));
@@ -111,7 +111,7 @@ impl ContainerIndex {
         self.gone.front().map(|(since, _)| *since + RETENTION)
     }
 
-    /// Whether there is something new to show since the last call.
+    /// Whether anything to be shown has changed since the last call.
     pub fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::faults::Reason;
 
-/// The longest text that is repeated from a response, in characters.
+/// The longest text that is quoted from a response, in characters.
 const LONGEST_TEXT: usize = 300;
 /// The errors of a connection that is refused, or that a proxy accepts although no server is behind it.
 const HUNG_UP: &[io::ErrorKind] = &[
@@ -33,7 +33,7 @@ pub enum Error {
     NoServiceAccount(String),
     #[error("kubernetes.api-server is not a URL ({0})")]
     Url(String),
-    /// A file that is needed cannot be used. Tried again: it may appear later.
+    /// A file that is needed cannot be used. It is tried again, because it may appear later.
     #[error("{path}, needed as {purpose}: {text}")]
     File { path: PathBuf, purpose: &'static str, kind: io::ErrorKind, text: String },
     /// TLS needs a certificate to trust.
@@ -111,7 +111,7 @@ impl Error {
         Status { code, ..status }.into()
     }
 
-    /// JSON of another form than expected.
+    /// JSON in an unexpected form.
     pub(super) fn malformed(error: serde_json::Error) -> Self {
         Self::Malformed(innermost(&error))
     }

@@ -19,10 +19,10 @@ use crate::snapshot::{Pods, Snapshot};
 
 /// How long changes are gathered before they are published together.
 const GATHER: Duration = Duration::from_millis(100);
-/// A starting server answers 403 until it has read the cluster's roles. A 403 that lasts longer is a lack of
-/// permission.
+/// A server that is starting responds with 403 until it has read the cluster's roles. A 403 that lasts longer
+/// indicates a lack of permission.
 const STARTING: Duration = Duration::from_secs(10);
-/// How many 410 answers in a row, or watches in a row that end early, do not yet count as a fault. If several servers
+/// How many 410 responses in a row, or watches in a row that end early, do not yet count as a fault. If several servers
 /// share an address, list and watch can reach different ones, and a watch that starts at the version of another
 /// server's list is answered with 410. When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
@@ -51,7 +51,7 @@ struct Follower {
     publish: Option<Instant>,
     /// When following the pods began; `None` while they are not followed.
     followed: Option<Instant>,
-    /// When the server began to answer 403; `None` after any other answer.
+    /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,
     /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
     /// reset: on such a node they pile up again.

@@ -8,7 +8,7 @@ use crate::backoff::Backoff;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// A request that reaches no server costs no server anything. It is repeated soon, so that a new pod gets its name as
+/// A request that does not reach a server causes no load. It is repeated soon, so that a new pod gets its name as
 /// soon as the server is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
 /// Once the pods have been followed for this long, the next failure counts as a first one.
@@ -56,7 +56,7 @@ impl Pauses {
     }
 }
 
-/// The pause before a watch that follows another without a failure in between: none as a rule, but growing if watches
+/// The pause before a watch that follows another without a failure in between: usually none, but increasing if watches
 /// end soon after they began, for example behind a proxy that cuts off long requests.
 #[derive(Debug)]
 pub(super) struct WatchThrottle {

@@ -154,7 +154,7 @@ impl PodStatus {
 }
 
 impl ContainerStatus {
-    /// The ids of the container, of its last run if it has ended, and of the run before.
+    /// The container's id, that of its last run if it has ended, and that of the run before.
     fn ids(&self) -> impl Iterator<Item = &str> {
         let ended = [&self.state, &self.last_state].into_iter().flatten();
         let ended = ended.filter_map(|state| state.terminated.as_ref()?.container_id.as_deref());

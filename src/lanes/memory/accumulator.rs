@@ -16,11 +16,11 @@ pub(super) struct GpuAccumulator {
     window: Duration,
     /// What is published, kept up to date.
     pub(super) shown: GpuMemory,
-    /// When to query the GPU again, if it does not answer.
+    /// When to query the GPU again, if it is not responding.
     pub(super) retry_at: Option<Instant>,
     /// Whether the GPU can come back only after the driver is reopened.
     pub(super) lost: bool,
-    /// MIG devices that do not answer, by position, and when to query each again.
+    /// MIG devices that are not responding, by position, and when to query each again.
     silent: Vec<(usize, Instant)>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct MemoryLane {
     snapshot: Arc<Snapshot>,
     link: Arc<Link>,
     sampler: Sampler,
-    /// By [`Gpu::key`].
+    /// Keyed by [`Gpu::key`].
     accumulators: Mutex<HashMap<String, SharedAccumulator>>,
     publisher: Mutex<Publisher<MemoryPart>>,
 }
@@ -160,7 +160,7 @@ impl LaneTask for MemoryLane {
     }
 }
 
-/// Copies; does not allocate if the MIG layout is the same.
+/// Copies `from` to `to`, without allocating if the MIG layout is the same.
 fn copy(from: &GpuMemory, to: &mut GpuMemory) {
     let mut mig = std::mem::take(&mut to.mig);
     mig.clone_from(&from.mig);

@@ -18,7 +18,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Wakes every thread, so that it sees at once that its session ends.
+    /// Wakes every thread, so that it sees at once that its session is ending.
     pub(crate) fn wake_all(&self) {
         self.moved.notify(u64::MAX);
         self.awake.notify(u64::MAX);

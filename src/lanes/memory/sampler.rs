@@ -62,8 +62,8 @@ impl Sampler {
     fn refused(&self, device: &GuardedDevice<'_>, accumulator: &Mutex<GpuAccumulator>, error: &Error) -> Sampled {
         let mut accumulator = accumulator.lock();
         let sampled = match error.severity() {
-            // A GPU that shares the system's memory answers but has no figures. A GPU with MIG devices may refuse its
-            // own figures but return those of the MIG devices. Each case is reported and counted once.
+            // A GPU that shares the system's memory responds but has no memory figures. A GPU with MIG devices may
+            // refuse its own figures but return those of the MIG devices. Each case is reported and counted once.
             Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
                 if !accumulator.answered_without_figures(Instant::now()) {
                     return Sampled::Same;
@@ -95,7 +95,7 @@ impl Sampler {
         error: &Error,
     ) -> Sampled {
         let mut accumulator = accumulator.lock();
-        // As for a GPU: the last good sample stays valid until it is stale, and until then every tick queries the
+        // As with a GPU, the last good sample stays valid until it is stale, and until then every tick queries the
         // device again.
         let passes = error.severity() == Severity::Passing
             && accumulator.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.stale_after);

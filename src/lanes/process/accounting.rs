@@ -14,7 +14,7 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    /// Whether accounting is on. The driver is queried until it has answered once.
+    /// Whether accounting is on. The driver is queried until this is known.
     pub(super) fn is_on(&mut self, device: &GuardedDevice<'_>, faults: &Faults) -> Result<bool, Superseded> {
         if self.on.is_none() {
             match device.call(|gpu| gpu.accounting()) {
@@ -32,7 +32,7 @@ impl Accounting {
         Ok(self.on == Some(true))
     }
 
-    /// The driver's own maximum for each process, in bytes, if the driver knows one. Stops at the first refused call.
+    /// The driver's own maximum for each process, in bytes, if the driver has one. Stops at the first refused call.
     pub(super) fn peaks(
         &mut self,
         pids: &[u32],

@@ -1,4 +1,4 @@
-//! The lane itself: when it passes over the GPUs, and what a pass does.
+//! The lane itself: when it makes a pass over the GPUs, and what a pass does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,11 +28,11 @@ use crate::snapshot::{Gpu, Lane, Snapshot};
 /// The settings of the lane.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The longest time between two lists of processes.
+    /// The longest time between two reads of the process lists.
     pub interval: Duration,
     /// The length of the peak window.
     pub peak_window: Duration,
-    /// How long the peaks of an ended process stay after its last window.
+    /// How long the peaks of an ended process are kept beyond one peak window after its end.
     pub linger: Duration,
     /// The maximum number of processes per GPU.
     pub series_limit: usize,
@@ -145,7 +145,7 @@ impl ProcessLane {
                 continue;
             }
             let Ok(device) = caller.device(position) else {
-                // Neither its memory nor its processes can be read, however often the lane tries.
+                // Its memory and its processes cannot be read, however often the lanes try, so they do not count.
                 kept.alive = 0;
                 continue;
             };
@@ -193,7 +193,7 @@ impl ProcessLane {
             let folded = self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds);
             match folded {
                 Folded::Alive(alive) => return Ok(Some(alive)),
-                // The list is read again, now that the new process is known.
+                // The list is read again, now that the former process has been recorded as ended.
                 Folded::PidReused => kept.layout = LayoutCheck::default(),
             }
         }
@@ -216,8 +216,8 @@ impl ProcessLane {
         Ok(())
     }
 
-    /// The total memory of a GPU, if it is known. The last published values may be from an earlier session with other
-    /// positions.
+    /// The total memory of a GPU, if it is known. The last published values may come from an earlier session, in
+    /// which the GPUs had other positions.
     fn total(&self, device: &GuardedDevice<'_>) -> Option<u64> {
         let memory = self.snapshot.memory.load();
         let shown = memory.gpus.get(device.position()).filter(|memory| Arc::ptr_eq(&memory.gpu, device.gpu()));

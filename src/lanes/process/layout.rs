@@ -23,7 +23,7 @@ pub(super) struct LayoutCheck {
 
 impl LayoutCheck {
     /// Whether a list is known to match the session's MIG layout. If not, the list is shown without MIG devices until
-    /// the next session knows them.
+    /// a new session has read the layout.
     pub(super) fn holds_for(
         &mut self,
         list: &ProcessList,

@@ -31,8 +31,8 @@ impl ListEntry {
 #[derive(Debug)]
 pub(super) struct ProcessList {
     pub(super) entries: Vec<ListEntry>,
-    /// The lists of earlier attempts, during which memory changed. Each describes one moment, to the extent that any
-    /// list does.
+    /// The lists of earlier attempts, during which memory changed. Like every list, each describes one moment only
+    /// approximately.
     pub(super) earlier: Vec<Vec<ListEntry>>,
     /// Bytes in use on the GPU when the lists were read, without reserved memory. `None` if memory changed while they
     /// were read, or if the driver does not report reserved memory separately.

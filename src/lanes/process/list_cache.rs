@@ -36,10 +36,10 @@ pub(super) struct ListCache {
 #[derive(Debug, Default)]
 struct CachedList {
     entries: Vec<ListedProcess>,
-    /// Whether it was ever read in this session.
+    /// Whether it has ever been read in this session.
     given: bool,
-    /// Whether the driver ever answered a call for this list, even with a refusal. Before that, the list is not known
-    /// to be empty.
+    /// Whether the driver has ever responded to a call for this list, even with a refusal. Until then, the list is not
+    /// known to be empty.
     answered: bool,
     /// When its processes became unknown.
     unread_since: Option<Instant>,
@@ -58,8 +58,8 @@ impl CachedList {
     }
 
     /// Records that the list was refused: its processes are no longer known. Returns whether to count the refusal:
-    /// always if it may be temporary, otherwise only if its reason is new. A list that this GPU does not have is not
-    /// counted at all.
+    /// always if it may be temporary, otherwise only if its reason is new. The refusal of a list that this GPU does not
+    /// have is not counted at all.
     fn refuse(&mut self, error: &Error, kind: ListKind) -> bool {
         self.entries.clear();
         self.answered = true;
@@ -102,7 +102,7 @@ impl ListCache {
                 break before.common(after);
             }
             before = after;
-            // A spike may be over at the next attempt.
+            // A spike may be over by the next attempt.
             earlier.push(self.merge());
         };
         // Memory that no list accounts for may belong to the processes of a list that was not read.
@@ -161,13 +161,13 @@ impl ListCache {
         Ok(true)
     }
 
-    /// The kinds of the lists that have been refused for a short time only.
+    /// The process kinds of the lists that have been unreadable for less than [`VALID_FOR`].
     fn unread(&self) -> Vec<ProcessKind> {
         let unread = self.kinds().filter(|(list, _)| list.unread_since.is_some_and(|at| at.elapsed() < VALID_FOR));
         unread.map(|(_, kind)| kind).collect()
     }
 
-    /// Each list with the kind of its processes. A process in several lists is of the first kind.
+    /// Each list with the kind of its processes. A process in several lists has the kind of the first of them.
     fn kinds(&self) -> impl Iterator<Item = (&CachedList, ProcessKind)> {
         let [compute, graphics, mps] = &self.lists;
         [(mps, ProcessKind::Mps), (compute, ProcessKind::Compute), (graphics, ProcessKind::Graphics)].into_iter()

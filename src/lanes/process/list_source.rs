@@ -8,7 +8,7 @@ use crate::nvml::{ListKind, ListedProcess, ProcessBuffer, Severity};
 #[derive(Debug)]
 pub(super) struct ListSource<'d> {
     pub(super) device: GuardedDevice<'d>,
-    /// With the GPU instance and compute instance of each.
+    /// Each MIG device with the ids of its GPU instance and compute instance.
     mig_devices: Vec<(GuardedDevice<'d>, (u32, u32))>,
 }
 

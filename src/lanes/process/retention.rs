@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retention {
     pub(super) peak_window: Duration,
-    /// How long an entry stays after its end, beyond the peak window.
+    /// How long an entry is kept beyond one peak window after its end.
     pub(super) linger: Duration,
     /// How many entries are shown, and how many ended ones are kept.
     pub(super) limit: usize,

@@ -19,7 +19,7 @@ pub(super) struct ProcessLaneState {
     attribution: Attribution,
     faults: Arc<Faults>,
     retention: Retention,
-    /// By [`Gpu::key`].
+    /// Keyed by [`Gpu::key`].
     gpus: HashMap<String, GpuProcessState>,
     /// What is published, by position.
     shown: Vec<Arc<GpuProcesses>>,
@@ -30,7 +30,7 @@ pub(super) struct ProcessLaneState {
 struct GpuProcessState {
     table: ProcessTable,
     workloads: Workloads,
-    /// How many processes were invisible, so that an increase is reported once.
+    /// How many processes were invisible at the last check, so that an increase is reported once.
     invisible: u64,
 }
 
@@ -95,7 +95,7 @@ impl ProcessLaneState {
         let members: Vec<_> = known.table.members().collect();
         known.workloads.fold(&members, &list.earlier, list.at);
         let alive = known.table.alive();
-        // A new part, since the former one may still be read; the parts of the other GPUs stay as they are.
+        // A new part is created, because a reader may still hold the former one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {
             at: Some(list.at),
             unattributed: list.used.zip(known.table.used()).map(|(used, held)| used.saturating_sub(held)),

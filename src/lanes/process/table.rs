@@ -42,8 +42,8 @@ impl ProcessTable {
         living.map(|(index, process)| (process.slot(), index)).collect()
     }
 
-    /// Ends the living processes whose pid now belongs to another process. Returns whether there were any: then the
-    /// list may still contain the memory of the former process.
+    /// Ends the living processes whose pid now belongs to another process. Returns whether there were any. If so,
+    /// the list may still contain the memory of the former process.
     pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
         let living = self.living_by_slot();
         let mut reused = false;
@@ -135,8 +135,8 @@ impl ProcessTable {
         self.processes.len() - 1
     }
 
-    /// Drops ended processes whose labels another process now has. Beyond the limit, also drops those that ended first,
-    /// so that a burst of short-lived processes cannot fill the table.
+    /// Drops ended processes whose labels are now those of another process. Beyond the limit, also drops those that
+    /// ended first, so that a burst of short-lived processes cannot fill the table.
     fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
         self.processes
@@ -186,7 +186,7 @@ impl ProcessTable {
         self.living().count()
     }
 
-    /// The processes of known workloads that are alive or ended at the last list.
+    /// The processes that are alive or ended at the last list and whose workload is known.
     pub(super) fn members(&self) -> impl Iterator<Item = WorkloadMember<'_>> {
         let recent = |process: &&TrackedProcess| process.is_alive() || process.ended == self.folded;
         self.processes.iter().filter(recent).filter_map(|process| {

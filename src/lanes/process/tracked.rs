@@ -26,7 +26,7 @@ pub(super) struct TrackedProcess {
     pub(super) used: Option<u64>,
     pub(super) record: Record,
     pub(super) first_seen: Instant,
-    /// The same by the wall clock.
+    /// The same time by the wall clock.
     first_seen_at: SystemTime,
     /// When a list last contained it.
     last_seen: Instant,
@@ -90,8 +90,8 @@ impl TrackedProcess {
         }
     }
 
-    /// Updates the owner. If the location or the user differs, the process has moved rather than been renamed, and it
-    /// keeps nothing from its former workload.
+    /// Updates the owner. If the location or the user differs, the process has moved to another workload: its former
+    /// workload is forgotten, so that it is not taken for one that has been renamed.
     pub(super) fn take_owner(&mut self, owner: Arc<Owner>) {
         if self.owner.location != owner.location || self.owner.uid != owner.uid {
             self.before = None;
@@ -138,7 +138,7 @@ impl TrackedProcess {
         let own = samples.filter(|sample| when(sample.timestamp, asked_at) >= self.first_seen);
         self.sm_utilization = own.clone().max_by_key(|sample| sample.timestamp).map(|sample| sample.sm);
         let active = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();
-        // The driver answered, so a process without samples did no work.
+        // The query succeeded, so a process without samples did no work.
         let since = self.last_active.unwrap_or(self.first_seen);
         self.last_active = Some(active.map_or(since, |active| active.max(since)));
     }

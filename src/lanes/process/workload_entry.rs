@@ -65,7 +65,7 @@ impl WorkloadEntry {
         self.ended.is_none()
     }
 
-    /// Whether it is the member's workload, under the same instance ids. Several MIG devices may have had these ids.
+    /// Whether it has the member's workload and instance ids. Several MIG devices may have had these ids over time.
     pub(super) fn has_ids_of(&self, member: &WorkloadMember<'_>) -> bool {
         self.workload == *member.workload && self.instance == member.instance
     }

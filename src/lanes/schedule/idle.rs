@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::snapshot::MemoryFigures;
 
-/// How long memory must be unchanged before the lane switches to its idle rate. Processes may be hidden from the
+/// How long memory must have been unchanged before the lane switches to its idle rate. Processes may be hidden from the
 /// exporter: then changes in memory are the only sign of them.
 const STILL_FOR: Duration = Duration::from_secs(10);
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The ticks of one period.
+/// Periodic ticks.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticker {
     period: Duration,
@@ -63,7 +63,7 @@ mod tests {
         let start = Instant::now();
         let mut ticker = Ticker::starting(PERIOD, start);
         assert_eq!(ticker.take(start), Some(0));
-        // Due at 10 ms, taken at 45 ms: the ticks of 20, 30 and 40 ms are lost.
+        // Due at 10 ms, taken at 45 ms: the ticks at 20, 30 and 40 ms are lost.
         assert_eq!(ticker.take(start + Duration::from_millis(45)), Some(3));
         assert_eq!(ticker.next(), start + Duration::from_millis(50));
     }

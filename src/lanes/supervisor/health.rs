@@ -18,7 +18,7 @@ impl Supervisor {
         }
     }
 
-    /// Removes what has ended, and publishes the number of threads that hang.
+    /// Removes the threads, closings and openings that have ended, and publishes the number of threads that hang.
     pub(super) fn reap(&mut self, phase: &Phase) {
         for _ in 0..self.detached.reap() {
             self.report_slow("closing the driver");
@@ -51,7 +51,7 @@ impl Supervisor {
         self.snapshot.vitals.set_stuck(stuck);
     }
 
-    /// Whether the limit on threads that hang is reached, counting the calls in progress that may hang.
+    /// Whether the limit on threads that hang has been reached, counting the calls in progress that may hang.
     pub(super) fn is_full(&self) -> bool {
         self.detached.is_full(usize::from(self.reopening.opening.is_some()))
     }
@@ -79,7 +79,7 @@ impl Supervisor {
         self.faults.report(Source::Library, Reason::Panicked, None, &error);
     }
 
-    /// Reports the GPU calls that failed at an opening.
+    /// Reports the GPU calls that failed during an opening.
     pub(super) fn report_failures(&self, opened: &OpenedDriver) {
         for (index, error) in &opened.failures {
             self.faults.report(Source::Topology, error.reason(), Some(*index), error);

@@ -15,22 +15,22 @@ pub(super) const FAST_POLL: Duration = Duration::from_millis(10);
 
 /// The state of the driver and its session.
 pub(super) enum Phase {
-    /// The driver is closed; it is opened at this time.
+    /// The driver is closed; it will be opened at this time.
     Closed(Instant),
     /// The driver is closed on request. `holders` is the number of threads that still held it when the
     /// number was last published.
     Released { holders: usize },
     /// The driver is being opened.
     Opening(Opening),
-    /// The lanes run.
+    /// The lanes are running.
     Open { session: Arc<Session>, since: Instant, workers: Vec<Worker> },
-    /// The lanes were asked to drop the session.
+    /// The lanes have been asked to drop the session.
     Ending { session: Arc<Session>, workers: Vec<Worker>, then: AfterEnding },
     /// The driver is being closed.
     Closing { closing: Closing, retry_at: Instant },
 }
 
-/// What follows a session that ends.
+/// What happens once the session has ended.
 pub(super) enum AfterEnding {
     /// The driver is closed, and opened again at this time.
     RetryAt(Instant),
@@ -39,8 +39,8 @@ pub(super) enum AfterEnding {
 }
 
 impl Phase {
-    /// Whether the lane has nothing to do, so that its silence means nothing. The telemetry is read on the process
-    /// lane's thread.
+    /// Whether the lane has nothing to do, so that a missing heartbeat is not a problem. The telemetry is read on
+    /// the process lane's thread.
     pub(super) fn is_idle(&self, lane: Lane) -> bool {
         let thread = if lane == Lane::Telemetry { Lane::Process } else { lane };
         match self {

@@ -18,7 +18,7 @@ use crate::snapshot::{Gpu, GpuState};
 /// one. Each opening costs the other GPUs a gap of milliseconds in their samples; each pause delays the return of the
 /// lost GPU.
 const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
-/// The shortest time from the start of such an opening to the start of the next, whatever its reason.
+/// The shortest time between the starts of two openings during a session, whatever their reasons.
 const MIN_PAUSE: Duration = LOST_PAUSE.0;
 /// The age at which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl Reopening {
 }
 
 impl Supervisor {
-    /// Opens another session beside the open one when there is a reason to, and returns it once it is open. The open
+    /// Opens another session alongside the open one if there is a reason to, and returns it once it is open. The open
     /// session continues in the meantime, and even if no other session can be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
         let Some(opening) = self.reopening.opening.take() else {
@@ -72,8 +72,8 @@ impl Supervisor {
         None
     }
 
-    /// The index of a GPU that answers in the open session, but that the newly opened driver cannot query, or whose MIG
-    /// devices it cannot query. A GPU that the newly opened driver does not count has left the machine.
+    /// The index of a GPU that responds in the open session, but that the newly opened driver cannot query, or whose
+    /// MIG devices it cannot query. A GPU that the newly opened driver does not count has left the machine.
     fn missing_gpu(&self, session: &Session, opened: &OpenedDriver) -> Option<u32> {
         let memory = self.snapshot.memory.load();
         let answers = |gpu: &Arc<Gpu>| {
@@ -93,8 +93,8 @@ impl Supervisor {
         gpus.find(|&(position, gpu)| answers(gpu) && is_missing((position, gpu))).map(|(_, gpu)| gpu.index)
     }
 
-    /// Why another session is worth a gap of milliseconds in the samples: a GPU has been lost for a long time, or the
-    /// open session is out of date.
+    /// The reason to open another session, if there is one that justifies a gap of milliseconds in the samples: a GPU
+    /// has been lost for a long time, or the open session is out of date.
     fn reopen_reason(&mut self, session: &Session, opened: Instant) -> Option<String> {
         let is_due = Instant::now() >= self.reopening.not_before && self.detached.closings_done() && !self.is_full();
         if let Some(why) = session.reopen_requested() {
@@ -130,7 +130,7 @@ impl Supervisor {
         other
     }
 
-    /// Begins an opening that skips the GPUs at which an earlier opening hangs, and the GPU `without`. Reports the
+    /// Begins an opening that skips the GPUs on which an earlier opening hangs, and the GPU `without`. Reports the
     /// error if the system cannot create a thread.
     pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
         let skipped = self.detached.hung_openings().chain(without).collect();

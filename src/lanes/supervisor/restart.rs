@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 
-/// The first pause; each further one is twice as long as the one before.
+/// The first pause; each subsequent pause is twice as long as the one before.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause. A session or thread that lasted longer than this was healthy: after it, the first pause applies
 /// again.

@@ -9,7 +9,7 @@ use crate::faults::Source;
 use crate::lanes::opening::{Closing, Progress};
 use crate::nvml::OpenError;
 
-/// The longest remaining release time that is published: the date of a much later end could not be computed.
+/// The longest remaining release time that is published: computing a much later end date could overflow.
 const LONGEST_RELEASE_SHOWN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Supervisor {
@@ -99,8 +99,8 @@ impl Supervisor {
     }
 
     fn open(&mut self) -> Phase {
-        // An opening that began during a session may still be in progress after the session: there is never a
-        // second one.
+        // An opening that began during a session may still be in progress after the session has ended. It is then
+        // continued, so that there are never two openings at once.
         match self.reopening.opening.take().or_else(|| self.begin_opening(None)) {
             Some(opening) => Phase::Opening(opening),
             None => self.retry(),

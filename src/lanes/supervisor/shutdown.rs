@@ -10,8 +10,8 @@ use crate::lanes::opening::Closing;
 use crate::lanes::session::Session;
 use crate::lanes::worker::Worker;
 
-/// How long the shutdown waits for threads; a thread that hangs in a driver call is abandoned. With the second that the
-/// web server gives its clients, the whole shutdown takes less than two seconds.
+/// How long the shutdown waits for threads; a thread that hangs in a driver call is abandoned. Including the one
+/// second that the web server allows its clients, the whole shutdown takes less than two seconds.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(800);
 
 impl Supervisor {

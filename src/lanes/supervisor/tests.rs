@@ -131,7 +131,7 @@ fn a_lane_that_always_panics_becomes_silent_for_health() {
     let handle = thread::spawn(move || supervisor.run());
     stage.control.wakes(handle.thread().clone());
     wait_until("two panics", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
-    // Neither the supervisor nor the other lane beats for a lane that is down.
+    // Neither the supervisor nor the other lane sends heartbeats for a lane that is down.
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
     wait_until("silence", || silence() > Some(Duration::from_secs(2)));
     assert!(stage.snapshot.vitals.since_beat(Lane::Process) < silence());
@@ -183,7 +183,7 @@ fn repeated_panics_restart_a_lane_ever_later_in_any_session() {
     assert_eq!((restarts(Lane::Memory), restarts(Lane::Process)), (3, 0), "each lane has its own policy");
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
-    // While the session ends, the supervisor does not beat for lanes that still work.
+    // While the session ends, the supervisor does not send heartbeats for lanes that are still working.
     let ending = Phase::Ending { session: session.clone(), workers, then: AfterEnding::RetryAt(Instant::now()) };
     assert_eq!(Lane::ALL.map(|lane| ending.is_idle(lane)), [true, false, false]);
     session.end("the test ends");
@@ -241,7 +241,7 @@ fn lanes_without_a_supervisor_end_and_become_silent() {
     assert_eq!(workers.len(), 3);
     wait_until("samples", || is_sampled(&stage.snapshot));
     assert!(!workers.iter().any(Worker::is_finished));
-    // As unwinding does when the supervisor panics.
+    // Unwinding does the same if the supervisor panics.
     drop(supervisor);
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
@@ -273,7 +273,7 @@ fn no_more_threads_are_abandoned_than_may_hang() {
     };
     assert_eq!(watch_one(), (0, MAX_STUCK_THREADS, 1), "the last thread that is abandoned");
     assert_eq!(watch_one(), (1, MAX_STUCK_THREADS, 1), "this one remains, so that no other thread is started");
-    // The driver is not opened either.
+    // At the limit, the driver is not opened either.
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(matches!(phase, Phase::Closed(_)));
     supervisor.reap(&phase);

@@ -1,4 +1,4 @@
-//! The lanes' threads of a session: started, checked, replaced.
+//! Starts, checks and replaces the lanes' threads in a session.
 
 use std::io;
 use std::sync::Arc;

@@ -63,7 +63,7 @@ impl GpuReadings {
         faults: &Faults,
     ) -> Result<(), Superseded> {
         let Ok(device) = device else {
-            // Without a device nothing can be refused.
+            // Without a device no driver call is made, so there is no error to report.
             let _ = reading.take(None, &mut self.shown);
             return Ok(());
         };

@@ -30,7 +30,7 @@ pub(crate) struct Telemetry<'s> {
     faults: &'s Faults,
     gpus: Vec<GpuReadings>,
     queue: Queue,
-    /// The time that the steps of the current round took.
+    /// The time that the steps of the current round have taken so far.
     spent: Duration,
 }
 

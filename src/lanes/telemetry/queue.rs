@@ -72,7 +72,7 @@ impl Queue {
             self.steps.push_back(Step::FastDone(position));
         }
         // A layout that could not be read when the driver was opened is read again soon, and then less and less often
-        // while the driver refuses it.
+        // as long as the driver refuses the call.
         if self.fast_round.is_power_of_two() {
             let unknown = (0..gpus.len()).filter(|&position| !driver.knows_mig_layout(position));
             self.steps.extend(unknown.map(Step::MigLayout));

@@ -1,7 +1,7 @@
 //! The time up to which the work of a GPU's processes is known.
 //!
-//! The driver dates its samples by the wall clock, which can be set. Invariant: setting the clock back or forward can
-//! hide earlier samples, but never later ones.
+//! The driver timestamps its samples with the wall clock, which can be set. Invariant: setting the clock back or
+//! forward can hide earlier samples, but never later ones.
 
 use std::time::{Duration, SystemTime};
 
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!((samples.len(), until.since(at(10_002))), (1, micros(at(10_001))));
         let back = at(10_002) - HOUR;
         assert_eq!(until.since(back), micros(back), "later samples are requested");
-        // The driver still has what it sampled before.
+        // The driver still has the sample that it took before the clock was set back.
         let mut samples = vec![sample(at(10_001)), sample(back + Duration::from_secs(1))];
         until.take(&mut samples, back + Duration::from_secs(1));
         assert_eq!(samples, [sample(back + Duration::from_secs(1))]);

@@ -1,5 +1,5 @@
-//! A strict reader of Prometheus' text format: it refuses what a scraper might read differently than intended, and
-//! what the exporter's contract forbids.
+//! A strict reader of Prometheus' text format: it rejects anything that a scraper might read differently than
+//! intended, and anything that the exporter's contract forbids.
 //!
 //! Every family has HELP, then TYPE, then at least one series, and occurs once. A series belongs to the family above
 //! it and occurs once. A label has a value, occurs once in a series, and uses no unknown escape. A value is a finite
@@ -7,30 +7,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The labels of a series, without escapes.
+/// The labels of a series, with escapes resolved.
 pub type Labels = BTreeMap<String, String>;
 
-/// A family: what it says about itself, and its series in their order.
+/// A family: its HELP and TYPE, and its series in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     /// The name in HELP and TYPE.
     pub name: String,
     /// The type in TYPE.
     pub kind: String,
-    /// The text of HELP, without escapes.
+    /// The text of HELP, with escapes resolved.
     pub help: String,
-    /// At least one.
+    /// The series; at least one.
     pub series: Vec<Series>,
 }
 
 /// A series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// The family's name; in a histogram followed by `_bucket`, `_sum` or `_count`.
+    /// The family's name; in a histogram, followed by `_bucket`, `_sum` or `_count`.
     pub name: String,
-    /// Each has a value.
+    /// The labels; none has an empty value.
     pub labels: Labels,
-    /// As it is written.
+    /// The value as written in the exposition.
     pub value: String,
 }
 
@@ -54,7 +54,7 @@ impl Series {
 /// Reads an exposition.
 ///
 /// # Panics
-/// If the text is not well-formed. The message shows the line that is not.
+/// If the text is not well-formed. The message shows the offending line.
 pub fn read(text: &str) -> Vec<Family> {
     assert!(
         text.ends_with('\n') && !text.contains('\0'),
@@ -132,7 +132,7 @@ fn until_quote(text: &str) -> (&str, &str) {
     panic!("no closing quote: {text:?}")
 }
 
-/// Replaces the escapes in the text: those of a backslash, a line feed and the characters in `others`.
+/// Replaces the escapes in the text: those for a backslash, a line feed and the characters in `others`.
 fn unescaped(text: &str, others: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

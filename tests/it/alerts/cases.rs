@@ -4,7 +4,7 @@ use super::FAST;
 use super::receiver::Notice;
 use crate::harness::{Exporter, Machine};
 
-/// What keeps a GPU half full and busy, as it should be.
+/// A load that keeps a GPU half full and busy, as it should be.
 pub(crate) const STEADY: &str = r#"
 seed = 1
 [[gpu]]
@@ -20,7 +20,7 @@ memory = "40GiB"
 utilization = 0.6
 "#;
 
-/// What must raise no alert: memory that goes up and down, and a job that fills a GPU at its start and stays.
+/// A load that must raise no alert: memory that goes up and down, and a job that fills a GPU at its start and stays.
 pub(crate) const BUSY: &str = r#"
 [[process]]
 gpu = 0
@@ -60,7 +60,7 @@ const ORPHAN: &str = "[[process]]\ngpu = 1\ntype = []\nmemory = \"6GiB\"\n";
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
 
-/// Says that ticks were missed. It is accepted, because a busy test machine may really fail to sample 100 times a
+/// The alert for missed ticks. It is accepted, because a busy test machine may really fail to sample 100 times a
 /// second.
 pub(crate) const STARVED: &str = "VramExporterMissedTicks";
 
@@ -95,7 +95,7 @@ pub(crate) fn all() -> [Case; 4] {
 struct Expected {
     name: &'static str,
     severity: &'static str,
-    /// Labels in addition to those that every alert on a GPU has.
+    /// Labels in addition to those that every alert about a GPU has.
     labels: &'static [(&'static str, &'static str)],
 }
 
@@ -127,12 +127,12 @@ impl Case {
 
     /// Whether each of its alerts was received.
     pub(crate) fn has_fired(&self, notices: &[Notice]) -> bool {
-        // If the simulator refused its control file, the trouble never came.
+        // If the simulator rejected its control file, the trouble never occurred.
         assert!(!self.exporter.log().contains("nvml-sim: "), "{}", self.exporter.log());
         self.expected.iter().all(|expected| self.of(expected, notices).any(|notice| notice.firing))
     }
 
-    /// Whether the last word on each of its alerts is that it is over.
+    /// Whether the last notice of each of its alerts reports that the alert has ended.
     pub(crate) fn is_over(&self, notices: &[Notice]) -> bool {
         self.expected.iter().all(|expected| self.of(expected, notices).last().is_some_and(|last| !last.firing))
     }

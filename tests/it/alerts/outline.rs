@@ -28,11 +28,11 @@ impl<'t> Entry<'t> {
     }
 }
 
-/// Where times are in a rule file.
+/// Where the times are in a rule file.
 #[derive(Default)]
 pub(crate) struct Outline {
     pub(crate) durations: Vec<Range<usize>>,
-    /// Expressions, with the name of what they record.
+    /// Expressions, each with the name of the series that it records, if any.
     pub(crate) expressions: Vec<(Option<String>, Range<usize>)>,
 }
 

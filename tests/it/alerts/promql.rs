@@ -4,7 +4,7 @@
 //! power follows from the names of metrics (`_seconds`) and from functions (`rate` subtracts 1). A number has none of
 //! its own; it takes the power of what it is compared with or added to. A number that multiplies a rate or divides
 //! seconds is a time if it is a multiple of 60 (`* 3600`), and otherwise a plain factor (`* 100`). Next to a part
-//! without a power of time such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with
+//! whose power is 0, such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with
 //! decides.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(crate) fn times(text: &str, recorded: &Recorded) -> (Vec<Time>, i32) {
 
 const AGGREGATIONS: [&str; 12] =
     ["sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk", "topk", "quantile"];
-/// Functions whose value is a plain number, whatever their argument is.
+/// Functions that return a plain number, whatever their argument is.
 const COUNTS: [&str; 10] = [
     "count",
     "group",
@@ -54,7 +54,7 @@ const COUNTS: [&str; 10] = [
     "sgn",
 ];
 
-/// What is known of a part's power of time.
+/// What is known about a part's power of time.
 enum Power {
     Known(i32),
     /// The part consists only of numbers, which are scaled if it turns out to be a time.
@@ -98,7 +98,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Gives a part this power unless it has one, and returns the power that it has.
+    /// Gives a part this power unless it already has one, and returns the power that it has.
     fn settle(&mut self, part: Power, power: i32, strict: bool) -> i32 {
         match part {
             Power::Known(own) => {
@@ -326,7 +326,7 @@ impl Reader<'_> {
         if let Some(ahead) = ahead {
             self.settle(ahead, 1, true);
         }
-        // The vector, the first value that is not a plain number, sets the power. Bounds of a `clamp` share it.
+        // The vector, the first value that is not a plain number, sets the power. The bounds of a `clamp` share it.
         let at = values.iter().position(|value| matches!(value, Power::Known(_))).unwrap_or(0);
         if values.is_empty() {
             return Power::Known(0);
@@ -367,7 +367,7 @@ impl Reader<'_> {
     }
 }
 
-/// The power of time in the unit of a metric's name.
+/// The power of time of the unit in a metric's name.
 fn named(metric: &str) -> i32 {
     let base = ["_total", "_sum"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
     i32::from(base.ends_with("_seconds"))
@@ -377,7 +377,7 @@ fn named(metric: &str) -> i32 {
 mod tests {
     use super::*;
 
-    /// The expression with its times between marks: `<5m>`, `<3600^1>`.
+    /// The expression with its times marked: `<5m>`, `<3600^1>`.
     fn marked(text: &str) -> String {
         let recorded = Recorded::from([("gpu:pressure:increase5m".to_owned(), 1)]);
         let mut marked = text.to_owned();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// One alert of one notification.
+/// One alert in a notification.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) firing: bool,

@@ -5,11 +5,11 @@
 //! - `interval` of a group, `for` and `keep_firing_for` of an alert,
 //! - in an expression each range, offset and step of a subquery (`[5m]`, `offset 5m`, `[1h:1m]`),
 //! - in an expression each number that is seconds (`predict_linear(x[30m], 3600)`, `idle_seconds > 3600`,
-//!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` says how they are distinguished.
+//!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` describes how they are recognized.
 //!
 //! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, each 1 minute if it is not set.
 //! Prometheus' lookback of 5 minutes, which is a flag, is scaled with them. `scrape_timeout` becomes the whole scaled
-//! interval, the most that Prometheus accepts, because an answer still takes as long as before.
+//! interval, the most that Prometheus accepts, because a response still takes as long as before.
 //!
 //! The text is changed in place, so that all else stays as it was shipped, byte for byte: names, order, labels,
 //! annotations and comments.

@@ -24,7 +24,7 @@ pub(crate) fn is_there(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// A running server that says in its log where it listens.
+/// A running server that logs the address on which it listens.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// One request over a connection of its own: status and body. HTTP/1.0, so that the body comes in one piece.
+/// Sends one request over a new connection; returns status and body. HTTP/1.0, so that the body is not chunked.
 fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -122,7 +122,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with this configuration and these rule files, which the configuration finds in `rules`.
+    /// Starts it with this configuration and these rule files, which it puts into the folder `rules`.
     pub(crate) fn start(config: &str, rules: &[scale::File], factor: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("rules")).unwrap();
@@ -137,7 +137,7 @@ impl Prometheus {
         Self { server: Server::start(command), _folder: folder }
     }
 
-    /// An answer of the API.
+    /// A response from the API.
     ///
     /// # Panics
     /// If Prometheus refuses the query.
@@ -171,7 +171,7 @@ impl Prometheus {
     }
 }
 
-/// Checks a rule file with promtool. Returns what it says if it finds something wrong.
+/// Checks a rule file with promtool. Returns its output if it finds an error.
 pub(crate) fn check_rules(file: &Path) -> Result<(), String> {
     let output = Command::new(PROMTOOL).args(["check", "rules"]).arg(file).output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

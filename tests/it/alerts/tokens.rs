@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The tokens: ranges of words, numbers, durations, strings and signs. Blanks and comments are left out.
+/// The tokens: ranges of words, numbers, durations, strings and symbols. White space and comments are left out.
 pub(crate) fn tokens(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Range<usize>> {
                 });
                 end.unwrap_or_else(|| panic!("a string without an end in {text}")) + 2
             }
-            // `[1h:5m]`: the colon of a subquery belongs to no number.
+            // `[1h:5m]`: the colon of a subquery is not part of a number.
             b'0'..=b'9' | b'.' => run(|c| c.is_ascii_alphanumeric() || c == '.'),
             b if is_word(b.into()) && b != b':' => run(|c| c.is_ascii_alphanumeric() || "_:".contains(c)),
             b'=' | b'!' | b'>' | b'<' if rest[1..].starts_with(['=', '~']) => 2,

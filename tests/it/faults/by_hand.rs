@@ -40,7 +40,7 @@ impl ByHand {
     }
 
     /// Makes a file of a process hang: opening a pipe without a writer blocks, like the files of a process that is
-    /// wedged with its memory locked.
+    /// stuck while its memory map is locked.
     pub(crate) fn wedge(&self, pid: u32, file: &str) {
         let path = self.folder.join(format!("{pid}/{file}"));
         fs::remove_file(&path).unwrap();

@@ -50,7 +50,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
     {
-        // It only means that no event has come.
+        // It only means that no event has arrived.
         if (*call, *code) == ("nvmlEventSetWait_v2", "TIMEOUT") {
             continue;
         }
@@ -101,7 +101,7 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
             s.value("vram_exporter_nvml_up", &[]) == Some(0.0) && faults(s, source, reason) > before
         });
         assert_eq!(shown_values(&closed).len(), 0, "{call} {code}");
-        // The wait for the next opening grows with each; it is cut short here.
+        // The wait for the next opening grows with each attempt; it is cut short here.
         release(&exporter);
         machine.control("");
         reacquire(&exporter);
@@ -109,7 +109,7 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
     }
 }
 
-/// The names in quotes in the sources of a folder that are NVML's functions.
+/// The quoted names of NVML functions in the source files of a folder.
 fn named(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path: PathBuf = entry.unwrap().path();

@@ -48,7 +48,7 @@ fn a_replaced_driver_is_reopened() {
 
 #[test]
 fn a_driver_without_the_second_memory_call_is_read_by_the_first() {
-    // Their symbols are not there, as in an old driver.
+    // The library lacks the symbols of these calls, as an old driver does.
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = fs::read(simulator()).unwrap();
     let lists = ["Compute", "Graphics", "MPSCompute"].map(|list| format!("nvmlDeviceGet{list}RunningProcesses_v3"));
@@ -65,7 +65,7 @@ fn a_driver_without_the_second_memory_call_is_read_by_the_first() {
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &process), Some(1_619_001_344.0), "1 GiB and a context");
 }
 
-/// Whether the exporter has the driver's library in its memory.
+/// Whether the driver's library is mapped into the exporter's memory.
 fn is_mapped(exporter: &Exporter) -> bool {
     let maps = fs::read_to_string(format!("/proc/{}/maps", exporter.pid())).unwrap();
     maps.contains("libnvml_sim.so")
@@ -82,7 +82,7 @@ fn a_driver_that_is_gone_is_not_held() {
     assert!(is_mapped(&exporter));
     machine.control("[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
     exporter.scrape_until("the driver is gone", |s| nvml_up(s) == Some(0.0));
-    // The exporter tries to open it repeatedly; in between the library is closed.
+    // The exporter repeatedly tries to open the driver; in between, the library is closed.
     eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
     exporter.scrape_until("attempts", |s| faults(s, "library", "driver_not_loaded") >= 2.0);
     eventually("the library is unloaded again", || (!is_mapped(&exporter)).then_some(()));

@@ -80,7 +80,7 @@ fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
     let lost = exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
     assert!(count(&lost) >= Some(1.0));
-    // The driver is opened again for another reason; what was counted stays.
+    // The driver is opened again for another reason; the counts are kept.
     let version = "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LIB_RM_VERSION_MISMATCH\"\n";
     machine.control(version);
     exporter.scrape_until("the driver is gone", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
@@ -180,7 +180,7 @@ fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
     exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
     let lost = std::cell::Cell::new(0.0);
     let later = exporter.scrape_until("the driver was reopened for it", |s| {
-        // In no scrape does the lost GPU have a value, the other one lack values, or a counter fall.
+        // In every scrape the lost GPU has no values, the other one has values, and the counter does not fall.
         assert_eq!((up(s, "1"), values(s, "1")), (Some(0.0), 0), "{}", s.text);
         assert!(up(s, "0") == Some(1.0) && values(s, "0") > 0, "{}", s.text);
         let counted = faults(s, "memory", "gpu_is_lost");

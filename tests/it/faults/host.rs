@@ -9,7 +9,7 @@ use super::by_hand::ByHand;
 use super::{TWO, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape, bare, eventually};
 
-/// Sets the soft limit of descriptors of a running process.
+/// Sets the soft limit on descriptors for the running exporter.
 fn limit_descriptors(exporter: &Exporter, to: u64) {
     let limit =
         Command::new("prlimit").args(["--pid", &exporter.pid().to_string(), &format!("--nofile={to}:")]).status();
@@ -31,7 +31,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let usual: u64 = limit.split_whitespace().next().unwrap().parse().unwrap();
-    // No more can be opened: neither a connection nor a file of a process.
+    // Nothing more can be opened: neither a connection nor a file of a process.
     limit_descriptors(&exporter, 3);
     std::fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.add(42, "python3", "/work/late.py");
@@ -45,7 +45,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!((0..5).all(|_| refused()), "a connection needs a descriptor");
     limit_descriptors(&exporter, usual);
     let back = exporter.scrape_until("answers, and the name of the new process", |s| named(s, "late.py"));
-    // The lanes sampled all the while, and no descriptor is lost.
+    // The lanes kept sampling all the while, and no descriptor has leaked.
     assert!(rounds(&back, "memory") > rounds(&before, "memory") + 50.0);
     assert_eq!((up(&back, "0"), up(&back, "1")), (Some(1.0), Some(1.0)));
     let held = descriptors(&exporter);
@@ -53,7 +53,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!(exporter.terminate().success());
 }
 
-/// A port that was free a moment ago: if the log is lost, the port cannot be read from it.
+/// A port that was free a moment ago: a test whose exporter cannot write its log cannot read the port from it.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -91,7 +91,7 @@ fn a_full_disk_under_the_log_costs_the_log_alone() {
         let mut exporter =
             Silent(command.arg("--log.level=trace").stderr(full()).stdout(full()).spawn().unwrap(), address);
         exporter.scrape("values", "gpu_up{gpu=\"1\"");
-        // Faults are written to the log. Each such line is lost, but no lane dies of it.
+        // Faults are written to the log. Each such line is lost, but no lane stops because of it.
         machine.control("[[fault]]\ncall = \"nvmlDeviceGetTemperature\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
         let counted = "vram_exporter_faults_by_reason_total{source=\"telemetry\",reason=\"unknown\"} 1";
         let body = exporter.scrape("the fault is counted", counted);

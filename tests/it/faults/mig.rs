@@ -19,7 +19,7 @@ cgroup = "0::/system.slice/train.service"
 memory = [{ kind = "constant", value = "30GiB", for = "2s" }, { kind = "constant", value = "1GiB" }]
 "#;
 
-/// The highest memory of the first MIG device.
+/// The highest memory use of the first MIG device.
 fn slice_peak(scrape: &Scrape) -> Option<f64> {
     scrape.value("gpu_mig_memory_peak_bytes", &[("profile", "3g.40gb")])
 }
@@ -29,7 +29,7 @@ fn mig_uuid(scrape: &Scrape, family: &str, pid: &str) -> Option<String> {
     series.label("mig_uuid").map(str::to_owned)
 }
 
-/// An exporter that has seen the high memory of [`SLICED`] and what came after.
+/// An exporter that has seen the high memory use of [`SLICED`] and the low one that follows.
 fn with_a_peak(machine: &Machine) -> (Exporter, Scrape) {
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
     const GIB: f64 = (1u64 << 30) as f64;

@@ -52,7 +52,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     let by_hand = ByHand::beside(&machine);
     by_hand.add(42, "python3", "/work/train.py");
     by_hand.add(43, "python3", "/work/serve.py");
-    // Opening a FIFO without a writer blocks, like the files of a process that is wedged with its memory locked.
+    // Opening a FIFO without a writer blocks, like the files of a process that is stuck while its memory map is locked.
     let (cmdline, fifo) = (by_hand.folder.join("42/cmdline"), machine.folder.path().join("fifo"));
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     fs::rename(&cmdline, by_hand.folder.join("good")).unwrap();
@@ -64,7 +64,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     assert_eq!((info.label("unit"), info.label("uid")), (Some("train.service"), Some("1000")));
     let counted = stalled(&hung);
     assert!(counted >= 1.0);
-    // The lanes go on and a new process gets its name, while the read still hangs.
+    // The lanes go on and a new process gets its name while the read is still hanging.
     machine.control("[[process]]\npid = 43\ngpu = 0\nmemory = \"3GiB\"\n");
     let later = exporter.scrape_until("another process with its name", |s| name(s, "43").is_some());
     assert_eq!(name(&later, "43").as_deref(), Some("serve.py"));
@@ -132,7 +132,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     machine.control(&also((101..=105).chain([77])));
     exporter.scrape_until("five that hang", |s| stalled(s) == 5.0);
     assert_eq!(exporter.log().matches("reads hang, new processes").count(), 1, "{}", exporter.log());
-    // Another process has the pid, and nothing can be known about it except that it exists.
+    // Another process now has the pid, and nothing can be known about it except that it exists.
     fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.begin(42, 99_999, ("python3", "/work/other.py"), "other.service");
     let of_42 = |s: &Scrape| {
@@ -146,7 +146,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     let trains =
         |s: &Scrape| s.value("gpu_workload_memory_used_bytes", &[("gpu", "1"), ("workload", "unit:train.service")]);
     let begin = std::time::Instant::now();
-    // Longer than it takes to call a process invisible.
+    // Longer than it takes until a process counts as invisible.
     let later = exporter.scrape_until("some seconds", |s| {
         let names: Vec<String> = of_42(s);
         assert_eq!(names, ["python3"]);
@@ -222,7 +222,7 @@ fn a_proc_of_another_pid_namespace_names_no_process() {
     assert_eq!(name(&told, "42"), None);
     assert_eq!(told.all("gpu_workload_processes").count(), 0);
     assert!(faults(&told, "attribution", "foreign_procfs") >= 1.0);
-    // Now the right one is mounted.
+    // Now the right procfs is mounted.
     fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink(exporter.pid().to_string(), &own).unwrap();
     exporter.scrape_until("its name", |s| name(s, "42").as_deref() == Some("stranger.py"));

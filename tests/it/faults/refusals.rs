@@ -1,7 +1,7 @@
 //! A call returns every error code of NVML at once: a machine has one GPU for each code, and one that stays healthy.
 //!
-//! Invariant: a refusal is waited for, never checked only once; and a call is tested only when no effect of the
-//! previous one is left, so that every effect is its own.
+//! Invariant: each refusal is awaited, never checked only once; and a call is tested only when no effect of the
+//! previous call is left, so that every effect is caused by the call under test.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.int
 /// Shown for a GPU whose MIG devices are known.
 const OF_SLICES: &str = "gpu_mig_memory_total_bytes";
 
-/// Present only if the driver took a sample since the last query; not every tenth of a second has a sample.
+/// Present only if the driver has taken a sample since the last query; it does not take one every tenth of a second.
 const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 
 /// The sum of each family on each GPU. Several series of a family on one GPU count as one.
@@ -45,7 +45,7 @@ fn families(scrape: &Scrape) -> Families {
     families
 }
 
-/// Families for which 0 is a valid value: they rise from it, or use it to say that a GPU does not answer.
+/// Families for which 0 is a valid value: they start at 0, or use it to indicate that a GPU does not respond.
 fn may_fall_to_zero(family: &str) -> bool {
     let counts = family.ends_with("_total") || family.ends_with("_seconds");
     counts
@@ -71,7 +71,7 @@ pub(crate) fn more_rounds(exporter: &Exporter, more: f64) {
     });
 }
 
-/// Makes the exporter release the driver. Afterwards no call is under way and none comes.
+/// Makes the exporter release the driver. Afterwards no call is in progress and none will be made.
 pub(crate) fn release(exporter: &Exporter) -> Scrape {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is closed", || {
@@ -88,7 +88,7 @@ pub(crate) fn reacquire(exporter: &Exporter) {
     });
 }
 
-/// How often the reason was counted, by one source or by all.
+/// How often faults with this reason were counted, for one source or for all.
 pub(crate) fn counted(scrape: &Scrape, source: Option<&str>, reason: &str) -> f64 {
     let of_source = |s: &&Series| source.is_none_or(|source| s.label("source") == Some(source));
     let pairs = scrape.all("vram_exporter_faults_by_reason_total").filter(of_source);
@@ -99,7 +99,7 @@ fn info<'s>(scrape: &'s Scrape, gpu: &str, label: &str) -> Option<&'s str> {
     scrape.all("gpu_info").find(|s| s.label("gpu") == Some(gpu))?.label(label)
 }
 
-/// The GPUs that refuse a call, each with its code and the reason under which this is counted.
+/// The GPUs that refuse a call, each with its code and the reason under which the refusal is counted.
 fn meeting() -> impl Iterator<Item = (String, &'static str, &'static str)> {
     CODES.iter().zip(1..).map(|(&(code, reason), gpu)| (format!("{gpu}"), code, reason))
 }
@@ -110,14 +110,14 @@ fn fault_of_each_code(calls: &[&str]) -> String {
     meeting().map(fault).collect()
 }
 
-/// One exporter on a machine whose first GPU stays well, followed by one for each code.
+/// One exporter on a machine whose first GPU stays healthy, followed by one GPU for each code.
 pub(crate) struct Bench {
     machine: Machine,
     exporter: Exporter,
     /// What was shown before anything failed.
     good: BTreeMap<(String, String), f64>,
     families: Families,
-    /// The slot of a process, if GPUs are sliced.
+    /// The line of a process that names its MIG device; empty if the GPUs have none.
     slot: &'static str,
     marks: Cell<u32>,
 }
@@ -146,12 +146,12 @@ impl Bench {
         Self { machine, exporter, good, families, slot, marks: Cell::new(0) }
     }
 
-    /// Whether the GPU without a fault shows all that it showed at first.
+    /// Whether the GPU without a fault still shows everything that it showed at first.
     fn is_first_gpu_whole(&self, now: &Families) -> bool {
         now.get("0").is_some_and(|now| self.families["0"].is_subset(now))
     }
 
-    /// Replaces the faults, and waits until the driver has read them, which a new process on the healthy GPU shows.
+    /// Replaces the faults, and waits until the driver has read them: then a new process appears on the healthy GPU.
     /// The new faults apply to calls that begin afterwards.
     fn switch(&self, faults: &str) {
         let mark = 5000 + self.marks.replace(self.marks.get() + 1);
@@ -167,7 +167,7 @@ impl Bench {
     /// its memory, its process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
-        // An answer is counted at the end of the round in which the call was made: one more round counts the last.
+        // A refusal is counted at the end of the round in which the call was made: one more round counts the last one.
         more_rounds(&self.exporter, 1.0);
         let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
         self.exporter.scrape_until("no trace of the call before", |s| {
@@ -178,7 +178,7 @@ impl Bench {
         })
     }
 
-    /// Waits until every refusal has taken effect. The caller says which effect each code must have.
+    /// Waits until every refusal has taken effect. The caller specifies which effect each code must have.
     fn await_all(&self, what: &str, felt: impl Fn(&Scrape, &Families, (&str, &str, &str)) -> bool) {
         let unfelt = |s: &Scrape| -> Vec<&str> {
             let now = families(s);
@@ -196,7 +196,7 @@ impl Bench {
         is_nothing_invented(&self.good, &now, what);
     }
 
-    /// All codes in a call that is made again and again.
+    /// Tests all codes in a call that is made again and again.
     pub(crate) fn meets(&self, call: &Repeated) {
         let what = call.names[0];
         let tells = match call.costs {
@@ -223,7 +223,7 @@ impl Bench {
         });
     }
 
-    /// All codes in a call that is made when the driver is opened. In between it is closed, and nothing is counted.
+    /// Tests all codes in a call that is made when the driver is opened. Nothing is counted while it is closed.
     pub(crate) fn meets_at_opening(&self, call: &AtOpening) {
         let before = release(&self.exporter);
         self.machine.control(&fault_of_each_code(&[call.name]));

@@ -47,7 +47,7 @@ pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
 /// What a GPU no longer shows when it refuses a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Costs {
-    /// These families and no other.
+    /// These families and no others.
     Only(&'static [&'static str]),
     /// These families at least.
     AtLeast(&'static [&'static str]),
@@ -59,10 +59,10 @@ pub(crate) enum Costs {
 pub(crate) struct Repeated {
     /// The call, and the older ones that are made in its place if it is refused for good.
     pub(crate) names: &'static [&'static str],
-    /// What counts its refusals.
+    /// The source under which its refusals are counted.
     pub(crate) source: &'static str,
     pub(crate) costs: Costs,
-    /// Codes that are normal answers and not refusals.
+    /// Codes that are normal results and not refusals.
     pub(crate) answers: &'static [&'static str],
 }
 
@@ -74,7 +74,7 @@ const fn layout(names: &'static [&'static str]) -> Repeated {
     Repeated { names, source: "topology", costs: Costs::Nothing, answers: &[] }
 }
 
-/// A refusal of accounting changes nothing that is shown.
+/// The accounting call: its refusal changes nothing that is shown.
 pub(crate) const OF_ACCOUNTING: [Repeated; 1] = [Repeated {
     names: &["nvmlDeviceGetAccountingStats"],
     source: "process",
@@ -113,7 +113,8 @@ const NO_LIST: &[&str] = &[
     "ARGUMENT_VERSION_MISMATCH",
 ];
 
-/// Of memory: if the second version is refused for good, the first one reports everything except reserved memory.
+/// The calls that read memory. If the second version is refused for good, the first one reports everything except
+/// reserved memory.
 pub(crate) const OF_MEMORY: [Repeated; 2] = [
     Repeated {
         names: &["nvmlDeviceGetMemoryInfo_v2"],
@@ -145,12 +146,12 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEnergyConsumption"], &["gpu_energy_joules_total"]),
 ];
 
-/// Of GPU models that retire pages; these do not remap rows.
+/// The call for GPU models that retire pages; these do not remap rows.
 pub(crate) const OF_RETIRED_PAGES: [Repeated; 1] = [reading(&["nvmlDeviceGetRetiredPages"], &["gpu_retired_pages"])];
 
 pub(crate) const OF_LAYOUT: [Repeated; 1] = [layout(&["nvmlDeviceGetMigMode"])];
 
-/// Of GPUs that are sliced.
+/// The calls for GPUs with MIG devices.
 pub(crate) const OF_SLICES: [Repeated; 3] = [
     layout(&["nvmlDeviceGetMaxMigDeviceCount"]),
     layout(&["nvmlDeviceGetMigDeviceHandleByIndex"]),

@@ -1,4 +1,4 @@
-//! Clients that support more than this exporter's TLS.
+//! Clients that support more than this exporter's TLS does.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use rustls::{NamedGroup, SignatureScheme};
 use super::handshakes::{NONE, client, shake, shake_as};
 use super::pki::{Pki, open};
 
-// A CA with a key on P-521, and a client's certificate that it signed. rcgen, which makes the other certificates, does
+// A CA with a P-521 key, and a client's certificate that it signed. rcgen, which makes the other certificates, does
 // not support P-521.
 const P521_CA: &str = "-----BEGIN CERTIFICATE-----
 MIICBDCCAWagAwIBAgIUNRtWnsnj2UFhkt9+hLKT8dAmFSswCgYIKoZIzj0EAwIw

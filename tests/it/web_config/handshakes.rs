@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// Performs a handshake and exchanges a byte in both directions. An error is the server's.
+/// Performs a handshake and exchanges a byte in both directions. A returned error is the server's.
 pub(crate) async fn shake(server: Arc<ServerConfig>, client: Client) -> Result<Agreed, String> {
     shake_as(server, client.config()).await
 }

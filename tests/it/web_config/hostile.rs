@@ -1,4 +1,5 @@
-//! Whatever bytes a file or a header contains: a verdict in one bounded line, and never a panic.
+//! Whatever bytes a file or a header contains, the result is a verdict, with a message of at most one short line, and
+//! never a panic.
 
 use std::fs;
 

@@ -28,7 +28,7 @@ fn a_header_is_written_as_it_should() {
 async fn users_are_admitted_with_their_own_passwords_only() {
     let pki = Pki::new();
     let guard = open(&pki.fixture("users.good.yml")).unwrap();
-    // Twice: checked, and remembered.
+    // Twice: the first time each password is checked, the second time the remembered verdict is used.
     for _ in 0..2 {
         assert_eq!(guard.admit(&basic("alice", "wonderland")).await, Ok(()));
         assert_eq!(guard.admit(&basic("bob", "builder")).await, Ok(()));
@@ -44,7 +44,7 @@ async fn users_are_admitted_with_their_own_passwords_only() {
     assert_eq!((Refusal::Busy.status(), Refusal::Busy.challenge()), (StatusCode::SERVICE_UNAVAILABLE, None));
 }
 
-/// No one can plant a verdict by moving characters between the name, the hash and the password (CVE-2022-46146).
+/// No one can forge a verdict by moving characters between the name, the hash and the password (CVE-2022-46146).
 #[tokio::test]
 async fn a_remembered_verdict_cannot_be_planted() {
     let hash = bcrypt::hash("wonderland", 4).unwrap();

@@ -38,7 +38,7 @@ static int first(void) {
         printf("%s%llu", index ? ", " : "", memory.used);
     }
     printf("]}\n");
-    /* Before the driver library's destructors run: they are not part of a start. */
+    /* Written before the driver library's destructors run: they are not part of a start. */
     fflush(stdout);
     return 0;
 }

@@ -6,7 +6,7 @@
 
 Each run starts each subject fresh and alone, and begins with a different subject. Writes DIR/results.json with every figure of every run
 and DIR/results.md with the medians, their ratios and the outcome of the goals; both are updated after each run. A missed goal is only
-reported; a figure that could not be taken ends the program with status 1, a wrong argument with 64."""
+reported; the exit status is 1 if a figure could not be measured, and 64 for an invalid argument."""
 
 import contextlib
 import signal

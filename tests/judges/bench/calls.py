@@ -20,7 +20,7 @@ WINDOW = 15.0
 SETTLE = 3.0
 RATE = 100
 
-# r11 and the flags hold no value at the entry of a function (System V ABI, x86-64): an argument is never there.
+# r11 and the flags hold no value at the entry of a function (System V ABI, x86-64): no argument is ever passed in them.
 STUB = """
 .globl {name}
 .type {name}, @function

@@ -7,8 +7,8 @@
  * a server caches for scrapes in quick succession has expired. The time of a new connection begins before the connect, that of a
  * kept one before the first byte is sent; both end with the last byte of the body. Prints one line of JSON:
  * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was
- * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if an answer is not 200
- * or not whole, or if nothing arrives for 30 seconds.
+ * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if a response is not 200
+ * or is incomplete, or if nothing arrives for 30 seconds.
  * Built on the spot: gcc -O2 -o client client.c
  */
 #define _GNU_SOURCE
@@ -185,7 +185,7 @@ static int take(struct answer *answer, const char *data, size_t length) {
     return !answer->left;
 }
 
-/* The moment of the last byte; 0 if a kept connection was closed before an answer. */
+/* The time at which the last byte arrived; 0 if a kept connection was closed before the response. */
 static double receive(struct server *server, struct answer *answer) {
     size_t used = 0;
     const char *end = NULL;

@@ -14,13 +14,13 @@ class BadAnswer(Exception):
 
 
 class Closed(BadAnswer):
-    """The server closed the connection before it answered."""
+    """The server closed the connection before it responded."""
 
 
 @dataclass
 class Answer:
     milliseconds: float
-    # Bytes of the body as sent, chunk marks left out.
+    # Bytes of the body as sent, without the chunk framing.
     sent: int
     compressed: bool
     # Whether the connection may be used again.

@@ -1,4 +1,4 @@
-"""What the benchmark reads out of any program's exposition in Prometheus' text format."""
+"""What the benchmark reads from any program's exposition in Prometheus' text format."""
 
 import re
 
@@ -32,7 +32,7 @@ def pids(text):
 
 
 def unit(name):
-    """The number of bytes that the value 1 means in this family; None if its name contains no unit."""
+    """The number of bytes that the value 1 represents in this family; None if its name contains no unit."""
     words = name.lower().split("_")
     return next((size for word, size in UNITS if word in words), None)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 def percentile(values, share):
-    """The least value that `share` (0 to 1) of the values do not exceed."""
+    """The smallest value that `share` (0 to 1) of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 

@@ -1,5 +1,5 @@
 """How the exporter's cost grows with GPUs, with processes and with the rate, on the simulator: three lines through one point, and the
-far corner. CPU is without a scrape; scrapes are of plain text, with gzip beside them.
+far corner. CPU is measured without scrapes; scrapes are of plain text, with gzip beside them.
 
 The simulator runs in the measured process, so the bare loop is measured at each point too: it shows the simulator's share."""
 
@@ -116,7 +116,7 @@ def medians_of(runs):
 
 
 def along(medians, gpus=None, processes=None, hz=None):
-    """The points of a line through the centre: (the varying number, figures); the argument that is None varies."""
+    """The points of a line through the centre: (the varying number, figures); the number whose argument is None varies."""
     unlimited = [(point, of) for point, of in medians.items() if point.limit == NO_LIMIT]
     fixed = {key: value for key, value in (("gpus", gpus), ("processes", processes), ("hz", hz)) if value is not None}
     free = next(key for key in ("gpus", "processes", "hz") if key not in fixed)
@@ -144,7 +144,7 @@ def costs(medians):
 
 
 def steps(costs_at):
-    """The cost of one more between each two neighbours of (number, cost)."""
+    """The cost of one more between each pair of neighbours in (number, cost)."""
     return [(cost - before) / (number - least) for (least, before), (number, cost) in zip(costs_at, costs_at[1:])]
 
 

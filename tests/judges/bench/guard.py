@@ -1,10 +1,10 @@
-"""Counts the instructions of a tick of the memory lane and of a golden scrape, and refuses figures that differ from the known ones.
+"""Counts the instructions that a memory-lane tick and a golden scrape execute, and fails if they differ too much from guard.json.
 
     guard.py [--program FILE] [--runs 1] [--update]
 
-The program `work`, built like a release, runs under valgrind's callgrind on a simulated machine, whose own instructions are left out.
-Instructions do not depend on the load of the machine, so nothing is repeated. Ends with status 1 if a figure is more than a tenth
-above the one in guard.json, or more than a tenth below: then the baseline must be lowered, because it would hide the next growth.
+The program `work`, a release build, runs under valgrind's callgrind on a simulated machine; the simulator's instructions are not counted.
+Instruction counts do not depend on the machine's load, so one run is enough. Ends with status 1 if a figure is more than a tenth
+above the one in guard.json, or more than a tenth below it: a baseline that is too high must be lowered, or it would hide the next increase.
 --update writes the figures into guard.json."""
 
 import argparse
@@ -21,19 +21,19 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 KNOWN = HERE / "guard.json"
 ALLOWED = 0.10
-# The counted steps, by their names in the program: a description, and the number of repetitions in the first part.
+# The steps to count: name in the program → description, and the number of steps in the first part of the run.
 FIGURES = {
     "still": ("a tick over 8 GPUs whose memory stays the same", 1000),
     "moving": ("a tick over 8 GPUs whose memory changes", 1000),
     "scrape": ("a scrape of busy-h200", 40),
 }
-# Only the program calls it: before the first step, in the middle and at the end.
+# A function that only `work` calls: before the first counted step, after the first part and at the end.
 MARK = "getppid"
 # The simulator's part of a tick, where a real driver would run.
 LEFT_OUT = "nvmlDeviceGetMemoryInfo_v2"
-# The allowed difference between a step of the first part and one of the second, which is twice as long.
+# How much the instructions per step may differ between the first part and the second, which has twice as many steps.
 STEADY = 0.02
-# Seconds.
+# The time limit of one count, in seconds.
 PATIENCE = 300
 
 
@@ -42,7 +42,7 @@ class Unusable(Exception):
 
 
 def build():
-    """The program, built by cargo, with symbols: they identify the simulator's part, which is linked in and left out of the count."""
+    """Builds the program with cargo, keeping its symbols: they identify the simulator's code, which is linked in but not counted."""
     command = ["cargo", "rustc", "--release", "--locked", "--package", "bench", "--bin", "work", "--message-format=json-render-diagnostics"]
     command += ["--", "-C", "strip=none"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -54,7 +54,7 @@ def build():
 
 
 def parts(text):
-    """The instructions up to each mark, from callgrind's output."""
+    """The instructions in each part that ends with a mark, from callgrind's output."""
     found = []
     for part in re.split(r"^part: ", text, flags=re.MULTILINE)[1:]:
         total = re.search(r"^totals: (\d+)$", part, re.MULTILINE)
@@ -64,8 +64,8 @@ def parts(text):
 
 
 def per_step(counted, times):
-    """Instructions of one step, if the program marked `times` steps and then twice as many. The cost of starting and ending the
-    count is the same in both and cancels out."""
+    """The instructions of one step. The program marks `times` steps, then twice as many; the cost of starting and ending the
+    count is the same in both parts and cancels out."""
     if len(counted) != 3:
         raise Unusable(f"{len(counted)} marks instead of 3")
     _, once, twice = counted

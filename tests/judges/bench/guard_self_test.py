@@ -10,7 +10,7 @@ PART = "part: 1\n\ndesc: Trigger: {trigger}\nevents: Ir\nfn=(1)\n0 {total}\n\nto
 
 
 def verdicts():
-    """The measured figure → the expected report, one word of each line; the known figure is 1000."""
+    """The measured figure → one word from each line of the expected report; the known figure is 1000."""
     cases = {
         "the same": (1000, None),
         "a little more": (1099, None),
@@ -41,7 +41,7 @@ def refused(counted, times):
 
 
 def counts():
-    """A step's instructions come from the difference of the parts; unsteady or unmarked counts are refused."""
+    """A step's instructions come from the difference between the parts; unsteady or unmarked counts are refused."""
     figure = guard.per_step([9999, 1000 * 50 + 7, 2000 * 50 + 7], 1000)
     if figure != 50:
         yield f"50 instructions a step are {figure}"

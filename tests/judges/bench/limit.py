@@ -1,4 +1,4 @@
-"""The bare limit: the C program that only calls the driver, and a file served by the exporter's web server."""
+"""The lower bounds: a C program that only calls the driver, and a static file served by the exporter's web server."""
 
 import json
 import os
@@ -75,14 +75,14 @@ def first_ms(bare, machine):
 
 
 def resident_after_init(bare, machine):
-    """KiB by name, after nvmlInit."""
+    """Memory in KiB by field name, after nvmlInit."""
     with Program([bare, machine.library, "init"], machine.environment()) as program:
         program.line()
         return proc.memory(program.pid)
 
 
 def same(bare, machine, plan, hz):
-    """The cost of the exporter's calls at its rates in the bare program: share of one core, and memory in KiB."""
+    """The cost of making the exporter's driver calls at its rates from the bare program: share of one core, and memory in KiB."""
     longest = 10 * (plan.settle + plan.window) + 60
     with Program([bare, machine.library, "same", hz, longest], machine.environment()) as program:
         program.line()

@@ -1,4 +1,4 @@
-"""The machine that every subject watches: simulated GPUs whose processes have the pids of real, sleeping ones, or a real GPU with
+"""The machine that every subject watches: simulated GPUs whose processes have the pids of real sleeping processes, or a real GPU with
 CUDA processes on it. Every process that is started here is ended by its own pid."""
 
 import json
@@ -19,7 +19,7 @@ from children import Child, Crowd, end_process
 
 BARE = ("bare.c", "same.c", "telemetry.c", "nvml.c")
 SCRAPER = ("client.c",)
-# all-smi looks for GPUs on the PCI bus or by nvidia-smi before it opens NVML; it only needs this list.
+# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; this list is all it needs.
 NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"\n'
 
 
@@ -51,7 +51,7 @@ class SimulatedMachine:
     simulated = True
 
     def __init__(self, out, simulator, gpus, processes, sleepers):
-        """`sleepers`: one more than there are processes, for the spikes; the caller ends them."""
+        """`sleepers`: one for each process, and one more for the spikes; the caller ends them."""
         self.gpus, self.processes, self.library = gpus, processes, Path(simulator).resolve()
         self.folder = out / "machine"
         (self.folder / "lib").mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class SimulatedMachine:
         self.epoch = None
 
     def environment(self):
-        """The environment of a program that is started now: scenario time begins at 0."""
+        """The environment for a program that is about to start: scenario time 0 is now."""
         self.control.unlink(missing_ok=True)
         self.epoch = time.time()
         folder = self.folder.resolve()
@@ -132,7 +132,7 @@ class RealMachine:
         return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
     def spike(self, count, every):
-        """The same, by CUDA's own allocations."""
+        """The same, with real CUDA allocations."""
         begin = time.time() + 0.5
         for number, mib in enumerate(spikes.heights(count)):
             time.sleep(max(0.0, begin + number * every - time.time()))

@@ -48,14 +48,14 @@ def each_second(seconds, work):
 
 
 def cpu_share(running, seconds, scrape):
-    """Share of one core over a number of seconds with one scrape in each, or with none."""
+    """Share of one core over `seconds`, with one scrape a second or with none."""
     clock = proc.Clock(running.pid)
     each_second(seconds, lambda: (scrape() if scrape else None, clock.look()))
     return clock.share(running.subject.children)
 
 
 def memory(running, children):
-    """KiB. The kernel keeps no maximum of a process together with its children; the maximum here is the subject's own plus the
+    """In KiB. The kernel keeps no maximum for a process together with its children, so the maximum here is the subject's own plus the
     highest sum seen for its children."""
     shown = proc.memory(running.pid)
     most = children.most if children else 0
@@ -63,7 +63,7 @@ def memory(running, children):
 
 
 def spikes_seen(running, machine, count, every):
-    """For each spike the series that showed it, or None, with one scrape a second."""
+    """Scrapes once a second. Returns for each spike the first series that showed it, or None."""
     calm, scrapes, over = exposition.gpu_memory(client.get(running.address).text), [], None
     with ThreadPoolExecutor(1) as orders:
         ordered = orders.submit(machine.spike, count, every)
@@ -71,7 +71,7 @@ def spikes_seen(running, machine, count, every):
             begun = time.monotonic()
             scrapes.append(exposition.gpu_memory(client.get(running.address).text))
             if over is None and ordered.done():
-                # The run ends here if the spikes were not made.
+                # Raises an error, which ends the run, if the spikes were not made.
                 ordered.result()
                 over = time.monotonic()
             time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
@@ -94,9 +94,9 @@ def start_only(subject, machine, out):
 
 
 def run(subject, machine, plan, out, scraper, beside=None, unscraped=False):
-    """One run. `scraper`: the C client. `beside`: given a text, returns a context that serves it at an address;
-    the server is scraped in turn with the subject.
-    `unscraped`: its cost without a scrape is measured too."""
+    """One run. `scraper`: the C client. `beside`: a function that takes a text and returns a context that serves it at an address;
+    that server and the subject are scraped in turn.
+    `unscraped`: whether to measure the subject's cost without scrapes too."""
     found = {"subject": subject.name, "at": time.time()}
     with subject.start(machine, out) as running:
         found["start_ms"] = first_data(running, machine.gpus)

@@ -29,7 +29,7 @@ def stat_seconds(stat):
 
 
 def thread_seconds(pid):
-    """CPU seconds of each thread by the scheduler's nanoseconds; empty if the kernel does not show them."""
+    """CPU seconds of each thread, from the scheduler's nanosecond counters; empty if the kernel does not provide them."""
     found = {}
     for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
         try:
@@ -40,9 +40,9 @@ def thread_seconds(pid):
 
 
 class Clock:
-    """The CPU time of a process from now on.
+    """The CPU time that a process uses from now on.
 
-    The scheduler's nanoseconds disappear with a thread that ends: its last reading is kept, and a thread that started and ended between two
+    When a thread ends, its nanosecond counter disappears: its last reading is kept, but a thread that starts and ends between two
     readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
     if they show more.
     """
@@ -66,8 +66,8 @@ class Clock:
 
 
 def spent(first, last, ticks):
-    """CPU seconds between two readings of the threads, but at least what the process's ticks prove: user and system time are each
-    rounded down to a whole tick, so their sum may really have grown by up to two ticks less than shown."""
+    """CPU seconds between two readings of the threads, but no less than the process's ticks guarantee: user and system time are each
+    rounded down to a whole tick, so the real increase of their sum may be up to two ticks less than shown."""
     if not last:
         return ticks
     counted = sum(seconds - first.get(thread, 0) for thread, seconds in last.items())

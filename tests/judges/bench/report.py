@@ -12,7 +12,7 @@ from scrapes import KINDS
 
 SUBJECTS = ("ours", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
 MIB = 1 / 1024
-# The name of a figure, its path in a run, and its factor.
+# Figure name → its path in the result of a run, and the factor that converts it to the unit shown.
 PLACES = {
     "cpu": (("cpu",), 100),
     "cpu unscraped": (("cpu_unscraped",), 100),
@@ -45,7 +45,7 @@ ROWS = {
     "gzip bytes": "bytes with gzip",
     "start": "start to first data, ms",
 }
-# A ratio of these has no meaning.
+# Figures whose ratio to ours has no meaning.
 NO_RATIO = {"series", "processes", "bytes", "gzip bytes", "children", "shmem", "file", "after init"}
 
 
@@ -67,7 +67,7 @@ def start(run):
 
 
 def table(runs):
-    """Figure by name by subject."""
+    """The figures by subject, then by name."""
     found = {}
     for subject in SUBJECTS[:-1]:
         mine = [run for run in runs if run["subject"] == subject]
@@ -127,7 +127,7 @@ def call_lines(counted, tolerance, quick):
     for name in names:
         lines.append(f"| {name} | " + " | ".join(number(of[name]) if name in of else "" for of in counted.values()) + " |")
     lines.append("| all | " + " | ".join(number(sum(of.values())) for of in counted.values()) + " |")
-    # In a short window one round more or less is a large share of the calls.
+    # In a short window, a single round more or less changes the number of calls considerably.
     if "ours" in counted and "bare" in counted and not quick:
         found = calls.differences(counted["ours"], counted["bare"], tolerance)
         differing = "; ".join(f"{name} ({number(one)} and {number(other)})" for name, one, other in found) or "none"
@@ -166,7 +166,7 @@ def about(options, machine, found, plan):
 
 
 def judged(results):
-    """The outcome of the goals whose figures were taken; nothing for a quick run, and the figures alone for few runs."""
+    """The results of the goals whose figures were measured: none for a quick run, and only the figures if there were too few runs."""
     if results["quick"]:
         return []
     about, grown, runs = results["about"], results.get("growth", {}), results.get("runs", [])

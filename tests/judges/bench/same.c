@@ -1,8 +1,8 @@
-/* The exporter's driver calls in its rhythm; the answers are not used.
+/* The exporter's driver calls, made at its rates; the results are not used.
  *
- * Two threads, as the exporter has: the memory of every GPU is read at absolute deadlines, and a list of processes, which
- * takes the driver a hundred times as long, must not hold it up. In one thread the loop would be cheaper by a wake-up a
- * second and would not be the same: it could not keep its rate while it lists.
+ * Two threads, as in the exporter: the memory of every GPU is read at absolute deadlines, and listing processes, which
+ * takes the driver a hundred times as long, must not delay it. A single thread would save a wake-up a second but would
+ * not be equivalent: it could not keep its rate while listing processes.
  */
 #define _GNU_SOURCE
 #include "bare.h"
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ull
-/* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the attempts while memory moves, and how
- * long a list that was empty is trusted. */
+/* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the number of attempts
+ * while memory is changing, and how long a list that was empty is not read again. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)
 #define ATTEMPTS 3
@@ -72,8 +72,8 @@ static ull in_use(unsigned int index) {
     return memory.used;
 }
 
-/* Reads memory, the lists, and memory again; repeats this while memory changes. A list that was empty is read only in
- * whole passes, and not in all of them. */
+/* Reads memory, the lists, and memory again; repeats this if memory has changed. A list that was empty is read
+ * again only in full passes, and not in every one. */
 static void pass_one(unsigned int index, int whole) {
     ull before = in_use(index);
     int is_fresh = known[index].all_read && known[index].used == before && now_ns() - known[index].all_read < EMPTY_STANDS;
@@ -100,7 +100,7 @@ static void *process_lane(void *nothing) {
     (void)nothing;
     uint64_t next = now_ns(), rested = 0;
     for (unsigned int round = 0; !ending;) {
-        /* Changes of memory during the rest are handled after it. */
+        /* Memory changes during the rest are handled after it. */
         struct timespec rest = at(rested < next ? rested : next), deadline = at(next);
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &rest, NULL);
         pthread_mutex_lock(&door);
@@ -135,7 +135,7 @@ static int input_ended(void) {
     return select(STDIN_FILENO + 1, &input, NULL, NULL, &none) > 0 && read(STDIN_FILENO, buffer, sizeof buffer) <= 0;
 }
 
-/* The memory lane. Missed ticks are counted and not made up for; the input is checked for its end once a second. */
+/* The memory lane. Missed ticks are counted but not made up for; once a second it checks if the input has ended. */
 static size_t memory_lane(double hz, double seconds, size_t *ticks) {
     ull last[MAX_GPUS];
     memset(last, 0xff, sizeof last);

@@ -1,4 +1,4 @@
-"""The simulated machine as the simulator's scenario: GPUs with equal processes, of which a few change their memory.
+"""The simulated machine, as a scenario for the simulator: GPUs with identical processes, a few of which change their memory use.
 
 Sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands out."""
 

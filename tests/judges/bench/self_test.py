@@ -1,4 +1,4 @@
-"""Shows in seconds that the benchmark's readers and judgement distinguish right from wrong.
+"""Shows within seconds that the benchmark's readers and its judgement distinguish correct results from incorrect ones.
 
     self_test.py"""
 

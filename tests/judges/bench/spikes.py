@@ -1,7 +1,7 @@
 """Spikes of known height, and how many of them a subject's figures show.
 
-Each spike is a fifth higher than the one before. So a figure that keeps the highest value, for a window or for ever, shows a new
-value for each, and no spike can be taken for another."""
+Each spike is a fifth higher than the one before. A figure that holds the highest value, for a window or forever, therefore shows a new
+value for each spike, and no spike can be mistaken for another."""
 
 HOLD_MS = 20
 FIRST_MIB = 2048
@@ -18,7 +18,7 @@ def heights(count):
 
 def caught(calm, scrapes, mibs):
     """For each spike, the first series that shows it, or None. `calm`: bytes by series before the first spike; `scrapes`:
-    the same of each scrape from then on. A series shows a spike when it rises above its calm value by at least 0.9 of the
+    the same for each scrape from then on. A series shows a spike when it rises above its calm value by at least 0.9 of the
     spike's height, and by less than 0.9 of the next one's. A series that was absent counts as 0."""
     bounds = [SEEN * mib * 2**20 for mib in [*mibs, mibs[-1] * STEP]]
     first = [None] * len(mibs)

@@ -1,5 +1,5 @@
-"""The subjects: how each is found and started, and which of its families shows a GPU's memory. A missing one is reported, and is
-an error only where continuous integration installs it."""
+"""The subjects: how each is found and started, and which of its families shows a GPU's memory. A missing subject is reported; that is
+an error only if continuous integration installs it."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-/* The telemetry calls, as the exporter makes them: each reading alone, and one that a GPU does not support is not requested again. */
+/* The telemetry calls, as the exporter makes them: each reading separately;
+ * a reading that a GPU does not support is not requested again. */
 #define _GNU_SOURCE
 #include "bare.h"
 
@@ -37,7 +38,7 @@ static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); 
 static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
 
-/* Requests their number, then the entries, as nvml-wrapper does. */
+/* Requests the number of retired pages, then the entries, as nvml-wrapper does. */
 static int retired(device d, int cause) {
     unsigned count = 0;
     int code = nvmlDeviceGetRetiredPages(d, cause, &count, NULL);
@@ -82,7 +83,7 @@ void telemetry_start(void) {
     }
 }
 
-/* What processes did: how many samples, then the samples. */
+/* The activity of the processes: requests the number of samples, then the samples. */
 static void work(unsigned int index) {
     static work_sample samples[SAMPLES];
     unsigned int count = 0;

@@ -15,7 +15,7 @@ import dashboards
 import machines
 import week
 
-# (file, panel, refId): why the query is empty. The check fails if an exception returns data.
+# (file, panel, refId): why the query is empty. The check fails if one of these queries returns data.
 EMPTY = {
     ("gpu.json", "Memory by workload", "C"): "every process of the scenarios has a workload",
     ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
@@ -27,7 +27,7 @@ CHOSEN = {
 }
 # Labels of columns or legends that may be absent everywhere.
 OPTIONAL = {"cluster"}
-# Selections of a user. Every query must return data for "All", and for at least one of these.
+# Selections that a user might make. Every query must return data for "All", and for at least one of these.
 CHOICES = [
     {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},
     {"cluster": ".*", "instance": "busy", "gpu": "0|1", "namespace": "first", "workload": "first"},

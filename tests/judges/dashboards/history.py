@@ -33,7 +33,7 @@ PEAKS = [
 WINDOW = 60
 # Time since the last data of the removed GPU and of the exporter that is not scraped.
 GONE, SILENT = 2 * HOUR, 1 * HOUR
-# Use of the full MIG device.
+# The share of its memory that the full MIG device uses.
 FULL = 0.96
 
 # (seconds from the start to the end of the week, duration, labels)
@@ -53,7 +53,7 @@ ALERTS = [
         {"alertname": "GpuAllocatedUnused", "severity": "info", "namespace": "ml", "pod": "idle-0"},
     ),
     (45 * MINUTE, 9 * MINUTE, {"alertname": "VramExporterStale", "severity": "warning", "gpu": "0", "lane": "process"}),
-    # Alerts of earlier days, shorter than a step of a graph of a week.
+    # Alerts on earlier days, shorter than one step of a graph that covers a week.
     (9 * HOUR + 11 * MINUTE, 90, {"alertname": "GpuMemoryCritical", "severity": "critical", "gpu": "3"}),
     (3 * DAY + 11 * MINUTE, 2 * MINUTE, {"alertname": "GpuLost", "severity": "critical", "gpu": "0"}),
 ]
@@ -159,7 +159,7 @@ def backfill(folder, end):
 
 
 def record(folder, port, end):
-    """Records the maxima that right-sizing reads, with the shipped rules."""
+    """Records, with the shipped rules, the maxima that right-sizing reads."""
     shipped = yaml.safe_load((dashboards.ROOT / "deploy/prometheus/rules/recording.yml").read_text())
     groups = [group for group in shipped["groups"] if group["name"] == "vram-exporter.sizing"]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))

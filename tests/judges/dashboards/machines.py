@@ -49,7 +49,7 @@ class Prometheus:
         self.base = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, path, **parameters):
-        """The data of the answer. An error of Prometheus is raised as a ValueError with its text."""
+        """The data in the response. An error from Prometheus is raised as a ValueError with its text."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=10) as answer:

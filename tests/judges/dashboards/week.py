@@ -25,7 +25,7 @@ def step_of(panel, span):
 
 
 def filled(expression, dashboard, span, step, **chosen):
-    """The expression with Grafana's own variables, the `chosen` ones, All for other lists, and the preset choices."""
+    """The expression with its variables replaced: Grafana's own, the `chosen` ones, All for other lists, and the preset choices."""
     values = {"__range": f"{span}s", "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s"}
     for variable in dashboards.variables(dashboard):
         values[variable["name"]] = ".*" if variable["type"] == "query" else variable.get("current", {}).get("value", "")
@@ -82,7 +82,7 @@ def undrawn(prometheus, dashboard, panel, target, span, end):
 
 
 def peak_problems(found, prometheus, end):
-    """Graphs of every time range show a peak of one minute."""
+    """Graphs show a one-minute peak over every time range."""
     graphs = 0
     for name, dashboard in found.items():
         for panel in dashboards.panels(dashboard):
@@ -101,7 +101,7 @@ def peak_problems(found, prometheus, end):
 
 
 def device_problems(found, prometheus, end):
-    """If a GPU is partitioned, its MIG devices are rated instead."""
+    """If a GPU is partitioned, its MIG devices are evaluated instead of the whole GPU."""
     fleet, page = found["fleet.json"], found["gpu.json"]
     for title in ("Used", "Window peak", "Peak in range"):
         if not same(value(prometheus, page, title, end, instance="known", gpu="1"), history.FULL):
@@ -117,7 +117,7 @@ def device_problems(found, prometheus, end):
         listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
         if any(labels["uuid"] == "GPU-1" and "mig_uuid" not in labels for labels in listed):
             yield f"{name}: {title}: a partitioned GPU is listed as a whole"
-    # The range is after the last peak of GPU 0.
+    # The time range begins after the last peak of GPU 0.
     queries = rows(prometheus, fleet, "Highest memory use", end, span=10 * MINUTE, top="1")
     if any(labels.get("mig_uuid") != "MIG-7" for listed in queries for labels, _ in listed):
         yield "fleet.json: Highest memory use: the full MIG device is not first"
@@ -172,7 +172,7 @@ def events(series, step):
 
 
 def annotation_problems(name, dashboard, prometheus, end, span, expected, **chosen):
-    """Each of the `expected` alerts, and no other, is one thin line at its start."""
+    """Each of the `expected` alerts, and no other alert, is drawn as one thin line at its start."""
     step = max(MINUTE, rounded(span / PIXELS))
     start, stop = (end - span) // step * step, end // step * step
     seen = []

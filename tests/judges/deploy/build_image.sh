@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Builds the Dockerfile where neither a container engine nor an image registry is at hand, and shows that the image runs
-# as it promises: as its own user, on a read-only root file system, serving the demo. Prints the sizes.
+# Builds the Dockerfile on a machine without a container engine or access to an image registry, and shows that the image runs as documented:
+# as its own user, on a read-only root file system, serving the demo. Prints the sizes.
 #
-# The base images are made by debootstrap and committed under the names that the Dockerfile uses. The toolchain and
-# the downloaded crates of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap,
-# util-linux, curl, jq, a Rust toolchain, the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the
-# next run.
+# The base images are made with debootstrap and committed under the names that the Dockerfile uses. The toolchain and the downloaded crates
+# of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux, curl, jq, a Rust toolchain,
+# the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the next run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -44,7 +43,7 @@ crates=${CARGO_HOME:-$HOME/.cargo}
 build_base=$(from BUILD_IMAGE)
 runtime_base=$(from RUNTIME_IMAGE)
 suite=$(sed -E 's/.*:([a-z]+)-slim$/\1/' <<<"$runtime_base")
-# The build has no network, so the crates of the lock file are fetched before it.
+# The build has no network, so the crates of the lock file are fetched beforehand.
 cargo fetch --locked --quiet
 base "$runtime_base" "$suite" ""
 base "$build_base" "$suite" gcc,libc6-dev,ca-certificates \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Dockerfile's first layer builds the dependencies around empty crates: every target that a manifest names must be there.
-# Makes that layer's files in a folder, by the Dockerfile's own commands, and lets cargo read the manifests.
+# The Dockerfile's first layer builds the dependencies with empty crates in place of ours: every target that a manifest names must exist
+# there. Creates that layer's files in a folder, with the Dockerfile's own commands, and has cargo read the manifests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -11,7 +11,7 @@ trap 'rm -rf "$layer"' EXIT
 while read -r -a words; do
     install -D -t "$layer/${words[-1]}" "${words[@]::${#words[@]}-1}"
 done < <(sed -n '/ AS build$/,/^RUN/s/^COPY //p' Dockerfile)
-# The first RUN, its lines joined, up to cargo.
+# The commands of the first RUN up to `cargo build`, joined into one line.
 commands=$(sed -n '/^RUN/,/cargo build/p; /cargo build/q' Dockerfile | sed -e 's/^RUN //' -e 's/\\$//' | tr -d '\n')
 case $commands in
     *"&& cargo build --release --locked") commands=${commands%&& cargo build*} ;;

@@ -1,6 +1,6 @@
 """Checks every rendered Kubernetes manifest against the schemas of Kubernetes and the promises of the documentation.
 
-Invariant: a promise is checked on each scenario of scenarios.py; a manifest must not contain what its scenario did not choose.
+Invariant: every promise is checked for each scenario in scenarios.py; a manifest must not contain what its scenario did not choose.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the bill of materials of the release (deploy/sbom.sh) with what cargo builds it from: the same crates in the same
-# versions, each with a licence; and the same bytes when it is written again.
+# Checks that the release's bill of materials (deploy/sbom.sh) lists exactly the crates and versions that cargo builds the release from,
+# each with a licence, and that generating it again gives the same bytes.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lets systemd read the unit and judge how confined it is. Checks a copy whose program exists on this machine.
+# Has systemd verify the unit and rate how well it is confined. The unit checked is a copy whose program exists here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -14,7 +14,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sed 's|^ExecStart=.*|ExecStart=/bin/true|' "$unit" >"$work/vram-exporter.service"
-# It reports an unknown setting in its output only, and returns 0.
+# systemd-analyze reports an unknown setting only in its output, and exits with 0.
 said=$(systemd-analyze verify --man=no --recursive-errors=no "$work/vram-exporter.service" 2>&1) || said+=" (failed)"
 [ -z "$said" ] || { echo "$said" >&2; exit 1; }
 systemd-analyze security --offline=true --no-pager --threshold="$limit" "$work/vram-exporter.service" | tail -1

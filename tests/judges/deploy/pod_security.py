@@ -1,6 +1,6 @@
 """Kubernetes' Pod Security, level "baseline", as its documentation lists the controls."""
 
-# Pod Security's level "baseline" lets these be added; we add none, but the level is checked as it is documented.
+# Pod Security's level "baseline" allows these to be added; we add none, but the level is checked as documented.
 BASELINE_CAPABILITIES = {
     "AUDIT_WRITE",
     "CHOWN",

@@ -1,4 +1,4 @@
-"""The possible choices of Kubernetes manifests, each rendered by the real tool, with what it may contain.
+"""The possible variants of the Kubernetes manifests, each rendered by the real tool, and what each may contain.
 
 What is allowed is derived from the choice (the list of components, the values file) and never from the rendered result.
 """
@@ -36,7 +36,7 @@ class Scenario:
                 yield template["metadata"].get("annotations", {}), template["spec"]
 
 
-# What each component of deploy/kubernetes/components brings from the host.
+# The host paths that each component of deploy/kubernetes/components mounts.
 BRINGS = {
     "default-runtime": set(),
     "driver-hostpath": {"/usr/lib/x86_64-linux-gnu"},

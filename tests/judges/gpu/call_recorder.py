@@ -1,5 +1,5 @@
-"""Makes one NVML call for its code and value, then again for its latency, and prints the
-result as one JSON line. It contains nothing that identifies the machine."""
+"""Makes one NVML call for its return code and value, repeats it for its latency, and prints the
+result as one JSON line, which contains nothing that identifies the machine."""
 
 import ctypes
 import json
@@ -30,8 +30,8 @@ class Text:
 
 
 class Rows:
-    """An in/out count and an array of `kind`: the form of NVML's lists. `room` 0 asks for
-    the needed count with a NULL array."""
+    """An in/out count and an array of `kind`: the form of NVML's lists. If `room` is 0, the
+    call requests the needed count with a NULL array."""
 
     def __init__(self, kind, room=ROOM):
         self.kind, self.room = kind, room
@@ -67,7 +67,7 @@ class Fresh:
             count.value = room
 
     def needed(self):
-        """The count that INSUFFICIENT_SIZE asks for; None for a call without one."""
+        """The count that a call needs if it returned INSUFFICIENT_SIZE; None for a call without a count."""
         return {"count": self.counts[0][0].value} if self.counts else None
 
     def value(self):

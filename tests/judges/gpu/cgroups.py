@@ -4,7 +4,7 @@ import os
 
 ROOT = "/sys/fs/cgroup"
 V2 = os.path.join(ROOT, "cgroup.controllers")
-# For version 1 one hierarchy is enough, and this one exists wherever any does.
+# For version 1, one hierarchy is enough: the first of these that exists.
 V1 = ("memory", "pids", "devices")
 
 
@@ -43,7 +43,7 @@ class Cgroup:
         return self
 
     def take(self, pid):
-        """Move a process in."""
+        """Move a process into the group."""
         with open(os.path.join(hierarchy(), self.path.strip("/"), "cgroup.procs"), "w") as procs:
             procs.write(str(pid))
 

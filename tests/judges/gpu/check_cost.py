@@ -53,7 +53,7 @@ class Bare:
 
 
 def cpu_share(pid, seconds, each_second=None):
-    """CPU seconds per second over `seconds`; `each_second` runs once in each."""
+    """CPU seconds per second over `seconds`; `each_second` runs once a second."""
     begun, before = time.monotonic(), cpu_seconds(pid)
     for second in range(seconds):
         time.sleep(max(0.0, begun + second - time.monotonic()))

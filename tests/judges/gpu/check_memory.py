@@ -164,7 +164,7 @@ def training(setup, results):
 
 
 def scrapers(setup, results):
-    """One scraper each second and one each 15 s read the same peaks through 45 s of spikes."""
+    """One scraper every second and one every 15 s read the same peaks through 45 s of spikes."""
     gpu = setup.gpu()
     chance = random.Random(45)
     fast, slow = [], []

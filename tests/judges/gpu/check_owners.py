@@ -35,7 +35,7 @@ def owners(setup, results):
             held = {child.pid: gpu.process_memory(child.pid) for child in children}
             identities(exporter.scrape(), results, first.pid, [child.pid for child in pair])
             names = {f"container:{CONTAINER[:12]}": [first], "slurm:4711": pair}
-            for child in children:  # one after the other: the peak of a sum holds one spike, a sum of peaks would hold two
+            for child in children:  # one after the other: the peak of the sum includes one spike, the sum of the peaks would include two
                 child.send(mib=SPIKE_MIB, hold_ms=100)
                 child.hear()
                 time.sleep(0.3)

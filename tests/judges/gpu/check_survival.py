@@ -43,7 +43,7 @@ def right_after(exporter, gpu, begun, limit=10.0):
 
 
 def started(setup, gpu, name):
-    """A new exporter, and the seconds from its start until it was right."""
+    """A new exporter, and the seconds from its start until its values were right."""
     begun = time.monotonic()
     exporter = Exporter(setup, name)
     exporter.ready_path = "/healthz"

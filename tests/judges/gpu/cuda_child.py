@@ -1,11 +1,12 @@
 """One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
-Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
-matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
-`training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
-`ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
-says what its allocator has reserved, `arrays` holds a JAX array. Each prints one JSON line when it is ready. Only `busy`, `leak`, `training`, `paced`
-and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
+Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies
+small matrices without end, `spikes` allocates and frees on command, `leak` allocates 64 MiB more each second, `burst` allocates and frees
+without a pause, `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice
+as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle that it reads from
+stdin. `tensors` holds PyTorch tensors and reports how much their allocator has reserved, `arrays` holds a JAX array. Each prints one JSON
+line when it is ready. Only `busy`, `leak`, `training`, `paced` and `tensors` load PyTorch, only `arrays` loads JAX; the others call the
+driver directly, so that an allocation is the driver's own.
 """
 
 import argparse
@@ -73,7 +74,7 @@ class Cuda:
         return count.value
 
     def share(self, address):
-        """A CUDA IPC handle of an allocation, in hexadecimal."""
+        """A CUDA IPC handle for an allocation, in hexadecimal."""
         handle = IpcHandle()
         self.call("cuIpcGetMemHandle", byref(handle), address)
         return bytes(handle).hex()
@@ -148,7 +149,7 @@ def leak(options):
 
 
 def burst(options):
-    """Allocate and free between --mib and twice as much without a pause until stdin closes; hold what is left at the end."""
+    """Allocate and free without a pause until stdin closes, with --mib to twice as much in use; hold what is left at the end."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     closed = threading.Event()

@@ -293,8 +293,8 @@ def open_library(path=None):
 
 
 def library_file(path=None):
-    """The file that `open_library` loads, as the kernel mapped it, for a program without a
-    search path."""
+    """The path of the file that `open_library` loads, as the kernel shows it, for a program that
+    does not search for the library."""
     open_library(path)
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -330,7 +330,7 @@ class Gpu:
         return buffer.value.decode()
 
     def memory(self):
-        """total, reserved, free and used in bytes, by the v2 call."""
+        """total, reserved, free and used in bytes, from the v2 call."""
         memory = MemoryV2(version=struct_version(MemoryV2, 2))
         self.check("nvmlDeviceGetMemoryInfo_v2", self.lib.nvmlDeviceGetMemoryInfo_v2(self.device, byref(memory)))
         return {key: value for key, value in fields(memory).items() if key != "version"}

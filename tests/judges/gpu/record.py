@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what NVML answers on a real GPU: return code, sample value and latency of each call.
+"""Records what NVML returns on a real GPU: return code, sample value and latency of each call.
 
     record.py OUT.json [--busy N | --context N] [--nvml PATH]
 
-Read only: no setting of the GPU is changed. The calls run in a worker process; a call
-that crashes or hangs costs only its own answer, and the JSON is written in any case. Serial numbers,
+Read only: no setting of the GPU is changed. The calls run in a worker process; if a call
+crashes or hangs, only its own result is lost, and the JSON is written in any case. Serial numbers,
 UUIDs and bus addresses are replaced by placeholders. README.md describes the format.
 """
 
@@ -57,7 +57,7 @@ class Worker:
 
 
 def file_result(recording, message):
-    """Put one answer of the worker into its place in the format."""
+    """Store one result from the worker in its place in the recording."""
     name = message["name"]
     if "facts" in message:
         recording.update(message["facts"])
@@ -73,7 +73,7 @@ def file_result(recording, message):
 
 
 def record(options, pids, recording):
-    """Run workers until one gets through the whole list; a call that ends a worker is skipped next."""
+    """Run workers until one gets through the whole list; a call that crashes or hangs a worker is skipped by the next ones."""
     skip = set()
     while True:
         worker = Worker(options, pids, skip)

@@ -116,7 +116,7 @@ def prepare(cluster):
 
 
 def round_of(cluster, exporter, n):
-    """Stops the server and starts it again. Returns the seconds from its readiness to the new pod's name."""
+    """Stops the server and starts it again. Returns the seconds from its readiness until the new pod's name is shown."""
     pod, before, log = f"after-{n}", exporter.faults(), len(exporter.log())
     cluster.stop()
     begin = time.monotonic()

@@ -3,11 +3,11 @@ lane keep its rate?
 
     flood.py [--exporter target/release/vram-exporter] [--seconds 15] [--out DIR] [--flag=--web.max-requests=40] [--no-judge]
 
-Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf; quiet; slow senders, endless
+Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf clients; quiet; slow senders, endless
 headers, pipelined requests, garbage and half-closed connections; quiet. Ends with status 1 if an honest scrape was neither answered nor
 refused within the limit; if less than the share --least-answered of a quiet phase's scrapes was answered; if the memory lane missed a
-larger share of its ticks than in the worst quiet phase plus --ticks-allowed; or if memory or file descriptors in the last quiet phase
-stay above those of the first one, or memory above that of the quiet phase between the crowds."""
+larger share of its ticks than in the worst quiet phase plus --ticks-allowed; or if, in the last quiet phase, memory or the number
+of file descriptors is still above the first quiet phase's, or memory is above that of the quiet phase between the crowds."""
 
 import argparse
 import json
@@ -38,8 +38,8 @@ PHASES = (("quiet", QUIET), ("silent and deaf", HELD), ("quiet again", QUIET), (
 COLUMNS = ("phase", "honest scrapes", "answered", "refused", "late", "broken", "p50 ms", "p99 ms", "longest ms", "missed ticks")
 COLUMNS += ("machine idle", "RSS MiB", "fds", "threads")
 OUTCOMES = ("answered", "refused", "late", "broken")
-# How much more memory and how many more file descriptors the last quiet phase may hold than earlier ones. The allocator
-# keeps the memory of the first crowd's concurrent responses; a second crowd must need almost no more, or there is a leak.
+# How much more memory and how many more file descriptors the last quiet phase may use than earlier ones. The allocator keeps the memory of
+# the first crowd's concurrent responses; a second crowd must need almost no more, or there is a leak.
 MEMORY_KEPT_MIB = 16
 MEMORY_GROWN_MIB = 3
 FDS_KEPT = 5
@@ -72,7 +72,7 @@ class Phase:
 
 
 def lane(port):
-    """(ticks, missed ticks) of the memory lane, requested until there is an answer."""
+    """(ticks, missed ticks) of the memory lane; the request is repeated until there is a response."""
     deadline = time.monotonic() + 30
     while True:
         try:

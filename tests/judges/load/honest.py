@@ -1,9 +1,9 @@
-"""Honest scrapers, all at the same moments, in a separate program so that their times contain no other work.
+"""Honest scrapers, all at the same moments, in a separate program so that no other work affects their times.
 
     honest.py --port N --count 50 --every S --seconds S --limit S --out FILE
 
-Half of them keep their connection, half take a new one each time; all ask for gzip, as Prometheus does. One JSON object for
-each scrape: `answered` (200, whole), `refused` (503, or a close before any byte of an answer), `late` (neither within
+Half of them keep their connection, half open a new one each time; all request gzip, as Prometheus does. One JSON object for
+each scrape: `answered` (200, whole), `refused` (503, or closed before any byte of a response), `late` (neither within
 the limit) or `broken` (anything else)."""
 
 import argparse
@@ -17,7 +17,7 @@ LINE_LIMIT = 1 << 16
 
 
 class Refused(Exception):
-    """Closed before any byte of an answer."""
+    """The connection was closed before any byte of a response arrived."""
 
 
 class Scraper:

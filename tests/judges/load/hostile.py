@@ -181,7 +181,7 @@ KINDS = {kind.name: kind for kind in (Client, Deaf, Slow, Huge, Pipelining, Garb
 
 
 def run(port, counts, over):
-    """`counts`: kind → number. Runs until `over` is set, then returns the fate of each kind's connections."""
+    """`counts`: kind → number. Runs until `over` is set, then returns what happened to the connections of each kind."""
     clients = [kind(port, number) for name, count in counts.items() for kind in (KINDS[name],) for number in range(count)]
     while not over.wait(0.1):
         now = time.monotonic()

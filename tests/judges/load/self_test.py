@@ -32,7 +32,7 @@ class Connection(StreamRequestHandler):
                 return
 
     def answer(self, does):
-        """Whether the connection stays."""
+        """Whether the connection stays open."""
         if does == "hangs":
             self.server.over.wait(10)
             return False
@@ -54,7 +54,7 @@ class Server(ThreadingTCPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        """A client that went away."""
+        """Ignores a client that has disconnected."""
 
     def end(self):
         self.over.set()
@@ -63,7 +63,7 @@ class Server(ThreadingTCPServer):
 
 
 def outcomes(folder):
-    """Two scrapers, two rounds, at each server."""
+    """Runs two scrapers for two rounds against each server."""
     for does, expected in EXPECTED.items():
         server, file = Server(does), Path(folder) / does
         command = [sys.executable, str(HERE / "honest.py"), f"--port={server.server_address[1]}", "--count=2", "--every=0.6"]

@@ -31,7 +31,7 @@ def read(name):
 
 
 def queries():
-    """The query of each example as Prometheus gets it, with the samples that it must give for PODS."""
+    """The query of each example as Prometheus receives it, with the samples that it must return for PODS."""
     trigger = read("keda-scaled-object.yaml")["spec"]["triggers"][0]["metadata"]
     yield trigger["query"], {"{}": sum(count for _, count in PODS.values())}
     [rule] = read("prometheus-adapter-values.yaml")["rules"]["custom"]

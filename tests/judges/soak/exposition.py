@@ -9,7 +9,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 SERIES = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)?\}})?")
 LABELS = re.compile(LABEL)
-# A sample of a histogram has its family's name and one of these.
+# The name of a histogram's sample is its family's name with one of these suffixes.
 PARTS = ("_bucket", "_count", "_sum")
 
 

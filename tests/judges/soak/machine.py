@@ -2,9 +2,9 @@
 faults that come and go.
 
 The faults are in the scenario with their times and not in the control file: each change of that file leaves the previous
-machine in memory (a call that hangs may still read it). For the same reason the simulator stays loaded when the exporter
-closes it: unloading would leave its machine in memory, half a MiB each time. Either would look like a leak of the exporter.
-Memory that a real driver's library would leave behind is not shown here."""
+machine in memory (a call that hangs may still be reading it). For the same reason the simulator stays loaded when the exporter
+closes it: unloading would leave its machine in memory, half a MiB each time. Either would look like a leak in the exporter.
+Memory that a real driver's library would leave behind cannot be detected here."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from pathlib import Path
 GPUS = 8
 PROCESSES = 64
 BIRTHS = 20
-# Each of these processes starts again after this many seconds, and is absent for a part of them.
+# Each of these processes starts again after this many seconds, and is absent for part of that time.
 ROUND = 8.0
 # One in five of the short-lived processes keeps its previous pid.
 SAME_PID = 5
@@ -23,7 +23,7 @@ LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 def scenario(gpus=GPUS, processes=PROCESSES, births=BIRTHS):
-    """`births` a second over all GPUs, and as many deaths."""
+    """`births` process starts a second over all GPUs, and as many exits."""
     come_and_go = round(births * ROUND)
     parts = ["seed = 60\n", f'[[gpu]]\nmodel = "H200"\ncount = {gpus}\n']
     for gpu in range(gpus):

@@ -1,9 +1,9 @@
-"""One honest scraper, in a separate program so that its times contain no other work.
+"""One honest scraper, in a separate program so that no other work affects its times.
 
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
 Each scrape is read completely, and its format and its counters are checked. One JSON object a line.
-A scrape is missed when it is not answered with 200, whole, within the limit (the interval, at most 10 s, as for
+A scrape is missed if no complete 200 response arrives within the limit (the interval, at most 10 s, as for
 Prometheus)."""
 
 import argparse

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 SECONDS, WARM_UP, EVERY = 10.0, 2.0, 0.2
 # In MiB an hour: 0.14 MiB a second, a seventieth of the leak. In a few seconds no smaller slope can be detected.
 GROWTH = 500.0
-# Which check refuses which fault, by the beginning of its name.
+# Fault → the beginning of the name of the check that must fail.
 REFUSED = {
     "honest": None,
     "memory": "anon: slope",
@@ -71,7 +71,7 @@ def slopes():
 
 
 def felt_faults():
-    """Faults that did nothing, and GPUs that stayed away."""
+    """Faults that had no effect, and GPUs that did not come back."""
     calm = {"gpus": 8, "up": 8, "faults": 0, "missed_ticks": 0}
     records = [calm | {"at": at} for at in range(100)]
     history = [{"name": "lost", "counts": True, "from": start, "until": start + 5} for start in (10, 30, 50)]

@@ -106,7 +106,7 @@ def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
 
 
 def end(process):
-    """The status after SIGTERM, and the seconds it took; killed after ten."""
+    """The exit status after SIGTERM, and the seconds until the exit; kills the process after ten seconds."""
     begun = time.monotonic()
     if process.poll() is None:
         process.terminate()

@@ -11,7 +11,7 @@ MOST_BLOCKS = 20
 
 @dataclass
 class Slope:
-    """Per hour, with the bounds of its 95 % confidence."""
+    """The slope per hour, with the bounds of its 95 % confidence interval."""
 
     per_hour: float
     low: float

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import trend
 
 KIB_PER_MIB = 1024
-# How much the highest of the late half may lie above the highest of the early half.
+# The highest allowed ratio of the late half's maximum to the early half's.
 PEAK_ALLOWED = 1.10
-# By how much the lowest tenth and the highest of the late half may be above those of the early half. A connection or a thread
-# that is just starting or ending is not a leak. The number of watched processes varies, and the simulator replaces all their
-# files when it is opened again. None: no bound.
+# By how much the lowest tenth and the highest value of the late half may exceed those of the early half. A connection or a thread that is
+# just starting or ending is not a leak. The number of watched processes varies, and the simulator replaces all their files when it is
+# opened again. None: no bound.
 MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (None, 60), "ended": (40, None)}
 
 
@@ -64,7 +64,7 @@ def scrapes(name, records, due):
         figure += f", longest {1000 * max(took):.1f} ms"
     if missed:
         figure += f"; first: {missed[0]}"
-    # A tenth may be lost to other load on this machine; the figure shows it.
+    # A tenth of the scrapes may be lost to other load on this machine; the figure shows this.
     yield Check(f"scrapes, {name}", figure, bool(took) and not missed and len(records) >= 0.9 * due)
     problems = [problem for record in records for problem in record["problems"]]
     figure = f"{len(problems)} in {len(took)} scrapes" + (f"; first: {problems[0]}" if problems else "")
@@ -84,7 +84,7 @@ def faults(history, records):
         judged += 1
         if episode["counts"] and felt(later[0]) <= felt(before[-1]):
             unfelt.append(episode["name"])
-        # The run may have ended before the recovery from the last one.
+        # The run may have ended before the recovery from the last fault.
         if after is not None and later[-1]["up"] < before[0]["gpus"]:
             unhealed.append(f"{episode['name']} ({later[-1]['up']:.0f} of {before[0]['gpus']} GPUs up)")
     yield Check("faults that were felt", f"{judged - len(unfelt)} of {judged}" + listed(unfelt), judged > 0 and not unfelt)

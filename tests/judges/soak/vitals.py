@@ -40,5 +40,5 @@ def read(pid, procfs=None):
         )
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The status of a process that has ended and was not yet waited for shows no memory.
+    # The status of a process that has ended but has not been waited for shows no memory.
     return sample if "rss" in sample else None

@@ -1,5 +1,5 @@
-//! Cgroup files of any content: every id has the right form, is in the text, and cannot be replaced by a cgroup
-//! further inside.
+//! Cgroup files with any content: every id has the right form, occurs in the text, and cannot be replaced by a cgroup
+//! nested further inside.
 
 use cgroup_owner::{Boundary, CgroupLocation, locate};
 
@@ -177,7 +177,7 @@ fn assert_whole(found: &CgroupLocation, text: &[u8]) {
     }
 }
 
-/// Whether the id is in the text in systemd's escaping of unit names.
+/// Whether the text contains the id, escaped as systemd escapes unit names.
 fn is_escaped(id: &str, text: &[u8]) -> bool {
     let mut plain = Vec::new();
     let mut rest = text;
@@ -221,7 +221,7 @@ fn assert_trusted(line: &[u8]) {
         let keeps = |outer: &Option<String>, inner: &Option<String>| outer.is_none() || outer == inner;
         assert!(keeps(&outer.container_id, &inner.container_id), "{name} below {}", path.escape_ascii());
         assert!(keeps(&outer.slurm_step, &inner.slurm_step), "{name} below {}", path.escape_ascii());
-        // A user's own systemd has units further inside; the system's units have none.
+        // The systemd of a user has further units nested inside it; the units of the system contain no others.
         let named = outer.boundary == Some(Boundary::User) || outer.unit == inner.unit;
         assert!(named, "{name} below {}", path.escape_ascii());
     }

@@ -2,10 +2,10 @@
 
 pub use arbitrary::Unstructured;
 
-/// The first byte of an input that is read as choices. An input with a lower first byte is taken as it is.
+/// The lowest first byte of an input that is read as choices. An input with a lower first byte is used as is.
 pub const CHOICES: u8 = 0x80;
 
-/// The choices after the first byte if that byte asks for choices; otherwise `None`.
+/// The choices after the first byte if that byte is at least [`CHOICES`]; otherwise `None`.
 pub(crate) fn choices(data: &[u8]) -> Option<Unstructured<'_>> {
     let (first, rest) = data.split_first()?;
     (*first >= CHOICES).then(|| Unstructured::new(rest))

@@ -70,7 +70,7 @@ impl Given {
     }
 }
 
-/// The folder of the file, which each run writes again.
+/// The folder that contains the file. Each run writes the file again.
 static FOLDER: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("a small file can be written"));
 

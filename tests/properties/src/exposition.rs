@@ -1,4 +1,4 @@
-//! An exposition with any names: a strict reader reads it back, each value as it was and no series twice.
+//! An exposition with any names: a strict reader reads it back, with each value unchanged and no series twice.
 
 mod reader;
 

@@ -22,9 +22,9 @@ use crate::exposition::settings;
 use crate::machine::{Names, publish};
 use reader::{Response, read};
 
-/// Bytes buffered between client and server: fewer than a response has, so that each has to wait for the other.
+/// Bytes buffered between client and server: fewer than a response has, so that each side has to wait for the other.
 const PIPE: usize = 4096;
-/// Client and server take turns. After this many turns without a byte the server waits for the client.
+/// Client and server take turns. After this many turns without a byte, the server must be waiting for the client.
 const QUIET: usize = 64;
 /// Higher than a single client needs, so that no limit is reached.
 const LIMITS: Limits = Limits {

@@ -77,7 +77,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Publishes a machine whose readings are of this moment.
+/// Publishes a machine whose readings have the current time.
 pub(crate) fn publish(names: &mut Names<'_>, snapshot: &Snapshot) {
     let gpus: Vec<_> = (0..1 + names.below(3, 0)).map(|index| gpu(names, index as u32)).collect();
     let memory = gpus.iter().map(|gpu| memory(names, gpu)).collect();

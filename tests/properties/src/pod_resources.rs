@@ -1,4 +1,4 @@
-//! Any answer of the kubelet: it is refused, or its allocations and devices are those of the answer, within bounds.
+//! Any response from the kubelet: it is rejected, or the allocations and devices found are those in it, within bounds.
 
 mod arbitrary;
 
@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::choices::choices;
 
-/// Decodes the input as both kinds of answer. True if one of them contains a device.
+/// Decodes the input as both kinds of response. True if one of them contains a device.
 pub fn pod_resources(data: &[u8]) -> bool {
     let encoded = choices(data).map(|mut u| arbitrary::answer(&mut u));
     let data = encoded.as_deref().unwrap_or(data);

@@ -1,4 +1,4 @@
-//! Any answers of the API server: a container id is shown under its one name, or under none.
+//! Any responses from the API server: a container id is shown under its only name, or not at all.
 
 mod arbitrary;
 
@@ -79,7 +79,7 @@ fn event(line: &[u8]) -> Option<Event> {
     }
 }
 
-/// A pod reports whole ids and names only, each once, and nothing if it has no name itself.
+/// A pod reports only complete ids and names, each once, and nothing if the pod itself has no name.
 fn assert_sound(pod: &Pod) {
     let named_ids = pod.containers();
     assert!(named_ids.windows(2).all(|pair| pair[0] != pair[1]), "{named_ids:?}");

@@ -69,8 +69,8 @@ const OPTIONS: [&str; 32] = [
     "-O",
 ];
 
-/// Reads what the kernel shows of a process: the first line is its `comm`, the rest its arguments, each ended by a zero
-/// byte. True if it has a name.
+/// Reads what the kernel shows about a process: the first line is its `comm`, the rest its arguments, each ended by a
+/// zero byte. True if it has a name.
 pub fn process(data: &[u8]) -> bool {
     let generated = choices(data).map(|mut u| arbitrary(&mut u));
     let data = generated.as_deref().unwrap_or(data);

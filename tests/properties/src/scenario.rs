@@ -14,7 +14,7 @@ const TIMES: [Nanos; 6] = [0, 1, SECOND, 90 * SECOND, 40 * 86_400 * SECOND, 1_90
 /// code.
 const LARGEST: usize = 300;
 
-/// Builds the machine of a scenario, and of a control file after it. True if there is one.
+/// Builds the machine of a scenario, and of a control file after it. True if both are valid.
 pub fn scenario(data: &[u8]) -> bool {
     let text = match choices(data) {
         Some(mut u) => arbitrary::scenario(&mut u),

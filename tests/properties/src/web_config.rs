@@ -18,7 +18,7 @@ const LONGEST_LINE: usize = 1_500;
 /// The end of every generated hash. No message may show it.
 const SECRET: &str = "Kq9SecretSecretSecretSecretSecq";
 
-/// The folder of the file, which each run writes again.
+/// The folder that contains the file. Each run writes the file again.
 static FOLDER: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("a small file can be written"));
 

@@ -1,4 +1,4 @@
-//! Seen from inside: this process in a container, with a cgroup namespace of its own or without.
+//! Seen from inside: this process is in a container, with or without a cgroup namespace of its own.
 
 use super::{Row, container, nowhere, pod, row, step, unit, user, with_container};
 
@@ -71,7 +71,7 @@ fn namespaced() -> Vec<Row> {
     .collect()
 }
 
-/// Without one: what both paths have in common is the machine.
+/// Without a namespace: what both paths have in common is the machine.
 fn enclosing() -> Vec<Row> {
     const POD_IN_KIND: &str = "0::/docker/{K}/kubelet/kubepods/burstable/pod{X}/{A}";
     const OWN_IN_KIND: &str = "0::/docker/{K}/kubelet/kubepods/besteffort/pod{Q}/{E}";

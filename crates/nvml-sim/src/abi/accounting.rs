@@ -10,12 +10,12 @@ use crate::clock::{self, Nanos};
 use crate::code::Code;
 use crate::machine::process::{Life, Process};
 
-/// As recorded.
+/// The length of the driver's buffer of processes, as recorded.
 const BUFFER: c_uint = 4000;
 const MICROSECOND: Nanos = 1_000;
 const MILLISECOND: Nanos = 1_000_000;
 
-/// The lives that accounting knows: for each process the current life, otherwise the last one.
+/// The lives that accounting reports: for each process the current one, or the last one if the process has ended.
 fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Nanos>)> {
     let (machine, now) = (on.machine, on.now);
     // Accounting is off on a GPU with MIG devices.
@@ -39,7 +39,7 @@ device_calls! {
         on.whole()?;
         put(size, BUFFER)
     }
-    /// A buffer of length 0 is never enough, even for no process (recorded).
+    /// A buffer of length 0 is never enough, even if there are no processes (recorded).
     fn nvmlDeviceGetAccountingPids(count: *mut c_uint, pids: *mut c_uint) |on| {
         on.whole()?;
         let room = get(count)?;
@@ -63,7 +63,7 @@ device_calls! {
             gpuUtilization: percent,
             memoryUtilization: percent / 2,
             maxMemoryUsage: process.peak(life, until) as c_ulonglong,
-            // Only for a process that has ended.
+            // Reported only for a process that has ended.
             time: end.map_or(0, |end| ((end - life.start) / MILLISECOND) as c_ulonglong),
             startTime: ((clock::zero() + life.start) / MICROSECOND) as c_ulonglong,
             isRunning: c_uint::from(end.is_none()),

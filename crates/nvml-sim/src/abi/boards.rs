@@ -38,7 +38,7 @@ device_calls! {
         on.whole()?;
         put(state, ENABLED)
     }
-    /// Recorded on an H200: none.
+    /// Recorded on an H200: no addressing mode (0).
     fn nvmlDeviceGetAddressingMode(mode: *mut sys::nvmlDeviceAddressingMode_t) |on| {
         check_version(mode, 1)?;
         let version = struct_version::<sys::nvmlDeviceAddressingMode_t>(1);

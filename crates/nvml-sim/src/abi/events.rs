@@ -47,7 +47,7 @@ fn next(machine: &Machine, set: &Set) -> Option<(Nanos, usize, u32, u32)> {
     machine.xids.iter().enumerate().filter_map(of).min()
 }
 
-/// Waits for the next event. A fault that affects one of the set's GPUs affects this too.
+/// Waits for the next event. A fault that affects one of the set's GPUs affects the wait too.
 unsafe fn wait(sim: &Sim, set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint) -> Answer {
     let set = find(set)?;
     if data.is_null() {

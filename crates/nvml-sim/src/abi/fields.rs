@@ -10,7 +10,7 @@ use crate::catalog::Ecc;
 use crate::clock;
 use crate::code::{Answer, Code};
 
-/// A value as NVML types it.
+/// A value with its NVML type.
 enum Value {
     Int(u32),
     Signed(i32),
@@ -46,7 +46,7 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         id::NVML_FI_DEV_RETIRED_SBE => pages(0),
         id::NVML_FI_DEV_RETIRED_DBE => pages(1),
         id::NVML_FI_DEV_RETIRED_PENDING => pages(0).map(|_| Value::Long(0)),
-        // Memory is a little cooler than the chip when idle and follows it (recorded: 35 to 33, 41 to 49).
+        // Recorded: the memory was at 35 °C with the chip at 33 °C, and at 41 °C with the chip at 49 °C.
         id::NVML_FI_DEV_MEMORY_TEMP if on.gpu.model.memory_sensor => {
             Ok(Value::Int((19.0 + on.machine.temperature(on.gpu, on.now) * 0.46) as u32))
         }

@@ -16,9 +16,9 @@ use crate::scenario::grammar::Implausible;
 
 /// NVML's value for memory that it does not report.
 const UNKNOWN_MEMORY: c_ulonglong = c_ulonglong::MAX;
-/// Failed calls after which a growing list stops growing until it is fetched.
+/// The number of failed calls after which a growing list stops growing until it is fetched.
 const GROWTH_ROUNDS: u32 = 3;
-/// Pids of the processes that a growing list gains; none of the scenario's processes has one of these.
+/// The first pid of the processes that a growing list gains; the scenario's processes have none of these pids.
 const GROWN_PIDS: u32 = 2_000_000;
 
 /// Writes a list into the caller's array of `T`, as far as there is room.

@@ -7,7 +7,7 @@ use super::{On, device_calls};
 use crate::code::{Answer, Code};
 use crate::scenario::grammar::Implausible;
 
-/// Bytes.
+/// The memory of a GPU or MIG device, in bytes.
 struct Memory {
     total: u64,
     reserved: u64,
@@ -26,7 +26,7 @@ fn memory(on: &On) -> Answer<Memory> {
     Ok(Memory { total, reserved, used: on.machine.used(on.gpu, on.instance, on.now) })
 }
 
-/// Total, free, used and perhaps more, as they are or implausible.
+/// The figures as they are, or implausible. The first three are total, free and used.
 fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; N]) -> [u64; N] {
     match implausible {
         None => {}

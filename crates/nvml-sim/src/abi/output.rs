@@ -1,4 +1,4 @@
-//! Writing into the caller's memory: NULL is refused, and no byte is written beyond what the caller has.
+//! Writing into the caller's memory: NULL is refused, and no byte is written beyond the caller's buffer.
 
 use std::ffi::{c_char, c_uint};
 
@@ -7,7 +7,7 @@ use crate::code::{Answer, Code};
 /// Writes a value.
 ///
 /// # Safety
-/// `to` is NULL or the caller's, valid for a `T`.
+/// `to` is NULL or a pointer of the caller that is valid for a `T`.
 pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -20,7 +20,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Answer {
 /// Reads a value that the caller prepared.
 ///
 /// # Safety
-/// `from` is NULL or the caller's, valid and initialised.
+/// `from` is NULL or a pointer of the caller to an initialised `T`.
 pub(super) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
     if from.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -32,7 +32,7 @@ pub(super) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
 /// Writes a string and its terminating NUL.
 ///
 /// # Safety
-/// `to` is NULL or the caller's, valid for `length` bytes.
+/// `to` is NULL or a pointer of the caller that is valid for `length` bytes.
 pub(super) unsafe fn put_text(to: *mut c_char, length: c_uint, text: &[u8]) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_ARGUMENT);

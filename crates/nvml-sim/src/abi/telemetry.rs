@@ -56,7 +56,7 @@ unsafe fn idle_engine(on: &On, utilization: *mut c_uint, period: *mut c_uint) ->
     }
 }
 
-/// Milliwatts.
+/// A power limit in milliwatts.
 fn limit(on: &On, which: usize) -> Answer<c_uint> {
     on.whole()?;
     // A part without a board of its own has no power limit.
@@ -254,7 +254,7 @@ device_calls! {
     }
 }
 
-/// Percent: 0 while cool, faster as the GPU gets hot.
+/// The fan's speed in percent: 0 while the GPU is cool, higher as it gets hotter.
 fn fan(on: &On) -> c_uint {
     let [cool, hot] = on.gpu.model.temperature;
     percent(((on.machine.temperature(on.gpu, on.now) - cool) / (hot - cool) * 0.7).clamp(0.0, 1.0))

@@ -40,7 +40,7 @@ fn phases_follow_each_other_and_the_last_value_stays() {
     assert_eq!(once.at(ms(500), 0), 50.0 * MIB);
     assert_eq!(once.at(ms(1500), 0), 10.0 * MIB);
     assert_eq!(once.at(ms(60_000), 0), 10.0 * MIB);
-    // The top of the ramp is the start of the next phase; the value held before is one piece less.
+    // The top of the ramp is the start of the next phase; the last value before it is one piece lower.
     assert_eq!(once.peak(ms(60_000), 0), 98.0 * MIB);
     let cycle = curve(text, true).unwrap();
     assert_eq!(cycle.at(ms(60_500), 0), 50.0 * MIB);

@@ -4,7 +4,7 @@ use super::{Gpu, Instance, Machine};
 use crate::clock::{Nanos, SECOND};
 use crate::stable_hash::fraction;
 
-/// How often the driver samples a GPU; in between it answers with the last sample.
+/// How often the driver samples a GPU; in between, it reports the last sample.
 pub(crate) const LOOK: Nanos = SECOND / 5;
 
 /// The activity of a GPU at one moment.
@@ -12,7 +12,7 @@ pub(crate) const LOOK: Nanos = SECOND / 5;
 pub struct Activity {
     /// Living processes.
     pub(crate) processes: usize,
-    /// Share of time in which a kernel runs.
+    /// Share of the time during which a kernel is running.
     pub busy: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Builds a machine from a scenario and a control file. Impossible values are refused here, with their keys.
+//! Builds a machine from a scenario and a control file. Impossible values are refused with an error that names the key.
 
 mod containers;
 mod faults;
@@ -21,7 +21,7 @@ fn refuse<T>(key: impl Into<String>, what: impl Into<String>) -> Result<T, Refus
     Err((key.into(), what.into()))
 }
 
-/// Looks a name up among the known ones; the error names the nearest.
+/// Looks a name up among the known names; the error suggests the most similar one.
 fn among(key: String, word: &str, name: &str, known: &[&'static str]) -> Result<&'static str, Refusal> {
     if let Some(found) = known.iter().find(|known| **known == name) {
         return Ok(found);
@@ -78,7 +78,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The machine without a process.
+    /// The machine without any processes.
     fn bare(scenario: &grammar::Scenario) -> Result<Self, Refusal> {
         let driver = &scenario.driver;
         let major = driver.cuda / 1000;

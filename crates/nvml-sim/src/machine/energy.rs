@@ -1,4 +1,4 @@
-//! Energy: the sum of the power since the scenario's zero.
+//! Energy: the power, summed since scenario time zero.
 //!
 //! The sum does not depend on when it is requested; earlier sums are kept only to save time.
 
@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use super::{Gpu, Machine};
 use crate::clock::{Nanos, SECOND};
 
-/// Sums by GPU: whole seconds, and the millijoules used in them.
+/// By GPU: how many whole seconds are summed, and the millijoules used in them.
 static SUMS: Mutex<Vec<(Nanos, f64)>> = Mutex::new(Vec::new());
 
 impl Machine {
-    /// Millijoules since the scenario's zero.
+    /// Millijoules since scenario time zero.
     pub(crate) fn energy(&self, gpu: &Gpu, now: Nanos) -> u64 {
         let mut sums = SUMS.lock().unwrap_or_else(PoisonError::into_inner);
         let index = gpu.index as usize;
@@ -20,7 +20,7 @@ impl Machine {
         }
         let (mut second, mut sum) = sums[index];
         if now < second * SECOND {
-            // Another scenario, or its zero was moved.
+            // The scenario was replaced, or scenario time zero was moved.
             (second, sum) = (0, 0.0);
         }
         while (second + 1) * SECOND <= now {

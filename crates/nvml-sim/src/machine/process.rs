@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::clock::Nanos;
 use crate::curve::Curve;
 
-/// Bytes that a CUDA context costs the process.
+/// Bytes of GPU memory that a CUDA context takes up, and that are attributed to its process.
 pub(crate) const CONTEXT: u64 = 520 << 20;
-/// Bytes that a context takes from the GPU in addition; they belong to no process.
+/// Further bytes that a context takes up on the GPU; they are attributed to no process.
 pub(crate) const CONTEXT_OVERHEAD: u64 = 8 << 20;
 
 /// NVML's three lists.
@@ -39,7 +39,7 @@ pub struct Process {
     pub(crate) lists: Lists,
     /// Index of the MIG device that it runs on.
     pub(crate) mig: Option<u32>,
-    /// Of the first life.
+    /// The start of the first life.
     pub(crate) start: Nanos,
     /// How long a life lasts; `None`: forever.
     pub(crate) lasts: Option<Nanos>,
@@ -60,7 +60,7 @@ pub struct Process {
 pub(crate) enum Pids {
     /// Always the same.
     Fixed(u32),
-    /// Another one for each life, from a range of the process' own.
+    /// A different pid for each life, from a range that only this process uses.
     Fresh(u32),
 }
 
@@ -108,7 +108,7 @@ impl Process {
         Some((Life { number: number as u64, start }, start + lasts))
     }
 
-    /// When its next life begins or ends; `None`: nothing will change.
+    /// When its current life ends or its next one begins; `None`: nothing will change.
     pub fn next_change(&self, now: Nanos) -> Option<Nanos> {
         match self.life(now) {
             Some(life) => Some(life.start + self.lasts?),

@@ -43,7 +43,7 @@ fn stat(pid: u32, ticks: u64, comm: &[u8]) -> Vec<u8> {
     line
 }
 
-/// `/proc/<pid>/status`; the kernel writes a newline or a backslash in the name as an escape.
+/// `/proc/<pid>/status`; the kernel escapes newlines and backslashes in the name.
 fn status(pid: u32, uid: u32, comm: &[u8]) -> Vec<u8> {
     let mut text = b"Name:\t".to_vec();
     for &byte in comm {

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-/// Bytes as a scenario writes them.
+/// Bytes as they are written in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
@@ -37,7 +37,7 @@ fn escaped(text: &[u8]) -> Option<u8> {
 }
 
 impl Bytes {
-    /// With `{n}` replaced by a number, which distinguishes the processes of one entry.
+    /// The bytes with `{n}` replaced by a number, which distinguishes the processes of one entry.
     pub(crate) fn numbered(&self, number: u32) -> Vec<u8> {
         const PLACE: &[u8] = b"{n}";
         let mut bytes = Vec::with_capacity(self.0.len());

@@ -1,4 +1,4 @@
-//! How a scenario writes a quantity that changes over time: one value, or phases one after the other.
+//! How a quantity that changes over time is written in a scenario: one value, or phases one after the other.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -125,7 +125,7 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Option<Span>,
     },
-    /// Another value between low and high in each interval.
+    /// A different value between low and high in each interval.
     Noise {
         low: V,
         high: V,
@@ -135,7 +135,7 @@ pub(crate) enum Phase<V> {
     },
 }
 
-/// What a scenario writes for a quantity.
+/// A quantity as it is written in a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Curve<V> {
     /// NVML does not report it (memory only).

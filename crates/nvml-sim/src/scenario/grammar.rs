@@ -40,7 +40,7 @@ pub(crate) struct Container {
     /// The GPUs that were allocated to it.
     #[serde(default)]
     pub(crate) gpus: Vec<u32>,
-    /// Of each of these GPUs, the MIG device with this index.
+    /// If present, the container has the MIG device with this index on each of these GPUs, not the whole GPUs.
     pub(crate) mig: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Gpu {
     pub(crate) count: Option<u32>,
     /// Only for a single GPU; derived from the seed if absent.
     pub(crate) uuid: Option<String>,
-    /// Profiles of the MIG devices by index; an empty one is a hole. Present, even if empty: MIG is on.
+    /// Profiles of the MIG devices by index; an empty string is a hole. If the list is present, even empty, MIG is on.
     pub(crate) mig: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) accounting: bool,
@@ -109,7 +109,8 @@ pub(crate) struct Errors {
     pub(crate) remap_pending: bool,
     pub(crate) remap_failed: bool,
     pub(crate) pcie_replays: u32,
-    /// Pages retired for single-bit and for double-bit errors. Present: the GPU retires pages and remaps no rows.
+    /// Pages retired for single-bit and for double-bit errors. If present, the GPU retires pages instead of remapping
+    /// rows.
     pub(crate) retired_pages: Option<[u32; 2]>,
 }
 
@@ -142,7 +143,7 @@ pub(crate) enum ProcessType {
     Mps,
 }
 
-/// One process, or `count` of them alike.
+/// One process, or `count` identical ones.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
@@ -189,22 +190,22 @@ pub(crate) struct Xid {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
-    /// A call's name, several, or `*`.
+    /// The name of a call, a list of names, or `*`.
     pub(crate) call: Option<OneOrMore<String>>,
     pub(crate) gpu: Option<u32>,
-    /// Only calls on the GPU itself, and none on its MIG devices.
+    /// Only calls on the GPU itself, not those on its MIG devices.
     #[serde(default)]
     pub(crate) skip_mig: bool,
     pub(crate) kind: FaultKind,
-    /// Of `error`.
+    /// For `error`: what the call returns.
     pub(crate) code: Option<String>,
-    /// Of `slow`.
+    /// For `slow`: how much longer the call takes.
     pub(crate) delay: Option<Span>,
-    /// Of `grow`: by how many processes.
+    /// For `grow`: by how many processes.
     pub(crate) by: Option<u32>,
     /// Only the MIG device with this index, or calls on it.
     pub(crate) mig: Option<u32>,
-    /// Of `implausible`.
+    /// For `implausible`: what kind of numbers.
     pub(crate) value: Option<Implausible>,
     pub(crate) from: Option<Span>,
     pub(crate) until: Option<Span>,
@@ -216,7 +217,7 @@ pub(crate) struct Fault {
 pub(crate) enum FaultKind {
     /// The call returns `code`.
     Error,
-    /// The call does not return before the fault is over.
+    /// The call does not return until the fault is over.
     Hang,
     /// The call takes `delay` longer.
     Slow,
@@ -234,7 +235,7 @@ pub(crate) enum FaultKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Implausible {
-    /// More in use than there is.
+    /// More memory in use than there is.
     Above,
     /// Every bit set.
     Ones,

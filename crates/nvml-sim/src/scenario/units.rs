@@ -10,7 +10,7 @@ use crate::clock::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A span of time; negative if the key allows a time before the scenario's zero.
+/// A span of time; negative if the key allows a time before scenario time zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Nanos);
 
@@ -45,7 +45,7 @@ impl Span {
             sum += nanos;
             rest = after;
         }
-        // 100 years fit; an empty text is no span.
+        // 100 years fit; an empty text is not a span.
         (!text.trim_start_matches('-').is_empty() && sum <= 3.2e18).then_some(Self((sign * sum) as Nanos))
     }
 }

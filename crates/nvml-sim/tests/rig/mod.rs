@@ -97,7 +97,7 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether something that a test needs is missing. If so, it prints that, and the caller ends the test.
+/// Returns whether something that a test needs is missing. If so, this prints a message, and the caller ends the test.
 pub fn missing(what: &str, there: bool) -> bool {
     if there {
         return false;

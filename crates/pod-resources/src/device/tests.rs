@@ -1,4 +1,4 @@
-//! Real ids, where each comes from, and what must not be taken for one.
+//! Real ids, where each comes from, and what must not be mistaken for such an id.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn nothing_else_is_taken_for_a_gpu() {
         // Other vendors' UUIDs, and Jetsons, which NVML does not list.
         ("amd.com/gpu", format!("AMD-{UUID}")),
         ("nvidia.com/gpu", "tegra".into()),
-        // Broken ones.
+        // Broken ids.
         ("", format!("GPU-{UUID}")),
         ("nvidia.com/gpu", String::new()),
         ("nvidia.com/gpu", "GPU-".into()),

@@ -262,7 +262,7 @@ fn work_is_dated_by_the_driver_and_idleness_counts_from_the_first_sight() {
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
     let sample = |timestamp, active| UtilizationSample { pid: 7, timestamp, sm: 0.5, active };
     fold(&mut table, &[listed(7, MIB)], start, &named(1, "train.py"));
-    // A sample from before the process was first seen does not date its activity back to that time.
+    // A sample from before the process was first seen does not move its last activity back to that time.
     table.fold_work(&[sample(990_000_000, true)], (start, wall));
     assert_eq!(only(&mut table, start).last_active, Some(start));
     let later = start + Duration::from_secs(10);

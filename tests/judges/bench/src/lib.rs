@@ -1,8 +1,8 @@
-//! A simulated machine and the exporter's parts on it, driven step by step: the program `work` counts their
-//! instructions and `tests/allocations.rs` their allocations.
+//! A simulated machine and the parts of the exporter that read it, driven step by step: the program `work` is used to
+//! count their instructions, and `tests/allocations.rs` counts their allocations.
 //!
-//! Invariant: a step depends on no timer. The lane believes that its ticks are ten milliseconds apart, however long
-//! they take.
+//! Invariant: no step depends on a timer. The lane treats its ticks as ten milliseconds apart, however long they
+//! take.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long any wait may take. Generous: valgrind takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// An interval for what must not happen during a count.
+/// An interval for actions that must not happen while something is being counted.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
-/// GPUs of the machines for the memory lane.
+/// The number of GPUs in the machines for the memory lane.
 const GPUS: usize = 8;
-/// The scenario whose scrape is counted; `tests/golden` shows it.
+/// The scenario whose scrape is counted; the scrape is in `tests/golden`.
 const GOLDEN: &str = "busy-h200";
 
 /// A machine and the exporter on it.
@@ -41,7 +41,7 @@ impl Workplace {
         Self::eight(r#""40GiB""#)
     }
 
-    /// Eight GPUs whose memory changes at every tick: it rises by some mebibytes in a microsecond, and falls at times.
+    /// Eight GPUs whose memory changes at every tick: it grows by some mebibytes a microsecond and drops at intervals.
     pub fn moving() -> Self {
         Self::eight(r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#)
     }
@@ -93,7 +93,7 @@ impl Workplace {
         place
     }
 
-    /// The same machine for the process lane: lists as often as it can, telemetry once.
+    /// The same machine, for the process lane: it lists processes as often as it can and reads telemetry once.
     pub fn unchanging() -> Self {
         let mut place = Self::on(GOLDEN, |config| {
             config.process.interval = Duration::from_millis(1);
@@ -129,12 +129,12 @@ impl Workplace {
         self.next += Duration::from_millis(10);
     }
 
-    /// One scrape, as the web server makes it before it compresses.
+    /// One scrape, as the web server produces it before compression.
     pub fn scrape(&self) -> Vec<u8> {
         self.metrics.encode().unwrap()
     }
 
-    /// The driver closed and opened again.
+    /// Closes the driver and opens it again.
     pub fn reopened(self) -> Self {
         let mut place = Self { lanes: self.lanes.reopen().unwrap(), ..self };
         place.tick();
@@ -146,7 +146,7 @@ impl Workplace {
         passes(&self.snapshot)
     }
 
-    /// Lets the process lane make at least this many more passes. To be called once for each opening of the driver.
+    /// Lets the process lane make at least this many more passes. Call it once each time the driver is opened.
     pub fn pass(&mut self, passes_more: u64) {
         let (begin, wanted) = (Instant::now(), self.passes() + passes_more);
         self.lanes.follow(|snapshot| passes(snapshot) >= wanted || begin.elapsed() > PATIENCE);

@@ -1,5 +1,5 @@
-//! How often the exporter asks for memory: never in a tick of the memory lane, and a known number of times in a process
-//! pass and in a scrape.
+//! How often the exporter allocates memory: never in a tick of the memory lane, and a known number of times in a
+//! process pass and in a scrape.
 //!
 //! Only the allocations of the working thread are counted, so other threads cannot change the counts.
 
@@ -22,7 +22,7 @@ fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
 }
 
-/// The problem if a count is more than a tenth above or below the known one: the constants must stay close.
+/// The problem, if a count is more than a tenth above or below the known one: the constants must stay up to date.
 fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
     let reported = format!("{known} allocations became {found:.1}");
     let remedy = format!("set {constant} in {} to {found:.0}", file!());
@@ -82,7 +82,7 @@ fn a_golden_scrape_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
     let place = Workplace::golden();
     let series = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.starts_with('#')).count();
-    // The first one does not know how long its text will be.
+    // The first scrape is not counted: the length of its text is not known yet.
     assert!(series(&place.scrape()) > 200, "the scenario is incomplete");
     assert_eq!(problem("SCRAPE", SCRAPE, allocations(|| drop(place.scrape())) as f64), None);
 }

@@ -1,5 +1,5 @@
-//! Answers built from the parts of protobuf: fields of the right kind, and sometimes a wrong field, a wrong length, an
-//! unknown field or a group.
+//! Responses built from the parts of protobuf: fields of the right kind, and sometimes a wrong field, a wrong length,
+//! an unknown field or a group.
 
 use crate::choices::{Choose, Unstructured};
 
@@ -34,7 +34,7 @@ const IDS: [&str; 16] = [
     "4294967296",
 ];
 
-/// An answer that lists pods or allocatable devices.
+/// A response that lists pods or allocatable devices.
 pub(super) fn answer(u: &mut Unstructured<'_>) -> Vec<u8> {
     let one = if u.once_in(3) { devices } else { pod };
     let mut out = Vec::new();

@@ -19,7 +19,7 @@ const LONGEST: usize = 400;
 /// The highest number of changes made to a seed.
 const EDITS: usize = 8;
 
-/// One change of a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one,
+/// One change to a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one,
 /// anything above cuts the input.
 type Edit = (Index, u16);
 

@@ -1,4 +1,4 @@
-//! The containers that a cluster would name.
+//! Containers of a scenario: their names, as a cluster would report them, and their devices.
 
 use super::{Refusal, refuse};
 use crate::machine::{Container, Machine};

@@ -8,10 +8,11 @@ use crate::machine::{Machine, Xid};
 use crate::scenario::grammar::{self, FaultKind, Implausible};
 use crate::scenario::units::Span;
 
-/// Processes that a growing list gains, unless the fault names a number.
+/// How many processes a growing list gains, unless the fault gives a number.
 const GROWTH: u32 = 16;
 
-/// Adds them; an entry without a time starts at the time that `xid_since` or `fault_since` returns for its index.
+/// Adds the events and faults; an entry without a time starts at the time that `xid_since` or `fault_since` returns
+/// for its index.
 pub(super) fn add(
     machine: &mut Machine,
     xids: &[grammar::Xid],

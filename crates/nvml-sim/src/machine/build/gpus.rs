@@ -9,11 +9,11 @@ use crate::machine::{Gpu, Instance};
 use crate::scenario::grammar;
 use crate::stable_hash::{mix, uuid};
 
-/// As many as a handle can distinguish, and more than any machine has.
+/// The maximum number of GPUs: as many as a handle can distinguish, and more than any machine has.
 const MOST_GPUS: usize = 64;
-/// The highest temperature and power: NVML reports both unsigned, and power in milliwatts.
+/// The highest temperature and power: NVML reports both as unsigned integers, and power in milliwatts.
 const MOST_READ: f64 = 1e6;
-/// What NVML reports for every GPU that can be sliced.
+/// The maximum number of MIG devices: what NVML reports for every GPU that supports MIG.
 pub(crate) const MOST_INSTANCES: usize = 7;
 
 pub(super) fn all(scenario: &grammar::Scenario) -> Result<Vec<Gpu>, Refusal> {

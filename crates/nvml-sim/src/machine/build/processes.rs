@@ -14,7 +14,7 @@ use crate::scenario::grammar::{self, ProcessType};
 use crate::scenario::units::{Size, Span};
 use crate::stable_hash::mix;
 
-/// Linux' limit for pids on 64-bit machines.
+/// Linux's limit on pids on 64-bit machines.
 const PID_LIMIT: u32 = 4_194_304;
 /// More processes than any test needs.
 const MOST: u32 = 16_384;

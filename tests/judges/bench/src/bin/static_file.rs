@@ -1,8 +1,8 @@
 //! A file, served by the exporter's own web server: the cost of HTTP alone, to compare with a scrape of the same size.
 //!
 //! `static_file FILE` listens on a free port of 127.0.0.1, prints the address, and answers `/metrics` with the file's
-//! bytes until its standard input ends. Server, limits, compression and the one thread are the exporter's; nothing is
-//! gathered or written. Started by `tests/judges/bench/bench.py`.
+//! bytes until its standard input ends. The server, its limits, its compression and its single thread are the
+//! exporter's; no metrics are gathered or formatted. Started by `tests/judges/bench/bench.py`.
 
 use std::io::Read as _;
 use std::path::Path;
