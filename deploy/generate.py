@@ -19,7 +19,7 @@ HEADER = "# Made from deploy/prometheus/rules by deploy/generate.py.\n---\n"
 
 
 class Block(str):
-    """A multi-line text, written with its line breaks."""
+    """A multi-line string, written with its line breaks."""
 
 
 def block(dumper, text):

@@ -30,7 +30,7 @@ pub enum Command {
 /// Reads and checks everything. `args` are those of [`std::env::args_os`], `env` those of [`std::env::vars_os`].
 ///
 /// # Errors
-/// All problems of flags, environment and file together, one line each. The exit code for them is
+/// All problems with the flags, the environment and the file together, one line each. The exit code for them is
 /// [`EXIT_USAGE`](super::EXIT_USAGE).
 pub fn load(
     args: impl IntoIterator<Item = OsString>,

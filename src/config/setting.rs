@@ -46,7 +46,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A log level or levels by target.
     LogFilter,
-    /// A name of a Kubernetes node.
+    /// The name of a Kubernetes node.
     NodeName,
     /// `in-cluster`, or the URL of an API server.
     ApiServer,
@@ -132,7 +132,8 @@ impl Kind {
         read.ok_or_else(|| format!("must be {}", self.allowed()))
     }
 
-    /// Reads a value from a file. Its type must fit: a number is not read from a string, nor a duration from a number.
+    /// Reads a value from a file. Its type must match: a number is not read from a string, nor a duration from a
+    /// number.
     pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
         let textual = !matches!(self, Self::Number { .. } | Self::Count { .. } | Self::Switch);
         match (self, value) {
@@ -193,7 +194,7 @@ fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String
 impl Setting {
     // The table fixes the kind of each key, so each key's setter calls the method below for that kind.
 
-    /// A text, if it is set.
+    /// The text, if it is set.
     pub(super) fn text(&self) -> Option<String> {
         if let Self::Text(text) = self { Some(text.clone()) } else { None }
     }

@@ -69,7 +69,7 @@ pub fn router(state: HttpState) -> Router {
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
     let pages = health_routes().route("/", get(page)).route(&telemetry_path, get(scrape));
-    // The configured path has precedence over the icon.
+    // The configured path takes precedence over the icon.
     let pages = if telemetry_path == ICON { pages } else { pages.route(ICON, get(icon)) };
     pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
 }

@@ -11,7 +11,7 @@ use super::worker::UnparkOnDrop;
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
-/// How long an opening or closing may take before it is reported. The supervisor keeps waiting for a slow opening,
+/// How long opening or closing may take before it is reported. The supervisor keeps waiting for a slow opening,
 /// because nothing else can be done with the driver until the opening ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 

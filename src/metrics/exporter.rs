@@ -57,7 +57,7 @@ pub(super) static SECTION: Section = Section {
 /// The upper bounds of the duration buckets as text.
 static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.iter().map(f64::to_string).collect());
 
-/// What the exporter counts about its own work.
+/// The exporter's counts of its own work.
 pub(super) struct ExporterStats<'a> {
     pub(super) vitals: &'a Vitals,
     pub(super) faults: &'a Faults,

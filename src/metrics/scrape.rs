@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 /// The content type of an exposition.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The length in bytes above which a text is sent while it is being written.
+/// The length in bytes above which the text is sent while it is being written.
 const LONG: usize = 256 * 1024;
 
 /// Why there is no exposition.

@@ -61,7 +61,7 @@ impl EventSet {
 
     /// The set as nvml-wrapper's type. Dropping that frees the set, which may happen only once.
     pub(super) fn of(self, nvml: &Nvml) -> nvml_wrapper::EventSet<'_> {
-        // SAFETY: `Driver` owns both `nvml` and the sets made with it, and frees each once, at its own end.
+        // SAFETY: `Driver` owns both `nvml` and the sets made with it, and frees each once, when it is itself dropped.
         unsafe { nvml_wrapper::EventSet::new(self.0, nvml) }
     }
 }

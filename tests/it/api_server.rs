@@ -106,7 +106,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Speaks plain HTTP on a free port of the loopback.
+    /// Speaks plain HTTP on a free loopback port.
     pub(crate) async fn start() -> Self {
         Self::with(None).await
     }
@@ -252,7 +252,7 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
-    /// Another server answers the next `lists` list requests; it knows nothing that happens after this call.
+    /// Another server answers the next `lists` list requests; it knows nothing of what happens after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
         state.behind = Some((lists, state.version, state.pods.clone()));

@@ -23,7 +23,7 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
     scrape.value("gpu_up", &[("gpu", gpu)])
 }
 
-/// How often a fault with this source and reason was counted.
+/// How many times a fault with this source and reason was counted.
 fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }

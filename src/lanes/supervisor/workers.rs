@@ -89,7 +89,7 @@ impl Supervisor {
         let mut working = Vec::new();
         for worker in workers {
             let lane = worker.lane;
-            // At the limit a thread that hangs is not replaced: its lane becomes silent, which health reports.
+            // At the limit a thread that hangs is not replaced: its lane goes silent, which the health check reports.
             match worker.check(if self.is_full() { Duration::MAX } else { limit }) {
                 WorkerStatus::Working(worker) => working.push(worker),
                 WorkerStatus::Hung(slot, thread) => {

@@ -101,7 +101,7 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
             s.value("vram_exporter_nvml_up", &[]) == Some(0.0) && faults(s, source, reason) > before
         });
         assert_eq!(shown_values(&closed).len(), 0, "{call} {code}");
-        // The wait for the next opening grows with each attempt; it is cut short here.
+        // The wait before the driver is opened again grows with each attempt; it is cut short here.
         release(&exporter);
         machine.control("");
         reacquire(&exporter);

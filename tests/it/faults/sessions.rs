@@ -1,5 +1,5 @@
-//! The open session of the driver continues whatever else fails: openings that are refused or hang, calls that never
-//! return.
+//! The open session of the driver continues whatever else fails: attempts to open another that are refused or hang,
+//! calls that never return.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape};
@@ -151,7 +151,7 @@ fn an_opening_that_hangs_at_one_gpu_is_repeated_without_it() {
     assert_eq!((up(&without, "0"), values(&without, "0")), (Some(0.0), 0), "{}", without.text);
     assert_eq!(faults(&without, "topology", "stalled"), 1.0);
     exporter.scrape_until("the opening is counted", |s| s.value("vram_exporter_stuck_threads", &[]) == Some(1.0));
-    // The next opening beside the session does not query the GPU either.
+    // The next attempt to open another session does not query the GPU either.
     let opened = || exporter.log().matches("the driver is open\"").count();
     let before = opened();
     exporter.scrape_until("another session", |s| {

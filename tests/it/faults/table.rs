@@ -178,7 +178,7 @@ const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Sil
     AtOpening { name, label, silent }
 }
 
-/// A GPU that refuses one of these keeps what it reported at an earlier opening.
+/// A GPU that refuses one of these keeps what it reported when the driver was opened earlier.
 pub(crate) const AT_OPENING: [AtOpening; 12] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),

@@ -39,7 +39,7 @@ class Subject:
 
 
 class Running:
-    """A running subject: its process and its address. Ended by its pid."""
+    """A running subject: its process and its address. Terminated by pid."""
 
     def __init__(self, subject, machine, out):
         self.subject = subject

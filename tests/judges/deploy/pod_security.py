@@ -1,6 +1,6 @@
-"""Kubernetes' Pod Security, level "baseline", as its documentation lists the controls."""
+"""The "baseline" level of Kubernetes' Pod Security, with the controls as the documentation lists them."""
 
-# Pod Security's level "baseline" allows these to be added; we add none, but the level is checked as documented.
+# Pod Security's "baseline" level allows these to be added; we add none, but the level is checked as documented.
 BASELINE_CAPABILITIES = {
     "AUDIT_WRITE",
     "CHOWN",
@@ -19,7 +19,7 @@ BASELINE_CAPABILITIES = {
 
 
 def beyond_baseline(annotations, pod):
-    """What Pod Security's level "baseline" would warn about."""
+    """What Pod Security's "baseline" level would warn about."""
     found = {key for key in ("hostPID", "hostIPC", "hostNetwork") if pod.get(key)}
     if any("hostPath" in volume for volume in pod.get("volumes", [])):
         found.add("hostPath")

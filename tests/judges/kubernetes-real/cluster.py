@@ -99,7 +99,7 @@ class Cluster:
         self.trust = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
 
     def start(self):
-        """Starts the API server, waits until it is ready, and returns the time at which it was."""
+        """Starts the API server, waits until it is ready, and returns the time at which it became ready."""
         self.spawn(
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self.store}", "--bind-address=127.0.0.1",
             f"--secure-port={self.port}", "--endpoint-reconciler-type=none", "--authorization-mode=Node,RBAC",

@@ -1,5 +1,5 @@
-"""Shows in seconds that the flood's checks can fail: how honest scrapers classify servers that answer, refuse, hang or break
-off, and how known phases are judged.
+"""Shows in seconds that the flood's checks can fail: how honest scrapers classify servers that answer, refuse, hang or drop
+the connection, and how known phases are judged.
 
     self_test.py"""
 
@@ -92,7 +92,7 @@ def phase(name, crowd, **changes):
 
 
 def judgements():
-    """Exactly the violations are reported."""
+    """The violations are reported, and nothing else."""
     options = types.SimpleNamespace(least_answered=0.5, ticks_allowed=0.005, noise_allowed=0.02)
     late, full = [{"outcome": "late", "took": 1.0}], [{"outcome": "refused", "took": 0.1}] * 50
     cases = {

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-# Two-sided 95 % of Student's t by degrees of freedom.
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
 LEAST_BLOCKS = 6
 MOST_BLOCKS = 20

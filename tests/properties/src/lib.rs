@@ -2,8 +2,8 @@
 //!
 //! Each property is a function of bytes that panics if the exporter or its simulator breaks a promise, and returns
 //! whether the input got past the parser. `cargo test` runs it on seeds, kept cases and generated inputs
-//! (`tests/properties.rs`), and the targets in `fuzz` run it for as long as wanted. Both reach private parsers through
-//! `internals` of the two crates.
+//! (`tests/properties.rs`), and the targets in `fuzz` run it for as long as you like. Both reach private parsers
+//! through the `internals` modules of the two crates.
 //!
 //! Invariant: a property does the same for the same bytes.
 

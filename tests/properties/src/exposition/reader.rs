@@ -88,7 +88,7 @@ fn quoted_to_its_end(text: &str) -> (&str, &str) {
     panic!("no closing quote in {text:?}")
 }
 
-/// Resolves the escapes `\\`, `\n` and those of `others`.
+/// Resolves the escapes `\\`, `\n` and those in `others`.
 fn unescaped(text: &str, others: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

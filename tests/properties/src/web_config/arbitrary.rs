@@ -123,7 +123,7 @@ fn hash(u: &mut Unstructured<'_>) -> String {
     format!("{quote}${kind}${cost}${salt}{end}{quote}")
 }
 
-/// A text without line ends, so that the rest of the line stays a value.
+/// A string without line breaks, so that the rest of the line stays a value.
 fn line(u: &mut Unstructured<'_>, most: usize) -> String {
     u.text(most).replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }
