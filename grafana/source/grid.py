@@ -130,7 +130,7 @@ SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
 
 
 def alerts(names, select, *severities):
-    """Thin lines at the times at which alerts began to fire. Annotations over the whole time of an alert would cover
+    """Thin lines at the times at which alerts began to fire. Annotations over the whole duration of an alert would cover
     the graphs during an incident. `names` is a regular expression for the alerts of the page; `select` filters them
     like the panels."""
     return [
@@ -160,7 +160,7 @@ def began(select):
 
 
 def named(expression):
-    """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, as far as it has
+    """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, where it has
     them. In place of a label that is absent, Grafana would show its name."""
     gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
     owner = f'label_replace(label_replace({gpu}, "owner", "$1", "pod", "(.+)"), "owner", "$1", "workload", "(.+)")'
@@ -187,7 +187,7 @@ def row(title):
 
 
 def place(panels):
-    """Places panels from left to right, and on a new line if one does not fit. The height of a line is that of its
+    """Places panels from left to right, and on a new row if one does not fit. The height of a row is that of its
     tallest panel."""
     x = y = height = 0
     placed = []

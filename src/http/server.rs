@@ -192,7 +192,7 @@ impl Server {
     }
 
     /// Responds to one request. The permit, if the request needs one, stays with the connection until the response has
-    /// left.
+    /// been sent.
     async fn respond(
         &self,
         request: Request<Incoming>,

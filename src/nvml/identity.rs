@@ -108,7 +108,7 @@ mod tests {
         let (b, c) = (opened("0B"), opened("0C"));
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C"], "-"), ["-", "0B", "0C"]);
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
-        // 0A is no longer in the machine: the first GPU is another one.
+        // 0A is no longer in the machine: the first GPU is a different one.
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "0A"), ["-", "0B", "0C"]);
         // The first GPU cannot be 0C, which would come last by its PCI bus id.
         assert_eq!(inherited(&[none.clone(), b.clone()], &["0B", "0C"], "-"), ["-", "0B"]);

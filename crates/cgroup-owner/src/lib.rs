@@ -22,7 +22,7 @@
 //!
 //! The outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to create cgroups
 //! with any name below its own, so a name further inside never replaces the boundary above it. A container id below a
-//! user, a unit or a job is a claim of that owner: it may name a container, but never a pod.
+//! user, a unit or a job is a claim by that owner: it may name a container, but never a pod.
 //!
 //! The text is treated as hostile: it may hold any bytes and may be cut off anywhere. What is not certain is left out.
 //!

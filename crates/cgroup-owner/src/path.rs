@@ -205,7 +205,7 @@ impl<'a> Path<'a> {
         self.names.get(at).copied().unwrap_or_default()
     }
 
-    /// Whether the name at an index is certainly not cut off.
+    /// Whether the name at an index is known not to be cut off.
     fn ends(&self, at: usize) -> bool {
         at + 1 < self.length || !self.cut
     }

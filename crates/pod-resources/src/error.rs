@@ -161,7 +161,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// The error's text, followed by the texts of its causes.
+    /// The error's text, followed by those of its causes.
     fn chain(error: &dyn StdError) -> String {
         let causes = std::iter::successors(Some(error), |&error| error.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -20,7 +20,7 @@ use crate::snapshot::{Gpu, GpuState};
 const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
 /// The shortest time between the starts of two openings during a session, whatever their reasons.
 const MIN_PAUSE: Duration = LOST_PAUSE.0;
-/// The age at which a session has queried every GPU.
+/// The age by which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// The openings of the driver while a session is open.

@@ -88,7 +88,7 @@ pub(crate) fn reacquire(exporter: &Exporter) {
     });
 }
 
-/// How often faults with this reason were counted, for one source or for all.
+/// How many faults with this reason were counted, for one source or for all.
 pub(crate) fn counted(scrape: &Scrape, source: Option<&str>, reason: &str) -> f64 {
     let of_source = |s: &&Series| source.is_none_or(|source| s.label("source") == Some(source));
     let pairs = scrape.all("vram_exporter_faults_by_reason_total").filter(of_source);
@@ -196,7 +196,7 @@ impl Bench {
         is_nothing_invented(&self.good, &now, what);
     }
 
-    /// Tests all codes in a call that is made again and again.
+    /// Tests every code with a call that is made again and again.
     pub(crate) fn meets(&self, call: &Repeated) {
         let what = call.names[0];
         let tells = match call.costs {
@@ -223,7 +223,7 @@ impl Bench {
         });
     }
 
-    /// Tests all codes in a call that is made when the driver is opened. Nothing is counted while it is closed.
+    /// Tests every code with a call that is made when the driver is opened. Nothing is counted while it is closed.
     pub(crate) fn meets_at_opening(&self, call: &AtOpening) {
         let before = release(&self.exporter);
         self.machine.control(&fault_of_each_code(&[call.name]));
@@ -242,7 +242,7 @@ impl Bench {
         });
     }
 
-    /// Everything recovers by itself: no GPU is given up because it once refused a call.
+    /// Everything recovers by itself: no GPU is given up on because it once refused a call.
     pub(crate) fn comes_back(self) {
         self.machine.control("");
         let after = self.exporter.scrape_until("all is as it was", |s| {

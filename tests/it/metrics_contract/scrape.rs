@@ -1,4 +1,4 @@
-//! The exposition of a hand-made machine, read by the strict reader.
+//! The exposition of a hand-built machine, read by the strict reader.
 
 use std::collections::BTreeSet;
 

@@ -5,7 +5,7 @@ use web_config::{Guard, Refusal};
 
 use super::pki::{Pki, open};
 
-/// `Authorization: Basic` of a name and a password.
+/// An `Authorization: Basic` header for a name and a password.
 pub(crate) fn basic(user: &str, password: &str) -> HeaderMap {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut value = String::from("Basic ");

@@ -42,7 +42,7 @@ def free_port():
 
 
 class Server:
-    """A program that serves /metrics on loopback, started on entry and ended by its pid on exit."""
+    """A program that serves /metrics on loopback, started on entry and stopped by its pid on exit."""
 
     def __init__(self, command, port, log, environment=None, ready_path="/metrics"):
         self.command, self.port, self.log, self.ready_path = command, port, log, ready_path

@@ -3,8 +3,8 @@
 
     verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
 
-Writes DIR/results.json and DIR/results.md; ends with status 1 if a check fails. No setting of the
-GPU is changed, and every process started here is ended by its pid.
+Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. No setting of the
+GPU is changed, and every process started here is killed by pid.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Setup:
 
 
 def names(text):
-    """The names of --only; every name must be a check."""
+    """The names given with --only; each must be the name of a check."""
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in CHECKS]
     if unknown or not chosen:

@@ -39,7 +39,7 @@ def until(what, ask, pause=0.05):
 
 
 class Cluster:
-    """etcd and kube-apiserver. Both end with the `with` statement."""
+    """etcd and kube-apiserver. Both are stopped at the end of the `with` block."""
 
     def __init__(self, tools, folder):
         self.tools, self.folder = tools, Path(folder)

@@ -6,7 +6,7 @@
 Eight GPUs with 64 processes each, 20 process starts and 20 exits a second, 100 samples a second, three scrapers (every 1 s; 5 s
 with gzip; 15 s over a new connection each time), and a fault of a different kind at intervals. Every 5 s the exporter's memory,
 file descriptors and threads are read from /proc. Writes samples.json, scrapes-*.jsonl, soak.json and soak.md to DIR, and
-ends with status 1 if a resource grew, a scrape was missed, a counter fell or an exposition was malformed.
+exits with status 1 if a resource grew, a scrape was missed, a counter fell or an exposition was malformed.
 
 The simulator runs in the exporter's process: its resources are included in all figures. Nothing here is a measurement of a GPU."""
 

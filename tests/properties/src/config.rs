@@ -116,7 +116,7 @@ fn assert_valid(command: Command, given: &Given) {
     let (Command::Run(config) | Command::Once(config)) = command else { return };
     assert_bounded(&config);
     let printed = given.load(&["--print-config"]);
-    // `--once` and `--print-config` exclude each other.
+    // `--once` and `--print-config` are mutually exclusive.
     let Ok(Command::PrintConfig(text)) = printed else {
         assert!(given.arguments.iter().any(|argument| argument.starts_with(b"--once")), "{printed:?}");
         return;

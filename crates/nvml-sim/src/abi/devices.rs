@@ -22,7 +22,7 @@ fn pci(gpu: &Gpu, with_subsystem: bool) -> sys::nvmlPciInfo_t {
     }
 }
 
-/// Writes a text that not every model has.
+/// Writes a string that not every model has.
 unsafe fn put_known(to: *mut c_char, length: c_uint, text: &str) -> Answer {
     if text.is_empty() {
         return Err(Code::NOT_SUPPORTED);

@@ -18,7 +18,7 @@ const SIZES: &[(&str, f64)] =
     &[("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0), ("TiB", 1_099_511_627_776.0)];
 const SPANS: &[(&str, f64)] = &[("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3_600e9), ("d", 86_400e9)];
 
-/// Reads a number and its unit from the front of a text.
+/// Reads a number and its unit from the front of a string.
 fn quantity<'t>(text: &'t str, units: &[(&str, f64)]) -> Option<(f64, &'t str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let number: f64 = text[..end].parse().ok()?;
@@ -45,7 +45,7 @@ impl Span {
             sum += nanos;
             rest = after;
         }
-        // 100 years fit; an empty text is not a span.
+        // 100 years fit; an empty string is not a span.
         (!text.trim_start_matches('-').is_empty() && sum <= 3.2e18).then_some(Self((sign * sum) as Nanos))
     }
 }

@@ -107,7 +107,7 @@ pub fn missing(what: &str, there: bool) -> bool {
     true
 }
 
-/// A file of the GPU's recordings.
+/// A file from the GPU recordings.
 pub fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings").join(name)
 }
