@@ -1,4 +1,4 @@
-# vram-exporter. The runtime image needs a glibc that is not older than that of the build image.
+# vram-exporter. The runtime image needs a glibc no older than the build image's.
 ARG BUILD_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the only command of the README that begins with the given text, so that the tests run the command as documented.
+# Prints the one command in the README that begins with the given text, so that the tests run the command as documented.
 set -euo pipefail
 
 start=${1:?usage: readme-command.sh START}

@@ -59,8 +59,8 @@ build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
         cargo install --locked --quiet --root "$tools" "$1@$version" "${@:2}"
     rm -rf "$tools/build"
 }
-# A peer that reads the simulator through another NVML binding.
+# A peer that reads the simulator through a different NVML binding.
 build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
-# The tools that check and list the dependencies. Both run for a second: an optimised build would take more time than it saves.
+# The tools that check and list the dependencies. Both run for only a second: an optimised build would cost more time than it saves.
 build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
 build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug

@@ -1,7 +1,7 @@
 //! The cost of identifying 128 processes in this machine's own `/proc`: new ones and cached ones. The baseline, from
 //! the same run, only reads one file for each process.
 //!
-//! `cargo bench --bench attribution` starts 128 sleeping processes and ends them.
+//! `cargo bench --bench attribution` starts 128 sleeping processes and kills them.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 """Generates dashboards/*.json from source/*.py. Edit only the sources.
 
 python3 grafana/generate.py           # writes the files
-python3 grafana/generate.py --check   # names the files that differ, writes nothing, exits with 1 if one differs
+python3 grafana/generate.py --check   # names the files that differ, writes nothing, exits with status 1 if any differ
 """
 
 import json

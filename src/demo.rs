@@ -26,7 +26,7 @@ const LIBRARY: &str = "libnvml_sim.so";
 const PROCFS: &str = "proc";
 /// The file in the simulated `/proc` that describes the containers of the cluster.
 const CONTAINERS: &str = "containers";
-/// The resource of a whole GPU in the cluster.
+/// The name of the cluster's resource for a whole GPU.
 const RESOURCE: &str = "nvidia.com/gpu";
 /// The temporary folder, and the folder that is writable even if a container's root file system is read-only.
 const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
@@ -61,7 +61,7 @@ pub enum Error {
     Open {
         /// The name or path that was given.
         scenario: String,
-        /// The error of the simulator.
+        /// The error from the simulator.
         #[source]
         cause: OpenError,
     },
@@ -206,7 +206,8 @@ impl SimulatedMachine {
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
         let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
-        // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now never can.
+        // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now never
+        // can be.
         let opened = machine.library().open();
         let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
         let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));

@@ -79,7 +79,7 @@ closed_enum! {
         NoPermission => "no_permission",
         /// `NVML_ERROR_NOT_FOUND`, or a socket that does not exist.
         NotFound => "not_found",
-        /// `NVML_ERROR_INSUFFICIENT_SIZE`, after the buffer was already enlarged.
+        /// `NVML_ERROR_INSUFFICIENT_SIZE`, even after the buffer was enlarged.
         InsufficientSize => "insufficient_size",
         /// `NVML_ERROR_DRIVER_NOT_LOADED`.
         DriverNotLoaded => "driver_not_loaded",
@@ -129,7 +129,7 @@ closed_enum! {
     }
 }
 
-/// The reasons for faults of NVML calls.
+/// The reasons for faults in NVML calls.
 const NVML: &[Reason] = &[
     Reason::Uninitialized,
     Reason::InvalidArgument,
@@ -199,10 +199,10 @@ pub struct Faults {
     throttles: Mutex<HashMap<Kind, LogThrottle>>,
 }
 
-/// Faults of the same source, reason and GPU are the same fault.
+/// Faults with the same source, reason and GPU are the same fault.
 type Kind = (Source, Reason, Option<u32>);
 
-/// When a fault was last logged, when it last occurred, and how often it occurred in between.
+/// When a fault was last logged, when it last occurred, and how many times it occurred in between.
 #[derive(Debug)]
 struct LogThrottle {
     at: Instant,
@@ -252,7 +252,7 @@ impl Faults {
         tracing::warn!(source, reason, gpu, held_back, error, "fault");
     }
 
-    /// How often the pair has been reported.
+    /// How many times the pair has been reported.
     pub fn count(&self, source: Source, reason: Reason) -> u64 {
         self.cell(source, reason).load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! `vram-exporter`: the memory of every NVIDIA GPU of a machine, its true peaks, and the processes and workloads that
+//! `vram-exporter`: the memory of every NVIDIA GPU in a machine, its true peaks, and the processes and workloads that
 //! hold it.
 //!
 //! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any other):

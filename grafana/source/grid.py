@@ -1,4 +1,4 @@
-"""The frame of a dashboard: variables, links, annotations, and the placement of panels on Grafana's grid of 24 columns.
+"""The frame of a dashboard: variables, links, annotations, and the placement of panels on Grafana's 24-column grid.
 
 Invariant: panels never overlap, and the id of a panel is its number in the file.
 """
@@ -46,7 +46,7 @@ def query_variable(name, label, query, description):
 
 
 def choice_variable(name, label, choices, chosen, description):
-    """`choices` are pairs of text and value; the user can type other values."""
+    """`choices` are pairs of text and value; the user can enter other values."""
     options = [{"text": text, "value": value, "selected": value == chosen} for text, value in choices]
     return {
         "name": name,
@@ -130,9 +130,9 @@ SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
 
 
 def alerts(names, select, *severities):
-    """Thin lines at the times at which alerts began to fire. Annotations over the whole duration of an alert would cover
-    the graphs during an incident. `names` is a regular expression for the alerts of the page; `select` filters them
-    like the panels."""
+    """Thin lines at the times when alerts started firing. Annotations over the whole duration of an alert would cover
+    the graphs during an incident. `names` is a regular expression for the page's alerts; `select` filters them
+    as it does the panels."""
     return [
         {
             "name": f"Alerts: {severity}",
@@ -161,7 +161,7 @@ def began(select):
 
 def named(expression):
     """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, where it has
-    them. In place of a label that is absent, Grafana would show its name."""
+    them. If a label is absent, Grafana would show its name instead."""
     gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
     owner = f'label_replace(label_replace({gpu}, "owner", "$1", "pod", "(.+)"), "owner", "$1", "workload", "(.+)")'
     return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "owner")'

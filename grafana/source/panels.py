@@ -1,11 +1,11 @@
 """Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
 
-Invariant: every panel has a description, a unit and a text that it shows if there is no data.
+Invariant: every panel has a description, a unit and a message that it shows if there is no data.
 """
 
 from .grid import DATASOURCE, PAGES, uid
 
-# The shares of allocatable memory from which a value is shown in orange and in red.
+# The shares of allocatable memory at which a value turns orange and red.
 HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
 LAST_AND_MAX = ["lastNotNull", "max"]
@@ -227,7 +227,7 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
 
 
 def values(**texts):
-    """A mapping of numbers to texts and colours; the key of 0 is written _0."""
+    """A mapping from numbers to text and colours; the key of 0 is written _0."""
     return [
         {
             "type": "value",
@@ -239,7 +239,7 @@ def values(**texts):
     ]
 
 
-# For missing values of a timeline. Without it, the legend shows the panel's `noValue` text, in a colour of the palette.
+# For missing values of a timeline. Without it, the legend shows the panel's `noValue` text, in a colour from the palette.
 NOT_REPORTED = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},
@@ -247,7 +247,7 @@ NOT_REPORTED = {
 
 
 def bands(*texts):
-    """A mapping of ranges of numbers to texts and colours; each range ends at a value, or has no end (None)."""
+    """A mapping from ranges of numbers to text and colours; each range ends at a value, or has no end (None)."""
     lower, listed = 0, []
     for index, (upper, text, color) in enumerate(texts):
         result = {"text": text, "color": color, "index": index}

@@ -1,11 +1,11 @@
-"""PromQL that several panels share. It uses only families of docs/metrics.md, so no recording rule is needed, except
+"""PromQL that several panels share. It uses only families from docs/metrics.md, so no recording rule is needed, except
 that right-sizing reads recorded maxima for the time before the selected range.
 
 Invariant: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which also matches
 series without the label, so neither a cluster label nor Kubernetes is needed.
 """
 
-# Selectors of the series of a panel.
+# Selectors for a panel's series.
 NODE = 'cluster=~"$cluster",instance=~"$instance"'
 GPU = NODE + ',gpu=~"$gpu"'
 WORKLOAD = GPU + ',namespace=~"$namespace",workload=~"$workload"'
@@ -18,7 +18,7 @@ DEVICE = DEVICE_KEY + ", gpu_instance, profile"
 POD_KEY = "cluster, instance, namespace, pod, container"
 # At least the time between two points of a graph.
 STEP = "$__rate_interval"
-# Prefixes of the families of a GPU and of a MIG device.
+# Prefixes of the families for a GPU and for a MIG device.
 WHOLE, PART = "gpu_memory", "gpu_mig_memory"
 
 
@@ -94,7 +94,7 @@ def device_usable(select, time=None):
 
 def looked_back(level, family, select):
     """The highest value within $lookback, for use inside `max by`. Values before the selected time range come from
-    recorded maxima of one hour, two per hour, because a week of the family itself is 40,000 samples per series."""
+    recorded one-hour maxima, two per hour, because a week of the family itself is 40,000 samples per series."""
     recorded = highest(f"{level}:{family}:max1h", select, "$lookback")
     return f'({highest(family, select, "$__range")} or label_replace({recorded}, "from", "recorded", "", ""))'
 

@@ -242,7 +242,7 @@ DASHBOARD = grid.dashboard(
     "workloads",
     "Current and peak memory by owner, idle memory, growth, and right-sizing.",
     [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
-    # Two of these alerts have no label `gpu`.
+    # Two of these alerts have no `gpu` label.
     grid.alerts(
         "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuAllocatedUnused|GpuMemoryImbalance",
         WORKLOAD.replace('gpu=~"$gpu"', 'gpu=~"$gpu|"'),

@@ -1,7 +1,7 @@
 //! Starts the cluster followers that the configuration enables, and restarts them after a panic; or shows the cluster
 //! of a simulated machine.
 //!
-//! Invariant: a panic of a follower is a fault, and its source shows as down until it answers again.
+//! Invariant: a panic in a follower is a fault, and its source shows as down until it answers again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ where
     }
 }
 
-/// What to do after a panic of the follower of `source`. What it published stays, and its source shows as down.
+/// What to do after the follower of `source` panics. What it published stays, and its source shows as down.
 fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error| {
@@ -119,7 +119,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, wait).await.expect("in time");
     }
 
-    /// A snapshot in which both sources have answered, and no fault.
+    /// A snapshot in which both sources have answered, and no faults.
     fn answered() -> (Arc<Snapshot>, Arc<Faults>) {
         let snapshot = Snapshot::new();
         let main = PodContainer { namespace: "team".into(), pod: "trainer".into(), container: "main".into() };

@@ -20,7 +20,7 @@ pub(super) fn raise() {
     }
 }
 
-/// How many directories of processes may be kept open. Call it after [`raise`].
+/// How many process directories may be kept open. Call it after [`raise`].
 pub(super) fn for_directories() -> usize {
     share(getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft))
 }

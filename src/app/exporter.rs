@@ -22,7 +22,7 @@ pub(super) struct Exporter {
     pub(super) faults: Arc<Faults>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) lanes: Lanes,
-    /// Ends when it is dropped.
+    /// The followers end when it is dropped.
     _followers: JoinSet<()>,
     /// Keeps the simulated `/proc` while the exporter runs.
     _machine: Option<SimulatedMachine>,

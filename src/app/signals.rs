@@ -14,7 +14,8 @@ use web_config::Guard;
 
 use crate::lanes::DriverLease;
 
-/// Installs the handlers of SIGTERM and SIGINT; the future is ready when one of them arrives. Call it within a runtime.
+/// Installs the handlers for SIGTERM and SIGINT; the future is ready when one of them arrives. Call it within a
+/// runtime.
 ///
 /// # Errors
 /// When the system refuses.
@@ -29,7 +30,7 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Installs the handler of SIGUSR1. Call it within a runtime.
+/// Installs the handler for SIGUSR1. Call it within a runtime.
 ///
 /// # Errors
 /// When the system refuses.
@@ -37,7 +38,7 @@ pub(super) fn release_signal() -> Result<Signal> {
     signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be handled")
 }
 
-/// Installs the handler of SIGHUP. Call it within a runtime.
+/// Installs the handler for SIGHUP. Call it within a runtime.
 ///
 /// # Errors
 /// When the system refuses.
@@ -45,7 +46,7 @@ pub(super) fn reread_signal() -> Result<Signal> {
     signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }
 
-/// Reads the web-config file again on each SIGHUP, forever. The configuration itself is read once, at the start.
+/// Reads the web-config file again on each SIGHUP, forever. The configuration itself is read once, at startup.
 pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();

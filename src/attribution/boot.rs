@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::directory::{ReadError, read_bounded};
 use super::record::boot_seconds;
 
-/// The most bytes read from `/proc/stat`: the boot time comes after the lines for cores and interrupts.
+/// The maximum number of bytes read from `/proc/stat`: the boot time comes after the lines for cores and interrupts.
 const LIMIT: u64 = 4 * 1024 * 1024;
 /// How long the boot time is kept. The kernel derives it from the clock, so it changes when the clock is set.
 const KEEP: Duration = Duration::from_secs(60);

@@ -43,7 +43,7 @@ impl ReadError {
         Self::Io { path, source: io::ErrorKind::NotFound.into() }
     }
 
-    /// Whether there is no such process (any more), or none that the exporter may see.
+    /// Whether the process does not exist, no longer exists, or may not be seen by the exporter.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Io { source, .. } => {
@@ -111,7 +111,7 @@ impl Directory {
         super::record::effective_uid(&self.read("status", LINE_LIMIT)?).ok_or_else(|| self.malformed("status"))
     }
 
-    /// The arguments, each ended by a zero byte.
+    /// The arguments, each terminated by a zero byte.
     pub(super) fn cmdline(&self) -> Result<Vec<u8>, ReadError> {
         self.read("cmdline", CMDLINE_LIMIT)
     }

@@ -23,7 +23,7 @@ pub struct Settings {
     pub passwd: Option<PathBuf>,
     /// Whether to show the command line, which can contain secrets.
     pub command_line: bool,
-    /// How many directories of processes may be held open. Beyond this number, the start time is read at each check,
+    /// How many process directories may be held open. Beyond this number, the start time is read on each check,
     /// which takes four times as long.
     pub hold: usize,
 }
@@ -131,7 +131,7 @@ impl Attribution {
         self.cache.values().filter(|cached| cached.directory.is_held()).count()
     }
 
-    /// Checks whether the cached process of the pid still exists, and drops it if not. If the check itself fails, a
+    /// Checks whether the process cached for the pid still exists, and drops it if not. If the check itself fails, a
     /// process whose files hang is kept but not shown.
     fn revalidate(&mut self, pid: u32) -> Result<(), ReadError> {
         let Some(cached) = self.cache.get_mut(&pid) else { return Ok(()) };
@@ -161,7 +161,7 @@ impl Attribution {
             unread.remove(&timeout.pid);
             self.store_timeout(timeout);
         }
-        // Never attribute memory to the pid's previous process only because the new one has not been read yet.
+        // Never attribute memory to the pid's previous process just because the new one has not been read yet.
         for pid in unread {
             if !self.cache.contains_key(&pid) {
                 self.store_partial(pid, None);
@@ -268,7 +268,7 @@ impl Attribution {
         Identity { start: StartTime::Ticks(cached.start), owner: cached.owner.clone() }
     }
 
-    /// [`sees_host_processes`](namespace::sees_host_processes) of the procfs that is read here.
+    /// [`sees_host_processes`](namespace::sees_host_processes) for the procfs that is read here.
     pub fn sees_host_processes(&self) -> Option<bool> {
         namespace::sees_host_processes(&self.settings.procfs)
     }
@@ -296,7 +296,7 @@ impl Attribution {
     }
 }
 
-/// A read of a process' files has not returned.
+/// A read of a process's files has not returned.
 #[derive(Debug, thiserror::Error)]
 #[error("reading /proc/{pid} hangs: the process is shown without what could not be read")]
 struct Stalled {

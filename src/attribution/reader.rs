@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// If reading its files takes this long, a process counts as hanging. Normally it takes 0.1 ms; a lack of CPU time on
 /// the machine must not look like a hang.
 const STALLED: Duration = Duration::from_millis(300);
-/// From this number of abandoned readers on, arguments are not read.
+/// With this many abandoned readers or more, arguments are not read.
 pub(super) const ABANDONED_LIMIT: usize = 4;
 /// A process that hung is not read again until this long after that read began: it may respond briefly and hang again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read. They are the one file whose reader hangs if the process is wedged.
+    /// Whether its arguments are to be read. Theirs is the only file whose reader hangs if the process is wedged.
     pub(super) cmdline: bool,
 }
 

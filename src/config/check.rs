@@ -1,4 +1,4 @@
-//! Checks what several keys require of each other. Each setting is valid in itself.
+//! Checks what several keys require of each other. Each setting is valid on its own.
 
 use std::time::Duration;
 

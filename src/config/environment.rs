@@ -12,7 +12,7 @@ use super::problem::{Problem, nearest, preview};
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
 
-/// The settings of the environment.
+/// The settings from the environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     pub(super) layer: Layer,

@@ -16,7 +16,7 @@ use super::yaml;
 /// The largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads the settings of a file. An unreadable file gives an empty layer and a problem.
+/// Reads the settings from a file. An unreadable file gives an empty layer and a problem.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
     // A message must be one line, whatever characters the file name contains.
     let origin = path.display().to_string().replace(char::is_control, "?");
@@ -78,7 +78,7 @@ impl Reading<'_> {
             let is_section = SECTIONS.iter().any(|(section, _)| *section == name);
             match value.kind {
                 ValueKind::Table(table) if !table.is_empty() || is_section => self.table(&name, table),
-                // A section of YAML in which every key is commented out.
+                // A YAML section in which every key is commented out.
                 ValueKind::Nil if is_section => {}
                 _ if is_section => self.problems.push(Problem::Unreadable {
                     origin: self.origin.clone(),

@@ -38,7 +38,7 @@ pub(super) const EXTRAS: &[Extra] = &[
 /// Flags under the names that other exporters use, each with its key.
 const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
-/// The settings of the command line.
+/// The settings from the command line.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
     pub(super) layer: Layer,

@@ -1,5 +1,5 @@
-//! The forms of text that some keys require: a path of the web server, a log filter, a node, a server.
-//! Pure functions; an error names what is allowed.
+//! The text formats that some keys require: a path on the web server, a log filter, a node, a server. Pure functions;
+//! an error names what is allowed.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub(super) const IN_CLUSTER: &str = "in-cluster";
 /// The longest node name that Kubernetes allows.
 const LONGEST_NODE_NAME: usize = 253;
 
-/// Paths of the web server that `web.telemetry-path` may not use.
+/// Paths on the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

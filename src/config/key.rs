@@ -17,7 +17,7 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// The kind of the value.
     pub kind: Kind,
-    /// Sets the key's field of the configuration.
+    /// Sets the key's field in the configuration.
     pub(super) set: fn(&mut Config, &Setting),
     /// The help, with units.
     pub help: &'static str,

@@ -319,7 +319,7 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in the name, or
+    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in that name, or
     /// the one for which other programs use that name.
     pub(super) fn nearest(name: &str) -> Option<&'static Self> {
         let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));

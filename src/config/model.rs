@@ -180,7 +180,7 @@ impl Kubernetes {
 }
 
 impl ApiServer {
-    /// The server that `kubernetes.api-server` names, without files.
+    /// The server that `kubernetes.api-server` names, without a token file or a CA file.
     pub(super) fn of(text: String) -> Self {
         match text.as_str() {
             IN_CLUSTER => Self::InCluster,

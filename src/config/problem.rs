@@ -1,4 +1,4 @@
-//! The problems of a configuration. Each is one line, and all problems of a run are reported together.
+//! The problems with a configuration. Each is one line, and all problems in a run are reported together.
 
 use std::fmt;
 
@@ -93,7 +93,7 @@ impl fmt::Display for Error {
 }
 
 impl Problem {
-    /// The key whose value is invalid in itself.
+    /// The key whose value is invalid on its own.
     pub(super) fn bad_key(&self) -> Option<&'static str> {
         if let Self::Value { key, .. } = self { Some(key) } else { None }
     }

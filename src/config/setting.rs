@@ -15,7 +15,7 @@ use super::units::{format_duration, parse_duration, with_unit};
 pub enum Kind {
     /// Addresses to listen on: a list in a file, repeated as a flag, separated by commas elsewhere.
     Addresses,
-    /// A path of the web server.
+    /// A path on the web server.
     UrlPath,
     /// A path in the file system. The text is the placeholder that the help shows.
     Path(&'static str),

@@ -40,7 +40,7 @@ fn assignment(key: &Key, setting: &Setting) -> String {
     }
 }
 
-/// The reference of the configuration, in Markdown.
+/// The configuration reference, in Markdown.
 pub fn reference() -> String {
     let mut out = String::from(
         "# Configuration\n\n\

@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
 fn check_shape(text: &str) -> Result<(), String> {
     // Closing brackets are not counted, because inside a quoted string they close nothing.
     let mut brackets = 0_usize;
-    // A lone carriage return ends a line of YAML too.
+    // A lone carriage return ends a line in YAML too.
     for (index, line) in text.replace("\r\n", "\n").split(['\n', '\r']).enumerate() {
         let number = index + 1;
         let line = without_comment(line).as_bytes();

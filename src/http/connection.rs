@@ -1,6 +1,6 @@
 //! What one connection is doing, and since when.
 //!
-//! Invariant: a request permit is released when the last byte of the response has left for the client, or when the
+//! Invariant: a request permit is released when the last byte of the response has been sent to the client, or when the
 //! connection ends, and never earlier.
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Connection {
         self.progress.lock().enter(Stage::Responding);
     }
 
-    /// Holds a request permit until the response has left.
+    /// Holds a request permit until the response has been sent.
     pub(super) fn hold_permit(&self, permit: OwnedSemaphorePermit) {
         self.progress.lock().permit = Some(permit);
     }
@@ -140,7 +140,7 @@ impl Connection {
         self.progress.lock().body_taken = true;
     }
 
-    /// Everything written so far has left. If the whole body was taken, the response has left too.
+    /// Everything written so far has been sent. If the whole body was taken, the response has been sent too.
     pub(super) fn note_flush(&self) {
         let mut progress = self.progress.lock();
         if progress.stage == Stage::Responding && progress.body_taken {

@@ -31,7 +31,7 @@ fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Displays a number of bytes in MiB, or in GiB from 1 GiB on.
+/// Displays a number of bytes in MiB, or in GiB from 1 GiB up.
 pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// Requests that are answered at the same time, from the first byte of the request until the last byte of the
-    /// response has left. Health probes are not counted.
+    /// response has been sent. Health probes are not counted.
     pub max_requests: usize,
     /// Connections that are open at the same time.
     pub max_connections: usize,

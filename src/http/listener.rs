@@ -46,8 +46,8 @@ impl Listener {
     /// Binds an address. Must be called within a runtime.
     ///
     /// # Errors
-    /// When the address is in use, not available, or not allowed. A Unix socket on which no process listens any more is
-    /// replaced; any other file at its path is left alone and refused.
+    /// When the address is in use, not available, or not allowed. A Unix socket on which no process is listening any
+    /// more is replaced; any other file at its path is left alone and refused.
     pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => listen(*address)?.try_into(),
@@ -160,8 +160,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
-/// Removes the socket of an exporter that was killed. If a process still listens, binding fails later. The wait for a
-/// process that listens but does not accept connections is limited.
+/// Removes the socket of an exporter that was killed. If a process is still listening, binding fails later. The wait
+/// for a process that listens but does not accept connections is limited.
 async fn remove_abandoned(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {

@@ -96,7 +96,7 @@ impl ConnectionPool {
         stalled.for_each(|connection| connection.close());
     }
 
-    /// Whether other requests are being answered besides that of the caller.
+    /// Whether other requests are being answered besides the caller's.
     pub(super) fn is_busy(&self) -> bool {
         self.permits.available_permits() + 1 < self.limits.max_requests
     }
@@ -116,7 +116,7 @@ impl ConnectionPool {
 }
 
 /// The connection to close for a newcomer: the one that has been idle longest, else the one that has waited longest for
-/// its request, else the one whose client has not read its response for longest.
+/// its request, else the one whose client has gone longest without reading its response.
 fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u64> {
     let candidates = open.iter().filter_map(|(id, connection)| {
         let rank = match connection.stage(now) {

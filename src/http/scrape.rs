@@ -1,4 +1,4 @@
-//! The body of a scrape's response: whole, or streamed while it is written.
+//! The body of a scrape's response: whole, or streamed while it is being written.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ impl ScrapeWriters {
         Self(Arc::new(Semaphore::new(WRITERS)))
     }
 
-    /// The text of a scrape. A long one is streamed while it is written, if a writer is free: it is never in memory as
-    /// a whole, and writing pauses for a slow client and ends if it is gone. Responses to HTTP/1.0 are not streamed,
-    /// because there a truncated response looks complete.
+    /// The text of a scrape. A long one is streamed while it is being written, if a writer is free: it is never in
+    /// memory as a whole, and writing pauses for a slow client and ends if it is gone. Responses to HTTP/1.0 are not
+    /// streamed, because there a truncated response looks complete.
     pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };

@@ -15,7 +15,7 @@ use crate::snapshot::{Allocations, Snapshot};
 
 /// How often the allocatable devices are requested: they change when GPUs are partitioned or a plugin restarts.
 const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
-/// The pause after a first failure; each further failure doubles it.
+/// The pause after the first failure; each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after a failure, unless the interval is shorter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -127,7 +127,7 @@ impl Follower {
     }
 }
 
-/// The fault that an error counts as.
+/// The reason under which an error is counted as a fault.
 fn reason(error: &Error) -> Reason {
     match error {
         Error::Absent { .. } => Reason::NotFound,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 pub(super) struct Control {
     stop: AtomicBool,
     released_until: Mutex<Option<Instant>>,
-    /// The thread to wake at each request.
+    /// The thread to wake on each request.
     supervisor: OnceLock<Thread>,
 }
 

@@ -1,7 +1,7 @@
 //! Threads that nothing waits for: those that hang in a driver call, and those that close a driver in the background.
 //!
-//! Invariant: once [`MAX_STUCK_THREADS`] threads hang, neither a lane nor an attempt to open the driver adds another
-//! one.
+//! Invariant: once [`MAX_STUCK_THREADS`] threads hang, neither a lane nor an attempt to open the driver adds
+//! another.
 
 use std::thread::JoinHandle;
 
@@ -33,13 +33,13 @@ impl DetachedThreads {
         self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
     }
 
-    /// Adds a closing that continues in the background.
+    /// Adds the closing of a driver that continues in the background.
     pub(super) fn add_closing(&mut self, closing: Option<Closing>) {
         self.closings.extend(closing);
     }
 
-    /// Removes the threads that have ended, and counts slow closings as stuck from now on. Returns the number of these
-    /// closings.
+    /// Removes the threads that have ended. Those that have become slow to close a driver count as stuck from now on;
+    /// returns their number.
     pub(super) fn reap(&mut self) -> usize {
         self.stuck.retain(|stuck| !stuck.thread.is_finished());
         let closings = std::mem::take(&mut self.closings).into_iter().filter(|closing| !closing.is_done());
@@ -65,7 +65,7 @@ impl DetachedThreads {
         self.stuck.len() + self.closings.len() + in_progress >= MAX_STUCK_THREADS
     }
 
-    /// Whether every closing is done, except those that are stuck.
+    /// Whether no thread is still closing a driver, apart from those that are stuck.
     pub(super) fn closings_done(&self) -> bool {
         self.closings.iter().all(Closing::is_done)
     }

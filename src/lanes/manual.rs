@@ -97,7 +97,7 @@ impl ManualLanes {
         memory.tick(Caller::new(session, watch), state, began).expect(NOT_SUPERSEDED);
     }
 
-    /// Runs the process lane on this thread, by its own schedule, until `wanted` accepts the snapshot. This ends the
+    /// Runs the process lane on this thread, on its own schedule, until `wanted` accepts the snapshot. This ends the
     /// session: call [`ManualLanes::reopen`] before the next step.
     pub fn follow(&mut self, wanted: impl Fn(&Snapshot) -> bool + Sync) {
         let Self { process, session, watch, snapshot, .. } = &*self;

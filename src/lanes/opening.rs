@@ -11,11 +11,11 @@ use super::worker::UnparkOnDrop;
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
-/// How long opening or closing may take before it is reported. The supervisor keeps waiting for a slow opening,
-/// because nothing else can be done with the driver until the opening ends.
+/// How long opening or closing may take before it is reported. If opening is slow, the supervisor keeps waiting,
+/// because nothing else can be done with the driver until it ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
-/// The result of an opening.
+/// The result of an attempt to open the driver.
 pub(super) type OpenResult = Result<OpenedDriver, OpenError>;
 
 /// An opened driver.
@@ -38,7 +38,7 @@ pub(super) struct Opening {
     queried: (Option<u32>, Instant),
 }
 
-/// The progress of an opening.
+/// The progress of an attempt to open the driver.
 pub(super) enum Progress {
     /// It is still in progress.
     Pending(Opening),
@@ -62,7 +62,7 @@ impl Opening {
         let shared = discovery.clone();
         let thread = thread::Builder::new().name("driver-open".into()).spawn(move || {
             let _unpark = unpark;
-            // The receiver is gone if the exporter is shutting down or the opening has been abandoned.
+            // The receiver is gone if the exporter is shutting down or the attempt has been abandoned.
             let _ = send.send(open(&library, &shared));
         })?;
         let now = Instant::now();
@@ -80,13 +80,13 @@ impl Opening {
         gpu.filter(|_| since.elapsed() > SLOW)
     }
 
-    /// Abandons the opening. Returns its thread, and a [`Closing`] that closes the driver if it has already been
+    /// Abandons the attempt. Returns its thread, and a [`Closing`] that closes the driver if it has already been
     /// opened.
     pub(super) fn abandon(self) -> (JoinHandle<()>, Option<Closing>) {
         (self.thread, Closing::begin(self.result))
     }
 
-    /// Polls the opening.
+    /// Polls the attempt.
     pub(super) fn progress(mut self) -> Progress {
         let gpu = self.discovery.current_gpu();
         if gpu != self.queried.0 {

@@ -1,4 +1,4 @@
-//! The highest value since the start and within a sliding window.
+//! The highest value so far, and the highest within a sliding window.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

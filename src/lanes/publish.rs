@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// Keeps the previously published part for reuse, so that in the steady state a publication allocates nothing.
+/// Keeps the previously published part for reuse, so that in the steady state publishing allocates nothing.
 #[derive(Debug)]
 pub(super) struct Publisher<T> {
     spare: Option<Arc<T>>,
@@ -17,7 +17,7 @@ impl<T> Default for Publisher<T> {
 }
 
 impl<T: Default> Publisher<T> {
-    /// Fills a part, which may hold an earlier publication, and swaps it in. A part that a reader still holds is not
+    /// Fills a part, which may hold values published earlier, and swaps it in. A part that a reader still holds is not
     /// reused.
     pub(super) fn publish(&mut self, slot: &ArcSwap<T>, fill: impl FnOnce(&mut T)) {
         let mut next = self.spare.take().unwrap_or_default();

@@ -22,11 +22,11 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// How often unchanged memory is published, only to show that the samples are fresh. Ten times a second is enough for
-/// that, and a tick without a publication costs a third less: on the H200 most of a tick's time is spent on cache
+/// that, and a tick that publishes nothing costs a third less: on an H200 most of a tick's time is spent on cache
 /// misses.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
-/// After a pass the process lane rests for this many times the duration of the pass, so that memory that changes at
+/// After a pass the process lane rests for this many times the duration of the pass, so that memory that changes on
 /// every tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings
 /// while it rests.
 const REST: u32 = 2;

@@ -1,4 +1,4 @@
-//! A session: one opening of the driver, shared by the lanes while it lasts.
+//! A session: the driver from the time it is opened until it is closed, shared by the lanes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -28,7 +28,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
-    /// hide that the supervisor is gone. A slot starts as stalled if a call of an earlier session still hangs.
+    /// hide that the supervisor is gone. A slot starts as stalled if a call from an earlier session still hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),

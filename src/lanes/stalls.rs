@@ -1,6 +1,6 @@
 //! Counts of driver calls that hang, kept across sessions.
 //!
-//! Invariant: a call that hangs is counted for its GPU and not for a session, so that a new session does not lose
+//! Invariant: a call that hangs is attributed to its GPU and not to a session, so that a new session does not lose
 //! another thread to the same call.
 
 use std::collections::HashMap;

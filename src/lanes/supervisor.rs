@@ -25,7 +25,7 @@ use crate::snapshot::{Gpu, Lane, Snapshot};
 use reopen::Reopening;
 use restart::RestartPolicy;
 
-/// The threads of a session: each with the lane for which its faults are counted, and its task. The telemetry is read
+/// The threads of a session: each with the lane to which its faults are attributed, and its task. The telemetry is read
 /// on the process lane's thread; the telemetry thread watches Xid events.
 pub(super) type LaneTasks = [(Lane, Arc<dyn LaneTask>); 3];
 
@@ -36,7 +36,7 @@ pub(super) struct Supervisor {
     faults: Arc<Faults>,
     control: Arc<Control>,
     link: Arc<Link>,
-    /// The GPUs found by any opening so far.
+    /// All the GPUs found so far, each time the driver was opened.
     known: Vec<Arc<Gpu>>,
     /// The pauses between attempts to open the driver.
     backoff: Backoff,

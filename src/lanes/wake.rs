@@ -24,7 +24,7 @@ impl WakeBits {
         self.changed.notify_one();
     }
 
-    /// Waits for a bit, at most until the deadline. Clears and returns all bits; returns 0 at the deadline.
+    /// Waits until a bit is set, but not beyond the deadline. Clears and returns all bits; returns 0 at the deadline.
     pub(super) fn wait_until(&self, deadline: Instant) -> u64 {
         let mut pending = self.pending.lock();
         self.changed.wait_while_until(&mut pending, |bits| *bits == 0, deadline);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// No call is under way.
 const IDLE: u64 = 0;
-/// The thread was abandoned, and another one continues in its place.
+/// The thread was abandoned, and another continues in its place.
 const SUPERSEDED: u64 = 1;
 
 /// The driver calls of one worker thread, as its supervisor sees them.

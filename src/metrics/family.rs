@@ -67,7 +67,7 @@ impl Unit {
 /// When a value is measured. No scrape ever calls the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// At each tick of the memory lane.
+    /// On each tick of the memory lane.
     MemoryLane,
     /// By the process lane.
     ProcessLane,
@@ -81,7 +81,7 @@ pub enum When {
     Event,
     /// When the driver is opened.
     Opening,
-    /// At the scrape.
+    /// At scrape time.
     Scrape,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: regardless of the name that a process chooses, a value is never empty and has at most [`LONGEST`]
 //! characters and no NUL. A longer value ends in a digest of the whole, so that two different values stay different.
-//! Quotes, backslashes and line ends are escaped, so two sets of labels are equal if and only if their texts are.
+//! Quotes, backslashes and line breaks are escaped, so two sets of labels are equal if and only if their texts are.
 
 use std::fmt::Write as _;
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_value_is_cut_between_characters() {
-        // The digests are those of sha256sum.
+        // The digests are those that sha256sum computes.
         assert_eq!(written(&"é".repeat(5_000)), "é".repeat(111) + "~349e5086ea495fe7");
         assert_eq!(written("short"), "short");
         for character in ["x", "é"] {

@@ -1,7 +1,7 @@
 //! The label text of each process, kept from one scrape to the next.
 //!
-//! Invariant: a cached text belongs to the very same owner and MIG device objects, which cannot change while the cache
-//! holds them. A text that no longer matches is written again, and nothing that describes the state of a process is
+//! Invariant: cached text belongs to the very same owner and MIG device objects, which cannot change while the cache
+//! holds them. Text that no longer matches is written again, and nothing that describes the state of a process is
 //! cached.
 
 use std::ops::Range;
@@ -12,17 +12,17 @@ use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Owner, Process, ProcessKind};
 
-/// The label texts that the last scrape used, GPU by GPU.
+/// The label text that the last scrape used, GPU by GPU.
 #[derive(Debug, Default)]
 pub(super) struct LabelCache(Mutex<Vec<Arc<GpuLabels>>>);
 
-/// The label texts of one GPU's processes.
+/// The label text of one GPU's processes.
 #[derive(Debug)]
 pub(super) struct GpuLabels {
-    /// The labels of the GPU, with which every text begins.
+    /// The labels of the GPU, with which the text of every process begins.
     gpu: Labels,
     processes: Vec<CachedLabels>,
-    /// The texts of all processes, one after another.
+    /// The text of all processes, one after another.
     text: String,
 }
 
@@ -39,7 +39,7 @@ struct CachedLabels {
     at: [usize; 4],
 }
 
-/// A process and its label texts.
+/// A process and its label text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabeledProcess<'a> {
     pub(super) process: &'a Process,
@@ -51,9 +51,9 @@ pub(super) struct LabeledProcess<'a> {
     pub(super) described: &'a str,
     /// When it started, in seconds since the Unix epoch.
     pub(super) start: Option<f64>,
-    /// Bytes that it holds now, including those of entries with the same labels. `None` after it ended.
+    /// Bytes that it holds now, including those of entries with the same labels. `None` after it has ended.
     pub(super) used: Option<u64>,
-    /// A lower bound of its peaks in bytes: what entries with the same labels held together.
+    /// A lower bound of its peaks in bytes: what entries with the same labels held in total.
     pub(super) at_least: u64,
 }
 

@@ -72,17 +72,18 @@ const FILES: &str = "/proc/self/fd";
 /// How long a count of the open files is reused: thousands of process directories may be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
-/// Reads the process at each scrape, and keeps what does not change while it runs.
+/// Reads the process on each scrape, and keeps what does not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
-    /// The file `stat`, kept open because opening it takes as long as reading it. Each read from offset 0 is current.
+    /// The file `stat`, kept open because opening it takes as long as reading it. Each read from offset 0 returns
+    /// current values.
     stat: Option<File>,
     /// When the open files were last counted, and how many there were.
     counted: Mutex<Option<(Instant, u64)>>,
     boot: Option<u64>,
     ticks: f64,
     page: u64,
-    /// The soft limit of open files, which the exporter does not change after startup.
+    /// The soft limit on open files, which the exporter does not change after startup.
     most_fds: Option<u64>,
 }
 

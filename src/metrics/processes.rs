@@ -1,6 +1,6 @@
 //! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
-//! Invariant: no two series of a family have the same labels, even if entries of the list have the same labels: then
+//! Invariant: no two series of a family have the same labels, even if entries in the list do: in that case
 //! the living entry is shown, or else the one with the larger peak. The memory of several living entries is summed.
 
 use std::cmp::Reverse;
@@ -130,14 +130,14 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, rounded down to milliseconds. More precision is useless: a scrape is delayed by more than a millisecond.
+/// Seconds, rounded down to milliseconds. More precision is pointless: a scrape is delayed by more than a millisecond.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
 
 /// A GPU's processes, sorted by pid and then by their labels, with each set of labels once.
 fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
-    // Entries with equal labels have the same pid, and few entries share a pid, so texts are rarely compared.
+    // Entries with equal labels have the same pid, and few entries share a pid, so label text is rarely compared.
     entries.sort_by(|a, b| {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)
@@ -158,7 +158,7 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, even if it has entries of several types: the info family has no label `type`, so that
+/// One entry for each process, even if it has entries of several types: the info family has no `type` label, so that
 /// it can be joined on the pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ only in the type are neighbours.

@@ -1,4 +1,4 @@
-//! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold together.
+//! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold in total.
 //!
 //! Invariant: no two series of a family have the same labels. Workloads with the same labels, as on two MIG devices
 //! that are not identified yet, are summed: no memory is left out.

@@ -62,13 +62,13 @@ impl<'d> Device<'d> {
         Ok((f64::from(rates.gpu) / 100.0, f64::from(rates.memory) / 100.0))
     }
 
-    /// Share of time during which the encoder was busy, 0 to 1.
+    /// The share of time during which the encoder was busy, 0 to 1.
     pub fn encoder_utilization(&self) -> Result<f64> {
         let info = self.call("nvmlDeviceGetEncoderUtilization", |device| device.encoder_utilization())?;
         Ok(f64::from(info.utilization) / 100.0)
     }
 
-    /// Share of time during which the decoder was busy, 0 to 1.
+    /// The share of time during which the decoder was busy, 0 to 1.
     pub fn decoder_utilization(&self) -> Result<f64> {
         let info = self.call("nvmlDeviceGetDecoderUtilization", |device| device.decoder_utilization())?;
         Ok(f64::from(info.utilization) / 100.0)
@@ -127,7 +127,7 @@ impl<'d> Device<'d> {
             })?;
         Ok(samples
             .iter()
-            // The driver fills unused slots with pid 0 and occasionally returns a share above 100.
+            // The driver fills unused slots with pid 0 and occasionally returns a percentage above 100.
             .filter(|sample| sample.pid != 0 && sample.sm_util <= 100)
             .map(|sample| UtilizationSample {
                 pid: sample.pid,
@@ -190,7 +190,7 @@ impl<'d> Device<'d> {
             .map(|milli| milli as f64 / 1e3)
     }
 
-    /// Pages retired because of a double-bit error (`true`) or of several single-bit errors (`false`).
+    /// Pages retired because of a double-bit error (`true`) or several single-bit errors (`false`).
     pub fn retired_pages(&self, double_bit: bool) -> Result<u64> {
         let cause = if double_bit { DOUBLE_BIT } else { SINGLE_BIT };
         raw::retired_pages(self.nvml, self.handle, cause).map(u64::from)

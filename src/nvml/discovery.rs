@@ -15,8 +15,8 @@ use crate::snapshot::Gpu;
 
 const PCI_CALL: &str = "nvmlDeviceGetPciInfo_v3";
 
-/// What earlier openings found, and which GPU is being queried now. The thread that runs the discovery shares this
-/// with the supervisor, which notices a call that hangs.
+/// What was found when the driver was opened earlier, and which GPU is being queried now. The thread that runs the
+/// discovery shares this with the supervisor, which notices a call that hangs.
 #[derive(Debug, Default)]
 pub struct Discovery {
     known: Vec<Arc<Gpu>>,
@@ -27,9 +27,9 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// `known`: the GPUs of earlier openings. A GPU that does not return its identity now keeps its earlier one,
+    /// `known`: the GPUs found earlier. A GPU that does not return its identity now keeps its earlier one,
     /// including its MIG layout. `stalled`: the known GPUs on which a call hangs; they are looked up but not queried.
-    /// `skipped`: the indices of the GPUs on which an earlier opening hangs; no call is made for them.
+    /// `skipped`: the indices of the GPUs on which an earlier attempt at opening hangs; no call is made for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
         Self { known, stalled, skipped, current: AtomicU32::new(0) }
     }
@@ -107,7 +107,7 @@ impl Candidate {
         Self { index, handle, may_query: hangs.is_none(), reported: ReportedIdentity { uuid, pci_bus_id } }
     }
 
-    /// `earlier` is the same GPU as found by an earlier opening. A value that cannot be read now is taken from there.
+    /// `earlier` is the same GPU as found earlier. A value that cannot be read now is taken from there.
     fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Entry {
         let Self { index, handle, may_query, reported } = self;
         let has_own_uuid = AtomicBool::new(reported.uuid.is_some());

@@ -28,12 +28,12 @@ pub(super) struct Entry {
     pub(super) gpu: Arc<Gpu>,
     /// `None` for a GPU that NVML counts but cannot open (it fell off the bus before the exporter started).
     pub(super) handle: Option<Handle>,
-    /// Whether the GPU may be queried in this opening. Its events may be read in any case.
+    /// Whether the GPU may be queried while this driver is open. Its events may be read in any case.
     pub(super) may_query: bool,
     /// The MIG devices, in the order of [`Gpu::mig`]. `None` if the layout could not be read: then [`Gpu::mig`] is the
-    /// layout of an earlier opening, which may be out of date.
+    /// layout that was read earlier, which may be out of date.
     pub(super) mig: Option<Vec<Handle>>,
-    /// Whether the GPU returned its UUID. If not, the UUID of an earlier opening is assumed.
+    /// Whether the GPU returned its UUID. If not, its earlier UUID is assumed.
     pub(super) has_own_uuid: AtomicBool,
     /// Set once the GPU's Xid events are registered.
     pub(super) events: OnceLock<EventSet>,
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// The GPU at a position of [`Driver::gpus`], ready for queries. `None` if it could not be opened, or if a call to
-    /// it hung at that time.
+    /// it was hanging when the driver was opened.
     pub fn device(&self, position: usize) -> Option<Device<'_>> {
         Some(self.device_of(self.handle(position)?))
     }

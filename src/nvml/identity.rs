@@ -1,6 +1,6 @@
 //! The identities of GPUs that do not return one when the driver is opened.
 //!
-//! Invariant: a GPU inherits an identity from an earlier opening only if no other GPU can have it.
+//! Invariant: a GPU inherits an earlier identity only if no other GPU can have it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) struct ReportedIdentity {
     pub(super) pci_bus_id: Option<String>,
 }
 
-/// The GPU of an earlier opening at each index; `None` for a GPU that is new or cannot be identified.
+/// The earlier GPU at each index; `None` for a GPU that is new or cannot be identified.
 ///
 /// GPUs are matched by UUID or, without a UUID, by PCI bus id. A GPU that returns neither must be an earlier one that
 /// no other index claims, that is `present` in the machine, and whose PCI bus id is between those of its neighbours,
@@ -69,7 +69,7 @@ fn by_report(identity: &ReportedIdentity, all: &[ReportedIdentity], known: &[Arc
     found.cloned()
 }
 
-/// Adds the GPUs of an opening to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so
+/// Adds newly found GPUs to the known ones. A GPU replaces an earlier one with the same UUID or PCI bus id, so
 /// that there are never more known GPUs than slots in the machine.
 pub fn remember(known: &mut Vec<Arc<Gpu>>, gpus: &[Arc<Gpu>]) {
     for gpu in gpus.iter().filter(|gpu| !gpu.uuid.is_empty()) {
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
         // 0A is no longer in the machine: the first GPU is a different one.
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "0A"), ["-", "0B", "0C"]);
-        // The first GPU cannot be 0C, which would come last by its PCI bus id.
+        // The first GPU cannot be 0C, which would come last in the order of PCI bus ids.
         assert_eq!(inherited(&[none.clone(), b.clone()], &["0B", "0C"], "-"), ["-", "0B"]);
         assert_eq!(inherited(&[b, none.clone(), none.clone()], &["0B", "0D", "0C"], "-"), ["0B", "0C", "0D"]);
         assert_eq!(inherited(&[none.clone(), c], &["0A", "0B", "0C"], "-"), ["-", "0C"], "both are possible");

@@ -88,8 +88,8 @@ impl Library {
     /// Loads and initialises the library.
     ///
     /// # Errors
-    /// If several places are searched, the error of a library that loads but cannot reach its driver is returned,
-    /// because it is more informative than the error of a place without a library.
+    /// If several places are searched, the error from a library that loads but cannot reach its driver is returned,
+    /// because it is more informative than the error for a place without a library.
     pub fn open(&self) -> Result<Driver, OpenError> {
         match self {
             Self::Search => open_first(&SEARCH_PATHS.map(Path::new)),

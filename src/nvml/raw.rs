@@ -32,7 +32,7 @@ impl Handle {
         Self(unsafe { device.handle() })
     }
 
-    /// The device of this handle.
+    /// The device that this handle refers to.
     pub(super) fn device(self, nvml: &Nvml) -> nvml_wrapper::Device<'_> {
         // SAFETY: `Driver` owns both `nvml` and every `Handle` taken from it, so the handle is valid while `nvml`
         // lives.
@@ -51,7 +51,7 @@ unsafe impl Send for EventSet {}
 unsafe impl Sync for EventSet {}
 
 impl EventSet {
-    /// Takes over a set. It is no longer freed automatically.
+    /// Takes ownership of a set, which is then no longer freed automatically.
     pub(super) fn keep(set: nvml_wrapper::EventSet<'_>) -> Self {
         // SAFETY: only copies the pointer; the wrapper that would free the set is forgotten.
         let kept = Self(unsafe { set.handle() });
@@ -59,14 +59,14 @@ impl EventSet {
         kept
     }
 
-    /// The set as nvml-wrapper's type. Dropping that frees the set, which may happen only once.
+    /// The set as nvml-wrapper's type. Dropping it frees the set, which may happen only once.
     pub(super) fn of(self, nvml: &Nvml) -> nvml_wrapper::EventSet<'_> {
         // SAFETY: `Driver` owns both `nvml` and the sets made with it, and frees each once, when it is itself dropped.
         unsafe { nvml_wrapper::EventSet::new(self.0, nvml) }
     }
 }
 
-/// `nvmlDeviceGetMemoryInfo`: bytes in total, used (including reserved memory) and free.
+/// `nvmlDeviceGetMemoryInfo`: total, used (including reserved memory) and free bytes.
 pub(super) fn memory_v1(nvml: &Nvml, handle: Handle) -> Result<(u64, u64, u64), Error> {
     let mut info = nvmlMemory_t { total: 0, free: 0, used: 0 };
     call("nvmlDeviceGetMemoryInfo", || {
@@ -116,7 +116,7 @@ pub(super) fn processes(
 ) -> Result<(), Error> {
     let lib = nvml.lib();
     let name = kind.call_name(second_version);
-    // The structs of the second and the third version have the same layout (nvml.h: nvmlProcessInfo_v2_t,
+    // The structs of the second and third versions have the same layout (nvml.h: nvmlProcessInfo_v2_t,
     // nvmlProcessInfo_t), but bindgen gives them different names, so the symbols have different types.
     let list = |count: &mut c_uint, entries: *mut nvmlProcessInfo_t| {
         // SAFETY: the handle is valid and `entries` has room for `count` structs of this layout.
@@ -145,7 +145,7 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
-        /// No machine has pids for more processes than this: a larger count cannot be true.
+        /// No machine has pids for more processes than this: a larger count cannot be right.
         const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;
@@ -175,7 +175,7 @@ pub(super) fn remapped_rows(nvml: &Nvml, handle: Handle) -> Result<RemappedRows,
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
     call("nvmlDeviceGetRemappedRows", || {
         let sym = nvml_sym(nvml.lib().nvmlDeviceGetRemappedRows.as_ref())?;
-        // SAFETY: the handle is valid and all four pointers are to integers of the right type.
+        // SAFETY: the handle is valid and all four pointers point to integers of the right type.
         nvml_try(unsafe { sym(handle.0, &mut correctable, &mut uncorrectable, &mut pending, &mut failed) })
     })?;
     Ok(RemappedRows {
@@ -206,7 +206,7 @@ pub(super) fn instance_ids(nvml: &Nvml, handle: Handle) -> Result<(u32, u32), Er
     let (mut gpu, mut compute) = (0, 0);
     call("nvmlDeviceGetGpuInstanceId", || {
         let sym = nvml_sym(nvml.lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
-        // SAFETY: the handle is valid and the pointer is to an integer of the right type.
+        // SAFETY: the handle is valid and the pointer points to an integer of the right type.
         nvml_try(unsafe { sym(handle.0, &mut gpu) })
     })?;
     call("nvmlDeviceGetComputeInstanceId", || {
@@ -223,13 +223,13 @@ fn call<T>(name: &'static str, body: impl FnOnce() -> Result<T, NvmlError>) -> R
 
 /// Whether the library is this project's simulator, which exports a symbol of its own.
 pub(super) fn is_simulator(library: &Path) -> bool {
-    // SAFETY: the library was just loaded by the same name, so this only increments its reference count; the symbol
+    // SAFETY: the library was just loaded under the same name, so this only increments its reference count; the symbol
     // is looked up but not called.
     unsafe { libloading::Library::new(library).is_ok_and(|lib| lib.get::<*const ()>(b"nvmlSimVersion\0").is_ok()) }
 }
 
 /// Passes the scenario to the simulator before NVML is initialised. The library stays loaded for good, so that the
-/// scenario outlives a shutdown and the next opening finds the same simulated machine.
+/// scenario outlives a shutdown and the next initialisation finds the same simulated machine.
 pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Path) -> Result<(), String> {
     type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| "a NUL byte in a path".to_owned());

@@ -5,7 +5,7 @@
 pub struct MemoryReading {
     /// All device memory.
     pub total: u64,
-    /// Reserved by driver and firmware; `None` if read by version 1 of the call, whose `used` includes it.
+    /// Reserved by the driver and the firmware; `None` if read by version 1 of the call, whose `used` includes it.
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,
@@ -26,12 +26,12 @@ pub struct RemappedRows {
     pub failed: bool,
 }
 
-/// The work of one process on the GPU during one sampling period of the driver.
+/// The work of one process on the GPU during one of the driver's sampling periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UtilizationSample {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
-    /// When the driver took the sample, in microseconds of Unix time.
+    /// When the driver took the sample, as Unix time in microseconds.
     pub timestamp: u64,
     /// Share of the time of the streaming multiprocessors (SMs), 0 to 1.
     pub sm: f64,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pod_resources::{Allocation, Device, PodContainer};
 
-/// The names of pods, by their namespace.
+/// The names of pods, by namespace.
 pub type EndedPods = HashMap<String, HashSet<String>>;
 
 /// The containers of this node's pods, as reported by the API server. Written by the follower of the API server.

@@ -15,7 +15,7 @@ pub struct Driver {
     pub nvml_version: Option<String>,
     /// The highest CUDA version that the driver supports, such as `13.0` (`nvmlSystemGetCudaDriverVersion_v2`).
     pub cuda_version: Option<String>,
-    /// Whether the library is the simulator. Then no number is a measurement.
+    /// Whether the library is the simulator. If it is, no number is a measurement.
     pub simulated: bool,
     /// The GPUs in NVML's order.
     pub gpus: Vec<Arc<Gpu>>,

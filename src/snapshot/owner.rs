@@ -55,7 +55,7 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// The value of the label `kind`.
+    /// The value of the `kind` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",

@@ -8,7 +8,7 @@ use super::{Gpu, MigDevice, Owner, Workload};
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
 pub struct ProcessPart {
-    /// One entry for each GPU. An entry is published again unchanged if only another GPU's processes have changed.
+    /// One entry for each GPU. An entry is published again unchanged if only other GPUs' processes have changed.
     pub gpus: Vec<Arc<GpuProcesses>>,
 }
 
@@ -20,14 +20,14 @@ pub struct GpuProcesses {
     /// When the list was last read completely.
     pub at: Option<Instant>,
     /// Running processes and, for a while, those that have ended; if there are more than the configured number, only
-    /// the largest are kept. No two entries share pid, name, kind and MIG device, except while the MIG devices are
-    /// unknown.
+    /// the largest are kept. No two entries have the same pid, name, kind and MIG device, except while the MIG
+    /// devices are unknown.
     pub processes: Vec<Process>,
     /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
     /// The workloads of all processes, including those beyond the limit; those that are running and, for a
     /// while, those whose processes have all ended; if there are more than the configured number, only the largest
-    /// are kept. No two entries share name, kind and MIG device, except while the MIG devices are unknown.
+    /// are kept. No two entries have the same name, kind and MIG device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,
@@ -65,7 +65,7 @@ pub enum ProcessKind {
 }
 
 impl ProcessKind {
-    /// The value of the label `type`.
+    /// The value of the `type` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Compute => "compute",

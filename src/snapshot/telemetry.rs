@@ -68,7 +68,7 @@ impl ClockDomain {
     /// Every domain.
     pub const ALL: [Self; 4] = [Self::Graphics, Self::Sm, Self::Memory, Self::Video];
 
-    /// The value of the label `clock`.
+    /// The value of the `clock` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Graphics => "graphics",
@@ -79,7 +79,7 @@ impl ClockDomain {
     }
 }
 
-/// The values of the label `reason` of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
+/// The values of the `reason` label of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
 pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("gpu_idle", 0x1),
     ("applications_clocks_setting", 0x2),

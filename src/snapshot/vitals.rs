@@ -1,6 +1,6 @@
 //! What each lane reports about itself: its heartbeat, its missed ticks and the duration of its passes.
 //!
-//! These are atomics rather than a published part, because they change at every tick and need not be consistent with
+//! These are atomics rather than a published part, because they change on every tick and need not be consistent with
 //! one another.
 
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ impl Lane {
     /// Every lane.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Process, Self::Telemetry];
 
-    /// The value of the label `lane`.
+    /// The value of the `lane` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Memory => "memory",

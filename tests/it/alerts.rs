@@ -28,7 +28,7 @@ use shipped::{rules, rules_of, shipped};
 /// factor; but then each scrape would have to finish within 250 ms, and on a heavily overloaded machine most would not.
 const FACTOR: u32 = 30;
 
-/// The exporter's own times, divided as far as its limits allow.
+/// The exporter's own intervals, shortened as far as its limits allow.
 const FAST: [&str; 6] = [
     "--memory.peak-window=2s",
     "--memory.idle-rate=30",
@@ -38,7 +38,7 @@ const FAST: [&str; 6] = [
     "--telemetry.slow-interval=250ms",
 ];
 
-/// The configuration that Prometheus needs besides the shipped one; the address of an Alertmanager follows.
+/// The configuration that Prometheus needs in addition to the shipped one; the address of an Alertmanager follows.
 const ALERTING: &str = "
 rule_files:
   - rules/*.yml
@@ -48,7 +48,7 @@ alerting:
         - targets:
             - ";
 
-/// How long it may take until all alerts have been raised and have ended. Generous: the machine may be busy.
+/// How long it may take for all alerts to be raised and to end. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Waits until the condition holds. On failure, prints the notices received so far.
@@ -79,7 +79,7 @@ fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
         if is_seen("gpu_memory_window_peak_bytes") && !is_seen("gpu_memory_used_bytes") {
             return;
         }
-        // The next attempt starts once all samples of this one are more than 5 seconds old.
+        // The next attempt starts once all samples from this one are more than 5 seconds old.
         case.machine.control("");
         std::thread::sleep(Duration::from_millis(7500));
     }

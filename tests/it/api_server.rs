@@ -1,5 +1,5 @@
-//! A double of the Kubernetes API server: it lists pods in pages and lets clients watch them over HTTP, plain or with
-//! TLS, and simulates every failure that a test requests. It records each request, so that a test can check what is
+//! A test double for the Kubernetes API server: it lists pods in pages and lets clients watch them over HTTP or HTTPS,
+//! and simulates every failure that a test requests. It records each request, so that a test can check what is
 //! never requested.
 
 use std::collections::{BTreeMap, HashMap};
@@ -74,7 +74,7 @@ type Pods = BTreeMap<(String, String), Value>;
 struct State {
     pods: Pods,
     version: u64,
-    /// Every event since the start: its version, the pod and the line.
+    /// Every event so far: its version, the pod and the line.
     history: Vec<(u64, Value, String)>,
     /// A watch that starts before this version is answered with 410.
     oldest: u64,
@@ -97,7 +97,7 @@ enum Piece {
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The double. It runs in the test's runtime and ends with [`ApiServer::stop`], or when it is dropped.
+/// The double. It runs in the test's runtime and is stopped by [`ApiServer::stop`] or when it is dropped.
 pub(crate) struct ApiServer {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -123,7 +123,7 @@ impl ApiServer {
         server
     }
 
-    /// Starts to listen; after [`ApiServer::stop`], at the same address as before.
+    /// Starts listening; after [`ApiServer::stop`], on the same address as before.
     pub(crate) async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
@@ -220,7 +220,7 @@ impl ApiServer {
         }
     }
 
-    /// Ends every watch, as a server does when the time limit of a watch is reached.
+    /// Ends every watch, as a server does when a watch reaches its time limit.
     pub(crate) fn end_watches(&self) {
         self.state().watches.clear();
     }
@@ -341,7 +341,7 @@ impl State {
     }
 }
 
-/// A pod on the node `node-1`, with a container for each (name, id with its runtime).
+/// A pod on the node `node-1`, with a container for each (name, id with the runtime's prefix).
 pub(crate) fn pod(namespace: &str, name: &str, containers: &[(&str, &str)]) -> Value {
     let statuses: Vec<_> = containers
         .iter()
@@ -429,7 +429,7 @@ fn record(request: &Request<Incoming>) -> RecordedRequest {
     }
 }
 
-/// A value with the escapes of a selector removed.
+/// A selector's value with the escapes removed.
 fn plain(value: &str) -> String {
     value.replace("%3D", "=").replace("%2C", ",").replace("%21", "!")
 }

@@ -63,13 +63,13 @@ fn imports_go_one_way() {
     }
 }
 
-/// The files of the exporter's package that may switch the lint `unsafe_code` off.
+/// The files of the exporter's package that may switch the `unsafe_code` lint off.
 const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
 /// Where the simulator, whose interface is C, may contain unsafe code.
 const UNSAFE_IN_SIMULATOR: [&str; 3] =
     ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
 
-/// The sources of the other packages, without the simulator.
+/// The sources of the other packages, except the simulator.
 const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/"];
 
 /// With `forbid`, [`UNSAFE_FILES`] could not switch the lint off. So the lint is set to `deny` for every target of the

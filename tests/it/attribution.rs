@@ -151,7 +151,7 @@ fn a_reused_pid_is_another_process_also_without_a_held_directory() {
         proc.start(pid, b"many", u64::from(pid), 1000, format!("/bin/p{pid}\0").as_bytes());
     }
     let (mut attribution, _) = proc.watch();
-    // A pass waits a bounded time for all of them together; the next pass reads the rest.
+    // A pass waits only a limited time for all of them together; the next pass reads the rest.
     let pids: Vec<u32> = (1..=600).collect();
     let begun = Instant::now();
     let are_read = |identities: Vec<Identity>| {
@@ -280,7 +280,7 @@ fn a_child_has_its_scripts_name_until_it_is_reaped() {
     fs::write(&script, "echo ready\nread line\n").unwrap();
     let mut child = Running::new(Command::new("sh").arg("-e").arg(&script).arg("--token=secret"));
     let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
-    // During exec the kernel shows no arguments, so wait until the script runs.
+    // During exec, the kernel shows no arguments, so wait until the script runs.
     let mut ready = [0; 6];
     child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
     let living = identify(&mut attribution, child.0.id());

@@ -60,7 +60,7 @@ fn golden(path: &Path, actual: &str) {
     assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
 }
 
-/// A value of the key that differs from its default and is valid with the other defaults.
+/// A value for the key that differs from its default and is valid with the other defaults.
 fn changed(key: &Key) -> &'static str {
     match key.name {
         "web.listen-address" => "127.0.0.1:1",
@@ -176,7 +176,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
     assert_eq!(config(&["--memory.rate", "400"], &env).memory.rate, 400.0);
     // The lower layers still provide the values that the upper ones do not set.
     assert_eq!(config(&["--memory.rate", "400"], &env).process.series_limit, 64);
-    // A flag names a different file from the environment: only the flag's file is read.
+    // A flag names a different file than the environment does: only the flag's file is read.
     let other = root("tests/fixtures/config/minimal.good.toml");
     assert_eq!(config(&["--config.file", other.to_str().unwrap()], &env[1..]).memory.rate, 100.0);
 }

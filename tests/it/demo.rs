@@ -84,7 +84,7 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
 fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("vram-exporter");
-    // Copied by `cp`, because a child of another test could inherit a file that this process holds open for writing,
+    // Copied with `cp`, because a child of another test could inherit a file that this process holds open for writing,
     // and the copy could then not be executed.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
     let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();

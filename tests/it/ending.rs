@@ -1,5 +1,5 @@
-//! The exporter ends on a signal, and `--once` by itself, whatever it is waiting for: files that hang as on a dead
-//! mount, a cluster that does not respond, users without a name.
+//! The exporter exits on a signal, and `--once` exits by itself, whatever it is waiting for: files that hang as they
+//! do on a dead mount, a cluster that does not respond, users without a name.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
         let machine = Machine::new(GPU);
         let file = format!("--{key}={}", hanging_file(&machine));
         let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
-        // One thread is hanging; another one reads the files that do not hang.
+        // One thread is hanging; another reads the files that do not hang.
         exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
         assert!(exporter.log().contains(key), "{}", exporter.log());
         let before = threads(&exporter);

@@ -25,7 +25,7 @@ pub(crate) fn simulator() -> PathBuf {
     library
 }
 
-/// Raises this process' limit of open files to the maximum, for concurrent tests that hold hundreds of files open.
+/// Raises this process's limit on open files to the maximum, for concurrent tests that hold hundreds of files open.
 pub(crate) fn allow_many_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -77,7 +77,7 @@ impl Machine {
         Self { folder, scenario, library: simulator(), epoch: now.as_secs_f64() }
     }
 
-    /// Uses another library in place of the built simulator.
+    /// Uses another library in place of the simulator that cargo built.
     pub(crate) fn with_library(mut self, library: PathBuf) -> Self {
         self.library = library;
         self
@@ -133,7 +133,7 @@ impl Machine {
     }
 }
 
-/// The output of the command. If it does not end, it is killed and the test fails.
+/// The output of the command. If the command does not exit, it is killed and the test fails.
 fn finish(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = pid(&child);
@@ -179,7 +179,7 @@ impl Exporter {
         let address = eventually("the log names the address", || {
             assert!(child.try_wait().unwrap().is_none(), "the exporter ended: {}", log.lock().unwrap());
             let log = log.lock().unwrap();
-            // A socket file is not an address that can be parsed.
+            // A socket file cannot be parsed as an address.
             log.lines().filter(|line| line.contains("listening")).find_map(|line| {
                 let address = line.split("address=").nth(1)?.split_whitespace().next()?;
                 address.trim_matches('"').parse().ok()
@@ -250,7 +250,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
-    /// Whether the body is complete, judged by the length or the last chunk that the server sent.
+    /// Whether the body is complete, judging by the length or the last chunk that the server sent.
     pub(crate) whole: bool,
 }
 
@@ -319,8 +319,8 @@ impl Scrape {
     }
 }
 
-/// Whether a tool that a test needs is missing; then the test prints one line and ends. If all tools are required, a
-/// missing tool fails the test.
+/// Whether a tool that a test needs is missing. If so, this prints one line, and the test should return. If all
+/// tools are required, a missing tool fails the test.
 pub(crate) fn missing(tool: &str, there: bool) -> bool {
     if there {
         return false;

@@ -1,4 +1,4 @@
-//! The web server over real sockets: what each path returns and when, and how the server ends.
+//! The web server over real sockets: what each path returns and when, and how the server shuts down.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -66,7 +66,7 @@ fn a_head_has_the_headers_of_a_get_or_omits_them() {
                     head.header(name)
                 );
             }
-            // The length of a scrape is known only when it has been written.
+            // The length of a scrape is known only once it has been written.
             let known = if path == "/metrics" { "" } else { got.header("content-length") };
             assert_eq!(head.header("content-length"), known, "{path} {headers}");
         }

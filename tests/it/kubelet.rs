@@ -1,4 +1,4 @@
-//! A double of the kubelet's pod-resources service: a real gRPC server on a real unix socket, on its own threads.
+//! A test double for the kubelet's pod-resources service: a real gRPC server on a real unix socket, on its own threads.
 //!
 //! It responds with bytes, so a response can be anything; [`List`] and [`Allocatable`] build correct ones, including
 //! fields that the exporter does not read.
@@ -27,7 +27,7 @@ use tonic::{Code, Request, Response, Status};
 /// The response to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// A message, right or wrong.
+    /// A message, valid or not.
     Bytes(Vec<u8>),
     /// A message, after a delay.
     Late(Duration, Vec<u8>),
@@ -39,7 +39,7 @@ pub(crate) enum Reply {
     Never,
 }
 
-/// A kubelet that listens until it is dropped, and leaves its socket behind like a killed kubelet.
+/// A kubelet that listens until it is dropped, and leaves its socket behind, as a killed kubelet does.
 pub(crate) struct Kubelet {
     runtime: Option<Runtime>,
     socket: PathBuf,
@@ -93,17 +93,17 @@ impl Kubelet {
         *self.state.allocatable.lock().unwrap() = reply;
     }
 
-    /// How often `List` was requested.
+    /// How many times `List` was requested.
     pub(crate) fn lists(&self) -> u64 {
         self.state.lists.load(Ordering::Relaxed)
     }
 
-    /// How often `GetAllocatableResources` was requested.
+    /// How many times `GetAllocatableResources` was requested.
     pub(crate) fn allocatables(&self) -> u64 {
         self.state.allocatables.load(Ordering::Relaxed)
     }
 
-    /// Ends like a kubelet that is stopped: it removes its socket.
+    /// Ends as a kubelet does when it is stopped: its socket is removed.
     pub(crate) fn stop(self) {
         std::fs::remove_file(&self.socket).unwrap();
     }
@@ -230,7 +230,7 @@ impl Decoder for Raw {
     }
 }
 
-// ---- a kubelet's messages, by the names and numbers of its API
+// ---- a kubelet's messages, with the names and numbers from its API
 // ---------------------------------------------------------
 
 /// The response to `List`.

@@ -1,5 +1,5 @@
 //! A whole node of a cluster: the real binary on a simulated machine, together with a kubelet and an API server that
-//! speak their protocols.
+//! speak the real protocols.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl Node {
         self.machine.folder.path().join("kubelet.sock")
     }
 
-    /// A pod of one container, as the API server knows it.
+    /// A pod with one container, as the API server knows it.
     fn run(&self, namespace: &str, name: &str, container: char) {
         self.api.put(crate::api_server::pod(namespace, name, &[("main", &format!("containerd://{}", id(container)))]));
     }
@@ -142,7 +142,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     let mut node = Node::new(&[]);
     node.run("team-b", "train-0", 'a');
     node.run("team-b", "notebook-7", 'b');
-    // A kubelet before 1.34 continues to list it.
+    // A kubelet older than 1.34 continues to list it.
     node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
     let exporter =
         node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
@@ -162,7 +162,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 
 #[test]
 fn a_late_name_is_used_and_the_peak_stays_with_its_workload() {
-    // The process holds 40 GiB until the exporter has shown them, and 5 GiB when its name arrives. Its start time is
+    // The process holds 40 GiB until the exporter has shown this, and 5 GiB when its name arrives. Its start time is
     // the same, so it counts as the same process.
     let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);

@@ -129,7 +129,8 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     let three = ("c3", "team/web/proxy");
     watch.shows(&[ONE, WEB, three]).await;
     server.put(elsewhere);
-    // The container restarts: its new id has the same name, and the old id stays for a process that may still run.
+    // The container restarts: its new id has the same name, and the old id stays for a process that may still be
+    // running.
     server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
     let four = ("c4", "team/trainer/main");
     watch.shows(&[ONE, WEB, three, four]).await;
@@ -185,7 +186,7 @@ async fn a_list_in_pages_is_published_whole_and_once() {
 async fn a_broken_watch_goes_on_from_the_last_version() {
     let (server, watch) = following().await;
     let version = server.bookmark();
-    // The usual end, after the watch's time.
+    // The usual end: the watch's time is up.
     server.end_watches();
     server.put(web());
     watch.shows(&[ONE, WEB]).await;
@@ -236,7 +237,7 @@ async fn behind_two_servers_an_unknown_list_is_repeated_and_is_no_fault() {
         watch.shows(&[ONE, WEB]).await;
         server.expire(as_status);
         server.cut();
-        // A 410 for the broken watch, and one for each list of the server that is behind.
+        // A 410 for the broken watch, and one for each list from the server that is behind.
         eventually("three more lists", || {
             assert_eq!(watch.names().len(), 2, "an older list removes no name");
             server.lists().len() == 1 + 3

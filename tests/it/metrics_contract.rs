@@ -1,4 +1,4 @@
-//! The contract of the metrics, checked on hand-made snapshots: names, types, absence, unique series.
+//! The contract of the metrics, checked on hand-built snapshots: names, types, absence, unique series.
 
 mod machine;
 mod scrape;
@@ -62,7 +62,7 @@ fn names_follow_the_rules() {
             );
         }
         assert!(family.meaning().ends_with('.'), "the help of {name} is not a sentence");
-        // Prometheus adds these labels to each target, and would rename labels of a metric that have the same names.
+        // Prometheus adds these labels to each target, and would rename a metric's own labels with the same names.
         assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
         if family.labels.contains(&"gpu") {
             assert!(family.labels.starts_with(&["gpu", "uuid"]), "{name}");
@@ -359,7 +359,7 @@ fn workloads_with_equal_labels_are_summed() {
     let nul = |name: &str| Arc::new(Workload { name: name.to_owned(), kind: WorkloadKind::Systemd, pod: None });
     let ended = |used, peak| WorkloadUse { processes: 0, used, peak: Some(peak), ..workload(of_pod("c"), 9) };
     machine.processes[0].workloads = vec![
-        // On two MIG devices that are not identified yet.
+        // On two MIG devices that have not been identified yet.
         workload(of_pod("a"), 5),
         workload(of_pod("a"), 6),
         // The names differ in a character that the text format cannot represent.

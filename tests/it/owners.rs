@@ -13,7 +13,7 @@ const A: &str = "aaaaaaaaaaaa111111111111111111111111111111111111111111111111111
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
 const B: &str = "bbbbbbbbbbbb2222222222222222222222222222222222222222222222222222";
 
-/// A process of a machine with one H200.
+/// A process on a machine with one H200.
 fn process(pid: u32, gib: u32, more: &str) -> String {
     format!("[[process]]\npid = {pid}\nmemory = \"{gib}GiB\"\n{more}\n")
 }
@@ -90,7 +90,7 @@ fn each_environment_gives_its_workload_and_its_kind() {
 #[test]
 fn a_pid_reused_in_another_container_never_shows_the_old_owner() {
     const SWITCHES: usize = 12;
-    // One pid, used by two containers alternately, for 400 ms each.
+    // One pid, used alternately by two containers, for 400 ms each.
     let turn = |start: &str, end: &str, id: &str, script: &str| {
         format!(
             "start = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\ncommand = [\"python3\", \"{script}\"]\n\

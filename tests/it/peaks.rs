@@ -4,7 +4,7 @@ use crate::harness::{Machine, Scrape};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1u64 << 20) as f64;
-/// GPU memory of a context that NVML does not show for its process.
+/// The GPU memory that a context takes, in addition to what its process allocates.
 const CONTEXT: f64 = 520.0 * MIB;
 
 /// One H200 and a process that holds 2 GiB.

@@ -141,7 +141,7 @@ fn holder(name: &str, gpus: &[&str]) -> Pod {
     pod("team", name, vec![devices("nvidia.com/gpu", gpus)])
 }
 
-/// The line of such a pod.
+/// The line for such a pod.
 fn holds(name: &str, gpu: &str) -> String {
     format!("team/{name}/main {gpu}")
 }

@@ -46,7 +46,7 @@ const TESTS: &str = "tests/it";
 /// The folder in which every test is about a fault.
 const FAULTS: &str = "tests/it/faults";
 
-/// The files that may use the wall clock: for the start and the activity of processes, for times in messages, and for
+/// The files that may use the wall clock: for the start times and activity of processes, for times in messages, and for
 /// files.
 const WALL_CLOCK: [&str; 8] = [
     "src/attribution/boot.rs",
@@ -80,7 +80,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// The test functions of a source, and whether each runs: ignored tests and those compiled only on request do not.
+/// The test functions in a source file, and whether each runs: ignored tests and those compiled only on request do not.
 fn tests(source: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     let (mut is_test, mut runs) = (false, true);

@@ -18,7 +18,7 @@ use vram_exporter::metrics::{Metrics, Settings};
 use vram_exporter::snapshot::*;
 use web_config::Guard;
 
-/// A server on a free port of the loopback interface.
+/// A server on a free loopback port.
 pub(crate) struct Served {
     pub(crate) runtime: Runtime,
     pub(crate) server: Arc<Server>,
@@ -126,7 +126,7 @@ impl Served {
     }
 }
 
-/// A name that no other server of this process has, because tests run concurrently.
+/// A name that no other server in this process has, because tests run concurrently.
 fn thread_name() -> String {
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     format!("served-{}", STARTED.fetch_add(1, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Where the exporter listens: socket files, sockets of the service manager, and a listener for probes only.
+//! Where the exporter listens: socket files, sockets from the service manager, and a listener for probes only.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use crate::harness::{Exporter, bare, eventually, missing};
 /// There is no library at this path, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 
-/// The exporter with a socket as a service manager passes it: as descriptor 3, announced by two variables.
+/// The exporter with a socket passed as a service manager would pass it: as descriptor 3, announced by two variables.
 fn activated(socket: impl Into<OwnedFd>) -> Command {
     let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1; LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$@\"";
     let mut command = Command::new("/bin/sh");
@@ -111,7 +111,7 @@ fn the_unspecified_address_is_that_of_ipv4_on_a_kernel_without_ipv6() {
     let exporter = Exporter::start(without_ipv6(&["--web.listen-address=:0"]));
     assert_eq!(exporter.address.ip(), std::net::Ipv4Addr::UNSPECIFIED, "{}", exporter.log());
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    // An explicit address is never replaced by another one.
+    // An explicit address is never replaced by a different one.
     let named = ended(&mut without_ipv6(&["--web.listen-address=[::1]:0"]));
     let error_text = String::from_utf8(named.stderr).unwrap();
     assert!(!named.status.success() && error_text.contains("cannot listen on [::1]:0"), "{error_text}");

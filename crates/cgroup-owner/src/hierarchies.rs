@@ -8,7 +8,7 @@ use crate::path::Path;
 /// How many lines are read. The kernel has fewer hierarchies, so it never writes more lines than this.
 const LINES: usize = 64;
 
-/// The hierarchies that are read, the most reliable first. The unified line has no controllers.
+/// The hierarchies that are read, most reliable first. The unified line has no controllers.
 const HIERARCHIES: [&[u8]; 8] = [b"memory", b"devices", b"freezer", b"pids", b"cpu", b"cpuset", b"name=systemd", b""];
 /// The index of `name=systemd` in [`HIERARCHIES`].
 const SYSTEMD: usize = 6;

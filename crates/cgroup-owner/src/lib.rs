@@ -1,5 +1,5 @@
-//! The owner of a Linux process, from the text of its `/proc/<pid>/cgroup`: a container, a Kubernetes pod, a batch job,
-//! a systemd unit or a user.
+//! The owner of a Linux process, from the contents of its `/proc/<pid>/cgroup`: a container, a Kubernetes pod, a batch
+//! job, a systemd unit or a user.
 //!
 //! [`locate`] is a pure function: it opens no file, makes no call to a container runtime or to systemd, and depends on
 //! nothing but its arguments. It reads cgroup versions 1 and 2 and the hybrid layout.
@@ -20,11 +20,11 @@
 //!
 //! # What can be trusted
 //!
-//! The outermost boundary on a path decides. A container, a user's session or a Slurm job may be able to create cgroups
+//! The outermost boundary in a path decides. A container, a user's session or a Slurm job may be able to create cgroups
 //! with any name below its own, so a name further inside never replaces the boundary above it. A container id below a
 //! user, a unit or a job is a claim by that owner: it may name a container, but never a pod.
 //!
-//! The text is treated as hostile: it may hold any bytes and may be cut off anywhere. What is not certain is left out.
+//! The text is treated as hostile: it may hold any bytes and may be cut off anywhere. Anything uncertain is left out.
 //!
 //! # How the lines are read
 //!

@@ -3,7 +3,7 @@
 /// Where a process runs, as its cgroup path shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupLocation {
-    /// The outermost boundary on the path, which no process inside can have made up; `None` for a process in the root.
+    /// The outermost boundary in the path, which no process inside can forge; `None` for a process in the root cgroup.
     pub boundary: Option<Boundary>,
     /// The container, by the runtime's full id, or by its name if the runtime has no ids (LXC).
     pub container_id: Option<String>,

@@ -6,7 +6,7 @@
 use crate::location::{Boundary, CgroupLocation};
 use crate::{scheduler, shape};
 
-/// How many names of a path are read. Deeper names are irrelevant: real boundaries are at most a dozen levels deep.
+/// How many names in a path are read. Deeper names are irrelevant: real boundaries are at most a dozen levels deep.
 const DEPTH: usize = 64;
 
 /// A path, split into names.
@@ -111,7 +111,7 @@ impl<'a> Path<'a> {
         Some(Found { location, container_end })
     }
 
-    /// A container of a shape that is unambiguous anywhere on a path.
+    /// A container whose shape is unambiguous anywhere in a path.
     fn container(&self, at: usize) -> Option<Container> {
         let name = self.name(at);
         if let Some(id) = shape::container(name) {
@@ -140,7 +140,7 @@ impl<'a> Path<'a> {
         shape::ecs_container(name).filter(|_| in_ecs && self.ends(at)).map(|id| (id, at + 1))
     }
 
-    /// A container with a chosen name, in a containerd namespace at the top of the path.
+    /// A container with a user-chosen name, in a containerd namespace at the top of the path.
     fn named_container(&self, at: usize, from: usize) -> Option<Container> {
         let at_top = at == from || self.name(at - 1) == b"..";
         let named = at_top && shape::is_containerd_namespace(self.name(at), at == 0) && self.ends(at + 1);

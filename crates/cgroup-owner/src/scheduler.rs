@@ -74,7 +74,7 @@ fn condor(name: &[u8]) -> Option<String> {
     shape::graphic(slot)
 }
 
-/// A task of Nomad, `<allocation>.<task>`; on version 1 before Nomad 1.7, only a UUID that the executor generated.
+/// A Nomad task, `<allocation>.<task>`; on version 1 before Nomad 1.7, only a UUID that the executor generated.
 fn nomad(name: &[u8]) -> Option<String> {
     let (uuid, task) = name.split_at_checked(36)?;
     let is_task = task.is_empty() || task.len() > 1 && task[0] == b'.';

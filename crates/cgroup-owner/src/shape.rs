@@ -1,6 +1,6 @@
-//! The shapes of one name on a cgroup path.
+//! The shapes of a single name in a cgroup path.
 //!
-//! Invariant: an id is returned complete or not at all, and every returned text is ASCII.
+//! Invariant: an id is returned complete or not at all, and every returned string is ASCII.
 
 /// Units of the machine whose cgroups can contain containers or jobs of other owners. This happens when a
 /// runtime and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that
@@ -29,7 +29,7 @@ const RUNTIMES: [&[u8]; 19] = [
 
 /// The longest name that Linux allows.
 const NAME_LENGTH: usize = 255;
-/// The length of the ids of docker, containerd's CRI, nerdctl, cri-o and podman.
+/// The length of the ids used by docker, containerd's CRI, nerdctl, cri-o and podman.
 const ID_LENGTH: usize = 64;
 /// The length of the ids of an ECS task and of a static pod: an MD5 sum or a uid without hyphens.
 const SHORT_LENGTH: usize = 32;
@@ -65,13 +65,13 @@ pub(crate) fn container(name: &[u8]) -> Option<String> {
     (is_prefix && is_hex(id)).then(|| owned(id))
 }
 
-/// A container of AWS Fargate, below `ecs`: the task's id, a hyphen and a number.
+/// An AWS Fargate container, below `ecs`: the task's id, a hyphen and a number.
 pub(crate) fn ecs_container(name: &[u8]) -> Option<String> {
     let (task, number) = name.split_at_checked(SHORT_LENGTH)?;
     (is_hex(task) && is_number(number.strip_prefix(b"-")?)).then(|| owned(name))
 }
 
-/// A container with a chosen name, by containerd's own rule for names. A name with a unit's suffix belongs to
+/// A container with a user-chosen name, by containerd's own naming rule. A name with a unit's suffix belongs to
 /// systemd.
 pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
     (is_containerd_identifier(name) && !ends_like_a_unit(name)).then(|| owned(name))
@@ -98,7 +98,7 @@ fn ends_like_a_unit(name: &[u8]) -> bool {
 }
 
 /// The name of an LXC container after `lxc.payload.` or `incus.payload.`, as LXC, LXD and Incus write it. After
-/// `lxc.payload` alone, or after `lxc`, the container is the next name on the path.
+/// `lxc.payload` alone, or after `lxc`, the container is the next name in the path.
 pub(crate) fn lxc_payload(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(b"lxc.payload.").or_else(|| name.strip_prefix(b"incus.payload."))
 }
@@ -121,8 +121,8 @@ pub(crate) fn libvirt_container(name: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A machine of systemd-nspawn, named by its unit, or of systemd-machined, named by its scope. Virtual machines of
-/// libvirt are excluded.
+/// A machine of systemd-nspawn, with the name in its unit, or of systemd-machined, with the name in its scope. Virtual
+/// machines of libvirt are excluded.
 pub(crate) fn machine(name: &[u8]) -> Option<String> {
     match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
         Some(instance) => unescape(instance),
@@ -135,7 +135,7 @@ fn machine_scope(name: &[u8]) -> Option<String> {
     unescape(name.strip_prefix(b"machine-")?.strip_suffix(b".scope")?)
 }
 
-/// A container of Cloud Foundry's Garden: an instance's identifier, which is a UUID or the first 28 characters of one,
+/// A Cloud Foundry Garden container: an instance's identifier, which is a UUID or the first 28 characters of one,
 /// with an optional suffix.
 pub(crate) fn garden_container(name: &[u8]) -> Option<String> {
     let tail = |length| name.split_at_checked(length).filter(|(_, tail)| tail.is_empty() || tail[0] == b'-');
@@ -224,12 +224,12 @@ fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     is_uid.then(|| text.iter().map(|byte| if *byte == hyphen { '-' } else { char::from(*byte) }).collect())
 }
 
-/// The top of Slurm's tree in version 1: `slurm`, or `slurm_<node>` if several slurmd share a machine.
+/// The top of Slurm's tree in version 1: `slurm`, or `slurm_<node>` if several slurmd daemons share a machine.
 pub(crate) fn is_slurm(name: &[u8]) -> bool {
     name == b"slurm" || name.starts_with(b"slurm_")
 }
 
-/// A user's level in Slurm's tree of version 1.
+/// A user's level in Slurm's version 1 tree.
 pub(crate) fn is_slurm_uid(name: &[u8]) -> bool {
     name.strip_prefix(b"uid_").is_some_and(is_number)
 }
@@ -266,7 +266,7 @@ pub(crate) fn is_slice(name: &[u8]) -> bool {
     name.ends_with(b".slice")
 }
 
-/// A unit that is not a slice, as systemd shows it. On a path, systemd puts an underscore before a name that begins
+/// A unit that is not a slice, as systemd shows it. In a path, systemd puts an underscore before a name that begins
 /// with one or that could collide with a file that the kernel creates.
 pub(crate) fn unit_name(name: &[u8]) -> Option<String> {
     let name = name.strip_prefix(b"_").unwrap_or(name);

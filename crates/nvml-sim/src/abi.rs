@@ -1,6 +1,6 @@
 //! NVML's C functions. A call that is not simulated is not a symbol of this library.
 //!
-//! Every function takes the same steps: it checks that the library is open and that this driver has the call, applies
+//! Every function follows the same steps: it checks that the library is open and that this driver has the call, applies
 //! the faults that affect the call, and then returns its result. The caller guarantees that its pointers are valid, as
 //! with NVIDIA's library; NULL is rejected.
 

@@ -1,7 +1,7 @@
 //! The GPU models: one table of true sizes and limits. Nothing else in the simulator knows a model by name.
 //!
 //! The H200 is as recorded on a real one (driver 580.159.04); the others have the sizes that `nvidia-smi` shows for
-//! them and the limits of their published specifications.
+//! them and the limits from their published specifications.
 
 pub(crate) mod mig;
 
@@ -68,7 +68,7 @@ pub(crate) struct Model {
     pub(crate) mig: &'static [Profile],
 }
 
-/// A board for servers; each model lists only what differs.
+/// A server board; each model lists only what differs.
 const SERVER: Model = Model {
     key: "",
     name: "",

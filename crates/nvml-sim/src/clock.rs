@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds of the scenario's time, or a span of them.
+/// A scenario time or a time span, in nanoseconds.
 pub type Nanos = i64;
 
 /// A second.
@@ -12,7 +12,7 @@ pub const SECOND: Nanos = 1_000_000_000;
 /// Unix time of the scenario's zero, in nanoseconds.
 static ZERO: AtomicI64 = AtomicI64::new(0);
 
-/// Nanoseconds of unix time.
+/// The current Unix time, in nanoseconds.
 pub(crate) fn unix_now() -> Nanos {
     // The system clock is assumed to be between 1970 and 2262.
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Nanos::try_from(d.as_nanos()).ok()).unwrap_or(0)

@@ -60,7 +60,7 @@ impl Curve {
         Ok(Self { phases, cycle, span, grain: if granular { GRAIN } else { 0.0 } })
     }
 
-    /// The value at `elapsed` after the process' start. `key` gives each process its own noise.
+    /// The value at `elapsed` after the process's start. `key` gives each process its own noise.
     pub(crate) fn at(&self, elapsed: Nanos, key: u64) -> f64 {
         let mut elapsed = elapsed.max(0);
         if self.cycle {
@@ -171,7 +171,7 @@ fn positive(key: &'static str, nanos: Nanos) -> Result<Nanos, (&'static str, Str
 }
 
 fn coarse(value: f64, low: f64, grain: f64) -> f64 {
-    // A value between two ends is rounded down to whole pieces, never below the low end.
+    // A value between two endpoints is rounded down to whole pieces, never below the low end.
     if grain > 0.0 { ((value / grain).floor() * grain).max(low) } else { value }
 }
 
@@ -247,8 +247,8 @@ impl Shape {
             Self::Wave { every, .. } if elapsed >= every / 2 => self.at(every / 2, key, grain),
             Self::Sawtooth { .. } | Self::Wave { .. } => now,
             Self::Noise { low, every, .. } => {
-                // A limit on the work: very fast noise has this many intervals in a day, and more hardly raise the
-                // maximum.
+                // A limit on the work: very fast noise has this many intervals in a day, and more would hardly raise
+                // the maximum.
                 let intervals = (elapsed / every).min(1_000_000);
                 (0..=intervals).map(|k| self.at(k.saturating_mul(every), key, grain)).fold(low, f64::max)
             }

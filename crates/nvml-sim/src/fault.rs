@@ -1,4 +1,4 @@
-//! Faults: which fault affects which call at which time.
+//! Faults: which fault affects which call, and when.
 
 use crate::clock::Nanos;
 use crate::code::Code;
@@ -22,7 +22,7 @@ pub(crate) struct Fault {
 /// The calls that a fault affects.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Calls {
-    /// Every call that can fail; for a fault of one GPU, every call on that GPU.
+    /// Every call that can fail; for a fault limited to one GPU, every call on that GPU.
     All,
     /// Only these calls.
     Named(Vec<&'static str>),
@@ -33,7 +33,7 @@ pub(crate) enum Calls {
 pub(crate) enum Kind {
     /// The call returns this.
     Error(Code),
-    /// The call does not return before the fault is over.
+    /// The call does not return until the fault is over.
     Hang,
     /// The call takes this much longer.
     Slow(Nanos),

@@ -1,4 +1,4 @@
-//! Parts of the simulated machine for the workspace's property tests. Nothing here is kept stable.
+//! Parts of the simulated machine for the workspace's property tests. Nothing here is guaranteed to remain stable.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The state of the library: whether it is open, what it simulates, and the current machine.
 //!
-//! A call reads the machine without a lock. A machine that was replaced stays in memory, because a call that hangs may
+//! A call reads the machine without a lock. A replaced machine stays in memory, because a call that hangs may
 //! still read it; the machine is replaced only when the scenario or the control file changes.
 
 use std::path::PathBuf;

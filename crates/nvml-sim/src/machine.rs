@@ -40,7 +40,7 @@ pub struct Machine {
     pub(crate) users: BTreeMap<u32, String>,
 }
 
-/// A container of a pod, as a cluster would name it.
+/// A container in a pod, as a cluster would name it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -71,7 +71,7 @@ pub struct Gpu {
     pub(crate) errors: grammar::Errors,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
     pub mig: Option<Vec<Option<Instance>>>,
-    /// All processes of the GPU, as indexes into [`Machine::processes`].
+    /// All processes on the GPU, as indexes into [`Machine::processes`].
     pub(crate) members: Vec<u32>,
     /// The memory that they hold. Under MIG it covers no process: each instance has its own load.
     pub load: Load,
@@ -90,7 +90,7 @@ pub struct Instance {
     pub load: Load,
 }
 
-/// A critical error, once or repeated.
+/// A critical error that occurs once or repeatedly.
 #[derive(Debug)]
 pub struct Xid {
     pub(crate) gpu: u32,

@@ -1,8 +1,7 @@
-//! The simulated `/proc`: a folder that holds exactly the living processes.
+//! The simulated `/proc`: a folder that holds exactly the live processes.
 //!
-//! A process' folder is written under a temporary name and then renamed, so a reader never sees an incomplete one.
-//! The root has a marker file; a folder without the marker that is not empty belongs to another program and is left
-//! alone.
+//! A process's folder is written under a temporary name and then renamed, so a reader never sees an incomplete one.
+//! The root has a marker file; a non-empty folder without it belongs to another program and is left alone.
 
 mod record;
 
@@ -90,7 +89,7 @@ impl Tree {
     fn add(&self, pid: u32, start: Nanos, process: &Process) -> io::Result<()> {
         let aside = self.aside(pid);
         std::fs::create_dir_all(&aside)?;
-        // Clock ticks since boot, 100 a second as on every Linux that NVIDIA supports.
+        // Clock ticks since boot, 100 a second, as on every Linux that NVIDIA supports.
         let ticks = (clock::zero() + start - boot()).max(0) / (clock::SECOND / 100);
         for (name, content) in record::files(pid, ticks as u64, &process.identity) {
             std::fs::write(aside.join(name), content)?;
@@ -127,7 +126,7 @@ impl Tree {
     }
 }
 
-/// Unix time of the boot in nanoseconds, rounded down to whole seconds.
+/// The Unix time of boot in nanoseconds, rounded down to whole seconds.
 fn boot() -> Nanos {
     let boot = clock::zero() - UPTIME;
     boot - boot.rem_euclid(clock::SECOND)

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run: the only source of chance in a scenario.
+//! Numbers that look random and are the same in every run: the only source of randomness in a scenario.
 
 /// Mixes two words into one (the finalizer of SplitMix64).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
@@ -10,11 +10,11 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
 
 /// A number in 0..1.
 pub(crate) fn fraction(a: u64, b: u64) -> f64 {
-    // 53 bits are what an f64 holds.
+    // An f64 holds 53 bits.
     (mix(a, b) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A UUID's text from a word.
+/// The text of a UUID that is derived from a word.
 pub(crate) fn uuid(word: u64) -> String {
     let (a, b) = (mix(word, 1), mix(word, 2));
     format!(

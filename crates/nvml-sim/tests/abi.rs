@@ -1,4 +1,4 @@
-//! Compares the library with NVIDIA's `nvml.h`, through a C compiler: sizes, offsets, constants, declared functions.
+//! Compares the library with NVIDIA's `nvml.h`, using a C compiler: sizes, offsets, constants, declared functions.
 
 mod rig;
 

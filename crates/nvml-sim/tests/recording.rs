@@ -50,9 +50,9 @@ impl Library {
         opened
     }
 
-    /// Integers and pointers go through the same registers, so one type serves every call.
+    /// Integers and pointers are passed in the same registers, so one type serves every call.
     fn call(&self, name: &str, with: [*mut c_void; 5]) -> Option<c_uint> {
-        // SAFETY: the arguments fit the call, see `answer`.
+        // SAFETY: the arguments match the call; see `answer`.
         unsafe {
             let call = self.library.get::<Call>(name.as_bytes()).ok()?;
             Some(call(with[0], with[1], with[2], with[3], with[4]))
@@ -202,7 +202,7 @@ impl Library {
     }
 }
 
-/// The recorder asks for the name of a living process; on an idle GPU that is the recorder itself.
+/// The recorder asks for the name of a live process; on an idle GPU that is the recorder itself.
 const OF_A_PROCESS: &str = "nvmlSystemGetProcessName";
 
 fn code_name(library: &Library, code: c_uint) -> String {

@@ -4,7 +4,7 @@ mod rig;
 
 use std::process::Command;
 
-/// Opens the library on a scenario in a child process and returns the lines that the child printed.
+/// Opens the library with a scenario in a child process and returns the lines that the child printed.
 fn said(scenario: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrong.toml");

@@ -20,7 +20,7 @@ pub struct Allocation {
     pub device: Device,
 }
 
-/// A container of a pod, by its names.
+/// A container of a pod, identified by its names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodContainer {
     /// The pod's namespace.

@@ -33,11 +33,11 @@ pub enum DeviceName {
         /// The GPU instance's id, under MIG.
         gpu_instance: Option<u32>,
     },
-    /// NVML's index, and the index of a MIG device under it.
+    /// NVML's index, and the index of a MIG device on it.
     Index {
         /// The GPU's index.
         gpu: u32,
-        /// The MIG device's index under the GPU.
+        /// The MIG device's index on the GPU.
         mig: Option<u32>,
     },
     /// A GPU's UUID with the ids of a GPU instance and a compute instance, as drivers before 470 named MIG devices.
@@ -56,7 +56,8 @@ impl Device {
     /// one.
     ///
     /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which one: there
-    /// a scheduler picks the GPU. The device that the kubelet picks is used only for counting, and can be different.
+    /// a scheduler picks the GPU. The device that the kubelet picks is used only for counting, and may be a
+    /// different one.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
             return None;

@@ -47,7 +47,7 @@ pub enum Error {
         /// The error that the operating system returned.
         source: io::Error,
     },
-    /// The connection ended before the answer, or the peer is not a gRPC server.
+    /// The connection ended before the answer arrived, or the peer is not a gRPC server.
     #[error("the connection to {} broke: is it the kubelet that listens there?", socket.display())]
     Broken {
         /// The path.
@@ -60,7 +60,7 @@ pub enum Error {
     Late {
         /// The path.
         socket: PathBuf,
-        /// The time limit of a step.
+        /// The time limit for a step.
         limit: Duration,
     },
     /// An answer that does not have the expected form.
@@ -86,7 +86,7 @@ pub enum Error {
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not protobuf, a truncated message, text that is not UTF-8, or a field of another type.
+    /// Not protobuf, a truncated message, text that is not UTF-8, or a field of the wrong type.
     #[error("it is not a message of the pod-resources service")]
     Form,
     /// Longer than the limit.
@@ -97,7 +97,7 @@ pub enum Malformed {
     Headers,
 }
 
-/// A failure of HTTP/2. Only its causes are shown: the text around them adds no information.
+/// An HTTP/2 failure. Only its causes are shown: the text around them adds no information.
 #[derive(Debug)]
 pub struct Lost(Box<dyn StdError + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is kept stable.
+//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is guaranteed to be stable.
 
 pub use crate::answer::{allocatable, allocated};
 pub use crate::v1::{

@@ -47,7 +47,7 @@ pub struct Kubelet {
     ended: watch::Receiver<()>,
 }
 
-/// The socket, and the time limit of a step.
+/// The socket, and the time limit for a step.
 #[derive(Debug)]
 struct Peer {
     socket: PathBuf,
@@ -142,7 +142,7 @@ async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, t
         unsent.store(stream.is_none(), Ordering::Relaxed);
         ready(stream.ok_or(io::Error::from(io::ErrorKind::NotConnected)))
     });
-    // HTTP/2 requires a host name, but this one is never resolved: the stream is connected already.
+    // HTTP/2 requires a host name, but this one is never resolved: the stream is already connected.
     Endpoint::from_static("http://localhost").connect_with_connector(once).await
 }
 

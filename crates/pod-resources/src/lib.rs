@@ -1,7 +1,7 @@
-//! A client of the kubelet's pod-resources socket for NVIDIA GPUs: which device is allocated to which container, and
+//! A client for the kubelet's pod-resources socket for NVIDIA GPUs: which device is allocated to which container, and
 //! which devices are allocatable.
 //!
-//! [`Kubelet`] connects to the socket and makes the two requests of the service, version v1. [`Device::read`] reads the
+//! [`Kubelet`] connects to the socket and makes the two requests of the service, version 1. [`Device::read`] reads the
 //! ids that device plugins give to NVIDIA GPUs, and needs no kubelet.
 //!
 //! ```no_run
@@ -45,7 +45,7 @@
 //! kubelet lists pods and devices in any order, but the result is sorted and names each device of a container once.
 //!
 //! An allocated device does not prove that its container uses it. Names of pods and containers are at most 256 bytes
-//! and otherwise as given.
+//! long and otherwise unchanged.
 //!
 //! # When to connect
 //!

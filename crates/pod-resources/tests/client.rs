@@ -1,4 +1,4 @@
-//! The client over a real unix socket. `tests/it/pod_resources.rs` of the exporter does the same with answers of every
+//! The client over a real unix socket. The exporter's `tests/it/pod_resources.rs` does the same with answers of every
 //! kind, broken ones included, and with a kubelet that restarts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,9 +1,9 @@
 //! The arguments of a process, from its `cmdline`.
 
-/// The longest text that [`command`] returns, in bytes.
+/// The longest string that [`command`] returns, in bytes.
 pub const COMMAND_LIMIT: usize = 4096;
 
-/// The arguments without empty ones at the end, which are the padding of a title.
+/// The arguments without the empty ones at the end, which are the padding after a title.
 pub fn arguments(cmdline: &[u8]) -> Vec<&[u8]> {
     let end = cmdline.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     if end == 0 { Vec::new() } else { cmdline[..end].split(|&b| b == 0).collect() }

@@ -15,7 +15,7 @@
 //!
 //! # What can be trusted
 //!
-//! A process chooses both texts, so a name is only what the process claims. The texts may hold any bytes and may be
+//! A process chooses both strings, so a name is only what the process claims. The strings may hold any bytes and may be
 //! cut off anywhere. No argument after the script, and no value of an option, ever becomes part of a name: both can
 //! contain secrets. [`command`] returns the whole command line, secrets included.
 

@@ -196,7 +196,7 @@ mod tests {
         ("chrome", "/opt/google/chrome/chrome --type=gpu-process --key=/a/secret", "chrome"),
         ("chrome_crashpad", "/opt/chrome_crashpad_handler --monitor-self", "chrome_crashpad_handler"),
         ("sglang::schedul", "sglang::scheduler_TP0", "sglang::scheduler_TP0"),
-        // Programs that were started from an open file, by its number.
+        // Programs that were started from an open file by its descriptor number.
         ("trainer", "/proc/self/fd/3|--key=secret", "trainer"),
         ("trainer", "/dev/fd/3", "trainer"),
         ("chrome", "/proc/self/exe --type=gpu-process --key=secret", "chrome"),

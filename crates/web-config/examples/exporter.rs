@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Admits a request or refuses it, and adds the headers of the web-config file.
+/// Admits a request or refuses it, and adds the headers from the web-config file.
 async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.admit(request.headers()).await {
         Ok(()) => next.run(request).await,

@@ -56,7 +56,7 @@ impl ClientAuth {
     }
 }
 
-/// The policy of a file, checked as far as possible without reading the CAs.
+/// The policy that a file sets, checked as far as possible without reading the CAs.
 pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result<ClientAuth, Problem> {
     let auth = ClientAuth::parse(tls.client_auth_type.as_deref().unwrap_or_default())?;
     if has_ca && auth == ClientAuth::NoClientCert {
@@ -84,7 +84,7 @@ pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result
     }
 }
 
-/// The verifier of a policy; `None` if no certificate is requested.
+/// The verifier for a policy; `None` if no certificate is requested.
 pub(super) fn verifier(
     auth: ClientAuth,
     ca: Option<(&'static str, &[u8])>,
@@ -111,7 +111,7 @@ pub(super) fn verifier(
     Ok(Some(Arc::new(Verifier { auth, chains, trusted, allowed, provider: provider.clone() })))
 }
 
-/// The certificates of a PEM text, at least one.
+/// The certificates in PEM text, at least one.
 pub(super) fn certificates(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = certificates.map_err(|error| Problem::refused(key, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Name and password of an `Authorization: Basic` header.
+//! The name and password from an `Authorization: Basic` header.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;

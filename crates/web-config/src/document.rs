@@ -54,7 +54,7 @@ pub(super) struct RateLimit {
 }
 
 impl Document {
-    /// Parses the text of the file. An empty text is a document without any key.
+    /// Parses the text of the file. Empty text is a document without any keys.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
         let text = std::str::from_utf8(bytes).map_err(|_| Problem::Unsuitable("is not UTF-8 text"))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

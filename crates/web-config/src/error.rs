@@ -44,7 +44,7 @@ pub(super) enum Problem {
     Unreadable(io::Error),
     #[error("{0}")]
     Unsuitable(&'static str),
-    /// A file that a key names; `why` is an `Unreadable` or `Unsuitable`.
+    /// A file that a key names; `why` is an `Unreadable` or an `Unsuitable`.
     #[error("{key}: {file} {why}")]
     Named { key: &'static str, file: String, why: Box<Problem> },
     #[error("{}{why}", position(*.line, .key.as_deref()))]

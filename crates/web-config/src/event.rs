@@ -7,7 +7,7 @@ use crate::{Error, Summary};
 /// What happened to the files of a guard. The set is fixed, so that an exporter can start a counter for each at 0.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// The files were accepted and are in effect: at the start, and after each change.
+    /// The files were accepted and are in effect: at startup, and after each change.
     Accepted(&'a Summary),
     /// A changed file was refused; the last accepted settings stay in effect. A refusal that persists is reported once.
     Refused(&'a Error),

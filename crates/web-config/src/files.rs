@@ -62,7 +62,7 @@ impl Fingerprint {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Problem> {
-    // Checked before the file is opened, because opening a FIFO would wait for its writer.
+    // Checked before the file is opened, because opening a FIFO would wait for a writer.
     if !fs::metadata(file).map_err(Problem::Unreadable)?.is_file() {
         return Err(Problem::Unsuitable("is not a regular file"));
     }

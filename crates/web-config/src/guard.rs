@@ -20,8 +20,8 @@ use crate::{Error, Event, Refusal, Summary};
 
 /// How often [`Guard::watch`] compares the files with what was read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum number of times that a reload reads the files if they change meanwhile or do not match, and the pause
-/// between reads.
+/// The maximum number of times that a reload reads the files if they change in the meantime or do not match, and the
+/// pause between reads.
 const MAX_READS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -42,7 +42,7 @@ struct ReloadState {
 }
 
 impl Guard {
-    /// Reads and checks the file and all files that it names. `on_event` is called now if the file is accepted, and at
+    /// Reads and checks the file and all files that it names. `on_event` is called now if the file is accepted, and on
     /// each later event, from the thread that reloads.
     ///
     /// # Errors
@@ -107,11 +107,12 @@ impl Guard {
         if valid { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
 
-    /// Reads the files again if one of them changed. Returns whether the settings in effect were replaced. Blocks on
-    /// disk reads. A refusal is reported as an event when it is new, and returned for as long as it lasts.
+    /// Reads the files again if one of them has changed. Returns whether the settings in effect were replaced. Blocks
+    /// on disk reads. A refusal is reported as an event when it is new, and returned for as long as it lasts.
     ///
     /// # Errors
-    /// When a file cannot be read or is invalid, or makes a change that needs a restart. The settings in effect stay.
+    /// When a file cannot be read or is invalid, or makes a change that needs a restart. The settings in effect
+    /// do not change.
     pub fn reload(&self) -> Result<bool, Error> {
         let Some(file) = &self.file else { return Ok(false) };
         let mut state = self.reload.lock();
@@ -138,7 +139,7 @@ impl Guard {
         }
     }
 
-    /// Checks about once a second, forever, whether the files have changed, and reloads them if so. Ends at once
+    /// Checks about once a second, forever, whether the files have changed, and reloads them if so. Returns at once
     /// for a guard without a file.
     pub async fn watch(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);

@@ -1,3 +1,3 @@
-//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is kept stable.
+//! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is guaranteed to be stable.
 
 pub use crate::credentials::Credentials;

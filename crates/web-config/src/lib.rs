@@ -9,7 +9,7 @@
 //!
 //! The crate opens no socket and writes no log: what happens to the files is reported as an [`Event`].
 //!
-//! Invariant: settings are complete and valid. A file that is invalid changes nothing: at the start, [`Guard::open`]
+//! Invariant: settings are complete and valid. A file that is invalid changes nothing: at startup, [`Guard::open`]
 //! fails; later, the last valid settings stay in effect. While the server runs, TLS is not switched on or off, and
 //! no kind of proof that clients must give (a password, a certificate, a name in it) is dropped.
 //!

@@ -1,7 +1,7 @@
 //! Checks passwords against bcrypt hashes: one at a time, with a short queue, and remembers the verdicts.
 //!
 //! Invariant: no plain password is kept. A verdict is remembered under an HMAC of name, hash and password, whose key
-//! never leaves this process. Wrong passwords cannot evict the verdicts on right ones.
+//! never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Passwords {
     hashing: Arc<Semaphore>,
 }
 
-/// Too many passwords are waiting already.
+/// Too many passwords are already waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
@@ -56,7 +56,7 @@ impl Passwords {
         }
         let passwords = self.clone();
         let checking = tokio::task::spawn_blocking(move || {
-            // As in Go, bytes after the 72nd do not count. An invalid hash was refused with its file.
+            // As in Go, bytes after the 72nd do not count. A file with an invalid hash was never accepted.
             let matches = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
             let verdict = matches && candidate.known;
             passwords.verdicts.lock().remember(tag, verdict);

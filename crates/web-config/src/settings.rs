@@ -34,7 +34,7 @@ pub(super) struct Settings {
 pub struct Summary {
     /// `None`: plain HTTP.
     pub client_auth: Option<ClientAuth>,
-    /// The number of users; without users no password is required.
+    /// The number of users; without users, no password is required.
     pub users: usize,
     /// The number of headers that are added to every response.
     pub headers: usize,

@@ -46,7 +46,7 @@ const CURVES: [(&str, Option<&dyn SupportedKxGroup>); 4] = [
     ("X25519", Some(group::X25519)),
 ];
 
-/// The versions from `min_version` to `max_version`, the newest first.
+/// The versions from `min_version` to `max_version`, newest first.
 pub(super) fn versions(tls: &Tls) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
     let oldest = version("tls_server_config.min_version", tls.min_version.as_deref().unwrap_or("TLS12"))?;
     let newest = version("tls_server_config.max_version", tls.max_version.as_deref().unwrap_or("TLS13"))?;
@@ -69,7 +69,7 @@ fn version(key: &str, name: &str) -> Result<u16, Problem> {
     }
 }
 
-/// The provider with the configured suites and curves, in their order. What was left out is added to `notes`.
+/// The provider with the configured suites and curves, in the configured order. What was left out is added to `notes`.
 pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Result<CryptoProvider, Problem> {
     let mut provider = ring::default_provider();
     if let Some(names) = tls.cipher_suites.as_deref().filter(|names| !names.is_empty()) {
@@ -81,7 +81,7 @@ pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Resul
                 format!("HTTP/2 needs {HTTP2_RSA} or {HTTP2_ECDSA}: add one, or set http_server_config.http2: false");
             return Err(Problem::refused("tls_server_config.cipher_suites", why));
         }
-        // As in Go, the list applies to TLS 1.2. All suites of TLS 1.3 stay unless the list names some of them.
+        // As in Go, the list applies to TLS 1.2. All TLS 1.3 suites stay unless the list names some of them.
         let (newer, older): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|suite| suite.tls13().is_some());
         if !speaks_tls12 && newer.is_empty() {
             notes.push("tls_server_config.cipher_suites names no suite of TLS 1.3 and has no effect".to_owned());

@@ -48,8 +48,8 @@ impl Client {
         tokio::time::timeout(self.timeout, step).await.map_err(|_| Error::Timeout(self.timeout))?
     }
 
-    /// Requests the pods that `query` selects, and returns the response when it begins. Any status but a success is an
-    /// error. To be called under [`Client::in_time`].
+    /// Requests the pods that `query` selects, and returns the response when it begins. Any status other than success
+    /// is an error. To be called under [`Client::in_time`].
     pub(super) async fn pods(&self, query: &str) -> Result<Response<Incoming>, Error> {
         // Half the timeout, so that a file whose read hangs is reported as such and not as a server timeout.
         let limit = self.timeout / 2;

@@ -1,7 +1,7 @@
 //! The names of container ids, present and recent; and the pods that have ended.
 //!
 //! Invariants: an id that two containers claim is shown under neither name. An id that is gone (its pod was deleted,
-//! its container replaced, or a list no longer holds it) stays for [`RETENTION`], because its process may still hold
+//! its container replaced, or a list no longer contains it) stays for [`RETENTION`], because its process may still hold
 //! memory and be looked up late. What is kept is bounded, whatever the server sends.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -36,7 +36,7 @@ pub struct ContainerIndex {
     gone: VecDeque<(Instant, ContainerName)>,
     /// The pods that have ended and are not yet deleted.
     ended: HashSet<(String, String)>,
-    /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] has changed since
+    /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] has changed since the last
     /// [`ContainerIndex::take_change`].
     changed: bool,
 }

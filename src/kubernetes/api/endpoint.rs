@@ -15,7 +15,7 @@ use super::error::{Error, innermost};
 use super::settings::Server;
 use super::token::TokenFile;
 
-/// The certificates' configuration key, for error texts.
+/// What error messages call the certificates, with their configuration key.
 const CERTIFICATES: &str = "the certificates to trust (kubernetes.ca-file)";
 /// The folder of a pod's own certificates and token.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -39,7 +39,7 @@ impl Endpoint {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
                     Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
-                    // Without TLS no certificate is used, so those of the system need not be read.
+                    // Without TLS no certificate is used, so the system's need not be read.
                     None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
                     None => trusting_the_system()?,
                 };

@@ -11,7 +11,7 @@ use crate::faults::Reason;
 
 /// The longest text that is quoted from a response, in characters.
 const LONGEST_TEXT: usize = 300;
-/// The errors of a connection that is refused, or that a proxy accepts although no server is behind it.
+/// The errors from a connection that is refused, or that a proxy accepts although there is no server behind it.
 const HUNG_UP: &[io::ErrorKind] = &[
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::ConnectionReset,
@@ -33,7 +33,7 @@ pub enum Error {
     NoServiceAccount(String),
     #[error("kubernetes.api-server is not a URL ({0})")]
     Url(String),
-    /// A file that is needed cannot be used. It is tried again, because it may appear later.
+    /// A file that is needed cannot be used. Reading it is retried, because it may appear later.
     #[error("{path}, needed as {purpose}: {text}")]
     File { path: PathBuf, purpose: &'static str, kind: io::ErrorKind, text: String },
     /// TLS needs a certificate to trust.
@@ -54,7 +54,7 @@ pub enum Error {
          verbs and a binding: {0}"
     )]
     Forbidden(String),
-    /// 410: the watch cannot be resumed. A fault only if it is repeated.
+    /// 410: the watch cannot be resumed. A fault only if it happens repeatedly.
     #[error(
         "the API server keeps no history that reaches back to the last event or list (410): all pods are listed again"
     )]
@@ -65,7 +65,7 @@ pub enum Error {
     /// A response with Retry-After.
     #[error("the API server answered {code} and asks to wait {after:?}")]
     Busy { code: u16, after: Duration },
-    /// A watch ended soon after it began, for the `row`-th time in a row. A fault only if it is repeated.
+    /// A watch ended soon after it began, for the `row`-th time in a row. A fault only if it happens repeatedly.
     #[error(
         "the API server, or a proxy in front of it, ends each watch soon after its start: the next one begins in \
          {after:?}"
@@ -73,7 +73,7 @@ pub enum Error {
     Brief { row: u32, after: Duration },
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// A body, or a line of a watch, beyond the limit.
+    /// A body, or a line of a watch, that exceeds the limit.
     #[error("the API server sent more than {0} bytes in one piece")]
     TooLong(usize),
     /// More containers than a node can have.
@@ -84,7 +84,7 @@ pub enum Error {
     /// TLS failed, or a response was cut off.
     #[error("no connection to the API server: {0}")]
     Connection(String),
-    /// No process listens, or the one that does closes the connection at once.
+    /// No process is listening, or the one that is closes the connection at once.
     #[error("no connection to the API server: {0}")]
     Unreachable(String),
 }
@@ -116,13 +116,13 @@ impl Error {
         Self::Malformed(innermost(&error))
     }
 
-    /// A failure of TCP, TLS or HTTP.
+    /// A TCP, TLS or HTTP failure.
     pub(super) fn transport(error: &(dyn StdError + 'static)) -> Self {
         let text = innermost(error);
         if is_io(error, HUNG_UP) { Self::Unreachable(text) } else { Self::Connection(text) }
     }
 
-    /// The fault that it counts as.
+    /// The reason under which it is counted as a fault.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::File { kind: io::ErrorKind::TimedOut, .. } => Reason::Timeout,

@@ -22,8 +22,8 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A server that is starting responds with 403 until it has read the cluster's roles. A 403 that lasts longer
 /// indicates a lack of permission.
 const STARTING: Duration = Duration::from_secs(10);
-/// How many 410 responses in a row, or watches in a row that end early, do not yet count as a fault. If several servers
-/// share an address, list and watch can reach different ones, and a watch that starts at the version of another
+/// How many consecutive 410 responses, or consecutive watches that end early, are not yet a fault. If several servers
+/// share an address, the list and the watch can reach different ones, and a watch that starts at the version of another
 /// server's list is answered with 410. When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
 /// The longest sleep while nothing is due.
@@ -49,7 +49,7 @@ struct Follower {
     index: ContainerIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
-    /// When following the pods began; `None` while they are not followed.
+    /// Since when the pods have been followed; `None` while they are not.
     followed: Option<Instant>,
     /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,
@@ -74,12 +74,12 @@ impl Follower {
         }
     }
 
-    /// Lists the pods, then watches them until they have to be listed again: because the list is old, or after an
-    /// error.
+    /// Lists the pods, then watches them until they have to be listed again, because the list is old or an error
+    /// occurred.
     async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
         let selector = self.selector();
         let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
-            // A list cannot be too old, so something else is wrong.
+            // A list names no version that could be too old, so something else is wrong.
             Error::Gone => Error::Refused { code: 410, text: error.to_string() },
             error => error,
         })?;
@@ -131,7 +131,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Awaits `step`, and meanwhile does what is due.
+    /// Awaits `step`, and in the meantime does whatever falls due.
     async fn during<T>(&mut self, step: impl Future<Output = T>) -> T {
         let mut step = pin!(step);
         loop {
@@ -177,13 +177,13 @@ impl Follower {
         }
     }
 
-    /// When something is to be done next.
+    /// When the next thing is due.
     fn due(&self) -> Instant {
         let idle = Instant::now() + IDLE;
         [self.publish, self.index.due()].into_iter().flatten().fold(idle, Instant::min)
     }
 
-    /// Forgets old names and publishes changes, each if it is due.
+    /// Forgets old names and publishes changes, each only if it is due.
     fn do_due(&mut self) {
         let now = Instant::now();
         self.index.forget(now);

@@ -17,7 +17,7 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that the server has not ended this long after [`WATCH_TIMEOUT`] counts as dead.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
 
-/// What is escaped in the value of a parameter.
+/// The characters that are escaped in a parameter's value.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A list of pods, or a page of it.
@@ -63,7 +63,7 @@ pub(super) enum Change {
 /// Lists the pods that `selector` selects. Returns them with the version to watch from.
 ///
 /// With version 0 and no `limit` the server answers from its memory, where pods are indexed by node; anything else
-/// makes it read every pod of the cluster. The state can then be older than one seen before, which is harmless: an id
+/// makes it read every pod in the cluster. The state can then be older than one seen before, which is harmless: an id
 /// keeps its names, and the watch continues from that state.
 pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, String), Error> {
     let first = [("fieldSelector", selector), ("resourceVersion", "0"), ("resourceVersionMatch", "NotOlderThan")];
@@ -91,7 +91,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Opens a watch of the changes since `version`.
+    /// Opens a watch for the changes since `version`.
     pub(super) async fn open(client: &Client, selector: &str, version: &str) -> Result<Self, Error> {
         let seconds = WATCH_TIMEOUT.as_secs().to_string();
         let query = query(&[
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-/// A version that a request can name.
+/// Returns the version, which must not be missing or empty, so that a request can name it.
 fn version(version: Option<&str>) -> Result<String, Error> {
     let version = version.filter(|version| !version.is_empty());
     version.map(str::to_owned).ok_or_else(|| Error::Malformed("an object without a resourceVersion".to_owned()))

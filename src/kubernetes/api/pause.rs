@@ -11,13 +11,13 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A request that does not reach a server causes no load. It is repeated soon, so that a new pod gets its name as
 /// soon as the server is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
-/// Once the pods have been followed for this long, the next failure counts as a first one.
+/// Once the pods have been followed for this long, the next failure counts as the first.
 const CALM: Duration = Duration::from_secs(10);
 /// A watch that ends sooner probably ended for a reason that will also end the next one.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The pauses after failures: 1 s at first, doubled each time, minus a random part of up to half. Each kind of failure
-/// is counted on its own: the failures of an outage must not delay the list that a later 410 requires.
+/// is counted separately: the failures of an outage must not delay the list that a later 410 requires.
 #[derive(Debug)]
 pub(super) struct Pauses {
     gone: Backoff,
@@ -90,7 +90,7 @@ impl WatchThrottle {
 
 /// A random time between half of the pause and all of it.
 pub(super) fn jitter(pause: Duration) -> Duration {
-    // The standard library's hasher is keyed at random.
+    // The standard library's hasher is randomly keyed.
     let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
     pause.mul_f64(0.5 + random / 2.0)
 }

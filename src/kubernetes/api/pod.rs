@@ -1,7 +1,7 @@
 //! The part of a pod that is needed: its name, its version, whether it has ended, and its container ids with their
 //! names.
 //!
-//! Invariant: nothing else of a pod is kept, not even while a response is decoded: labels, annotations and managed
+//! Invariant: nothing else in a pod is kept, not even while a response is decoded: labels, annotations and managed
 //! fields are often larger than all the rest. What the API server would never send (a pod without a name, a malformed
 //! id) is left out and does not affect the rest.
 
@@ -22,7 +22,7 @@ const LONGEST_ID: usize = 256;
 /// A container's id, without the runtime's prefix, and its names.
 pub type ContainerName = (Arc<str>, Arc<PodContainer>);
 
-/// A pod, as it is decoded.
+/// A pod, as decoded.
 #[derive(Debug, Deserialize)]
 pub struct Pod {
     // Boxed, so that a pod without content takes little memory.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default of [`Settings::list_again`]. A watch that lost events does not say so: after the server's store was
-/// restored from a backup, versions are counted from a lower number, and a watch that starts at a higher one is silent
+/// The default of [`Settings::list_again`]. A watch that has lost events does not say so: after the server's store is
+/// restored from a backup, versions count up from a lower number, and a watch that starts at a higher one is silent
 /// until that number is reached. A list does not depend on versions.
 pub const LIST_AGAIN: Duration = Duration::from_secs(600);
 
@@ -15,7 +15,7 @@ pub struct Settings {
     pub server: Server,
     /// This node's name: only its pods are requested.
     pub node: String,
-    /// The time limit for a response to begin, connecting included, and also for a whole list.
+    /// The time limit for a response to begin, including connecting, and also for receiving a whole list.
     pub timeout: Duration,
     /// The time after which all pods are listed again, minus a random part of up to half. Default: [`LIST_AGAIN`].
     pub list_again: Duration,

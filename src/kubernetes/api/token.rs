@@ -17,7 +17,7 @@ const TOKEN_LIMIT: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct TokenFile {
     pub(super) path: PathBuf,
-    /// What the token is for, as error texts name it.
+    /// What the token is for, in the words that error messages use.
     pub(super) purpose: &'static str,
 }
 

@@ -292,7 +292,7 @@ mod tests {
         accumulator.lose(GpuState::Unreadable);
         assert_eq!(accumulator.shown.figures, None);
         assert_eq!(accumulator.shown.increase, 4 * GIB);
-        // The GPU is back: changes in the meantime are unknown, so no decrease is counted; the peak since the start is
+        // The GPU is back: changes in the meantime are unknown, so no decrease is counted; the peak since startup is
         // kept.
         accumulator.sample(reading(2 * GIB), start + Duration::from_secs(9), GAP);
         assert_eq!(accumulator.shown.decrease, 0);

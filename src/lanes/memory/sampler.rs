@@ -101,7 +101,7 @@ impl Sampler {
             && accumulator.mig_answered_at(index).is_some_and(|at| at.elapsed() <= self.stale_after);
         let lost = !passes && accumulator.lose_mig(index, Instant::now() + RETRY);
         drop(accumulator);
-        // A value that the device never provides is reported only at the first refusal.
+        // A value that the device never provides is reported only on the first refusal.
         if error.severity() != Severity::Absent || lost {
             device.report(&self.faults, Source::Memory, error);
         }

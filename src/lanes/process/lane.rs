@@ -193,7 +193,7 @@ impl ProcessLane {
             let folded = self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds);
             match folded {
                 Folded::Alive(alive) => return Ok(Some(alive)),
-                // The list is read again, now that the former process has been recorded as ended.
+                // The list is read again, now that the previous process has been recorded as ended.
                 Folded::PidReused => kept.layout = LayoutCheck::default(),
             }
         }

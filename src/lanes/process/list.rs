@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use crate::snapshot::ProcessKind;
 
-/// GPU instance and compute instance under MIG.
+/// The GPU instance and the compute instance under MIG.
 pub(super) type Instance = Option<(u32, u32)>;
 
 /// The identity of a living process on one GPU: the pid, and the MIG device that the process runs on.
 pub(super) type ProcessSlot = (u32, Instance);
 
-/// One process of a list.
+/// One process in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ListEntry {
     pub(super) pid: u32,
@@ -35,7 +35,7 @@ pub(super) struct ProcessList {
     /// approximately.
     pub(super) earlier: Vec<Vec<ListEntry>>,
     /// Bytes in use on the GPU when the lists were read, without reserved memory. `None` if memory changed while they
-    /// were read, or if the driver does not report reserved memory separately.
+    /// were being read, or if the driver does not report reserved memory separately.
     pub(super) used: Option<u64>,
     /// The same for each MIG device.
     pub(super) mig_used: Vec<Option<u64>>,

@@ -1,4 +1,4 @@
-//! The driver's three lists of one GPU as last read, and how they are merged into one list that describes one moment.
+//! The driver's three lists for one GPU, as last read, and how they are merged into one list that describes one moment.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 use crate::snapshot::ProcessKind;
 
-/// The maximum number of times that the lists are read if memory changes while they are read.
+/// The maximum number of times that the lists are read if memory changes while they are being read.
 const ATTEMPTS: usize = 3;
 
 /// How long an empty list stays valid without being read again, and how long the processes of a refused list are

@@ -95,7 +95,7 @@ impl ProcessLaneState {
         let members: Vec<_> = known.table.members().collect();
         known.workloads.fold(&members, &list.earlier, list.at);
         let alive = known.table.alive();
-        // A new part is created, because a reader may still hold the former one; the other GPUs keep their parts.
+        // A new part is created, because a reader may still hold the previous one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {
             at: Some(list.at),
             unattributed: list.used.zip(known.table.used()).map(|(used, held)| used.saturating_sub(held)),

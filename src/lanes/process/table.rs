@@ -43,7 +43,7 @@ impl ProcessTable {
     }
 
     /// Ends the living processes whose pid now belongs to another process. Returns whether there were any. If so,
-    /// the list may still contain the memory of the former process.
+    /// the list may still contain the memory of the previous process.
     pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
         let living = self.living_by_slot();
         let mut reused = false;
@@ -64,7 +64,7 @@ impl ProcessTable {
     }
 
     /// Folds in a list with the identity of each entry: its entries are the processes on the GPU, and its earlier lists
-    /// count only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a process
+    /// matter only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a process
     /// keeps its MIG device.
     pub(super) fn fold(&mut self, list: &ProcessList, identities: &[Identity], layout: Option<&[Arc<MigDevice>]>) {
         let now = list.at;
@@ -135,7 +135,7 @@ impl ProcessTable {
         self.processes.len() - 1
     }
 
-    /// Drops ended processes whose labels are now those of another process. Beyond the limit, also drops those that
+    /// Drops ended processes whose labels now belong to another process. Beyond the limit, also drops those that
     /// ended first, so that a burst of short-lived processes cannot fill the table.
     fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
@@ -186,7 +186,7 @@ impl ProcessTable {
         self.living().count()
     }
 
-    /// The processes that are alive or ended at the last list and whose workload is known.
+    /// The processes that are alive, or were recorded as ended with the last list, and whose workload is known.
     pub(super) fn members(&self) -> impl Iterator<Item = WorkloadMember<'_>> {
         let recent = |process: &&TrackedProcess| process.is_alive() || process.ended == self.folded;
         self.processes.iter().filter(recent).filter_map(|process| {

@@ -134,7 +134,7 @@ impl TrackedProcess {
         samples: impl Iterator<Item = &'s UtilizationSample> + Clone,
         asked_at: (Instant, SystemTime),
     ) {
-        // A sample from before the process was first seen may belong to a former process with the same pid.
+        // A sample from before the process was first seen may belong to an earlier process with the same pid.
         let own = samples.filter(|sample| when(sample.timestamp, asked_at) >= self.first_seen);
         self.sm_utilization = own.clone().max_by_key(|sample| sample.timestamp).map(|sample| sample.sm);
         let active = own.filter(|sample| sample.active).map(|sample| when(sample.timestamp, asked_at)).max();

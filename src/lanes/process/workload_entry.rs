@@ -83,7 +83,7 @@ impl WorkloadEntry {
 
     pub(super) fn see(&mut self, sum: Sum, member: &WorkloadMember<'_>, now: Instant) {
         self.workload.clone_from(member.workload);
-        // The layout may be read after the process appeared.
+        // The layout may have been read after the process appeared.
         self.mig = member.mig.cloned().or(self.mig.take());
         self.sum = sum;
         self.ended = None;

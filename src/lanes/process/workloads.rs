@@ -60,7 +60,7 @@ impl Workloads {
         self.make_room();
     }
 
-    /// Folds in the sums of an earlier list of the same pass, which count for peaks.
+    /// Folds in the sums of an earlier list of the same pass, which count towards peaks.
     fn recall(&mut self, members: &[WorkloadMember<'_>], list: &[ListEntry], now: Instant) {
         let by_slot: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
         let mut sums: HashMap<(&Workload, Instance), (Sum, &WorkloadMember<'_>)> = HashMap::new();
@@ -115,7 +115,7 @@ impl Workloads {
         }
     }
 
-    /// Removes an entry and merges its peaks into another one: the sum of both was at least as high as either part.
+    /// Removes an entry and merges its peaks into another: the sum of both was at least as high as either part.
     fn absorb(&mut self, into: usize, gone: usize) {
         let record = self.entries[gone].record.clone();
         self.entries[into].record.absorb(&record);

@@ -1,4 +1,4 @@
-//! What the supervisor publishes and reports: heartbeats of idle lanes, problems of the driver, and threads that hang.
+//! What the supervisor publishes and reports: idle lanes' heartbeats, problems with the driver, and threads that hang.
 
 use std::io;
 use std::time::Instant;
@@ -18,15 +18,16 @@ impl Supervisor {
         }
     }
 
-    /// Removes the threads, closings and openings that have ended, and publishes the number of threads that hang.
+    /// Removes the threads that have ended, including those that were opening or closing the driver, and publishes
+    /// the number of threads that hang.
     pub(super) fn reap(&mut self, phase: &Phase) {
         for _ in 0..self.detached.reap() {
             self.report_slow("closing the driver");
         }
         self.stalls.remove_unused();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
-            // The session during which this opening began has ended. The next attempt to open the driver continues with
-            // this opening, unless the opening ends first.
+            // The session during which this attempt to open the driver began has ended. When the driver is to be opened
+            // next, this attempt is continued, unless it ends first.
             self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
                 Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {
@@ -56,7 +57,7 @@ impl Supervisor {
         self.detached.is_full(usize::from(self.reopening.opening.is_some()))
     }
 
-    /// The number of threads that hold the driver, in a call that does not return or in an opening that has not ended.
+    /// The number of threads that hold the driver, in a call that does not return or in an attempt to open it.
     pub(super) fn holders(&self) -> usize {
         self.detached.stuck() + usize::from(self.reopening.opening.is_some())
     }
@@ -66,20 +67,20 @@ impl Supervisor {
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
     }
 
-    /// Reports an opening or closing that has become slow, and returns what it reported.
+    /// Reports that opening or closing has become slow, and returns the text of the report.
     pub(super) fn report_slow(&self, what: &str) -> String {
         let problem = format!("{what} has not ended within {SLOW:?}");
         self.faults.report(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));
         problem
     }
 
-    /// Reports an opening whose thread panicked.
+    /// Reports that the thread that opened the driver panicked.
     pub(super) fn report_panicked_opening(&self) {
         let error = io::Error::other("the thread that opened the driver panicked");
         self.faults.report(Source::Library, Reason::Panicked, None, &error);
     }
 
-    /// Reports the GPU calls that failed during an opening.
+    /// Reports the GPU calls that failed while the driver was being opened.
     pub(super) fn report_failures(&self, opened: &OpenedDriver) {
         for (index, error) in &opened.failures {
             self.faults.report(Source::Topology, error.reason(), Some(*index), error);

@@ -1,7 +1,7 @@
 //! Reopening the driver while a session is open: because a GPU is lost, or because the session is out of date.
 //!
-//! Invariant: the open session continues until another one has been opened and can query every GPU that answers, and
-//! there is never a second opening in progress.
+//! Invariant: the open session continues until another has been opened and can query every GPU that answers, and two
+//! attempts to open the driver are never in progress at once.
 
 use std::io;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::lanes::session::Session;
 use crate::nvml::Discovery;
 use crate::snapshot::{Gpu, GpuState};
 
-/// The first and the longest pause between two openings for a lost GPU; each pause is 1.5 times as long as the previous
-/// one. Each opening costs the other GPUs a gap of milliseconds in their samples; each pause delays the return of the
-/// lost GPU.
+/// The first and the longest pause between two attempts to reopen the driver for a lost GPU; each is 1.5 times as long
+/// as the previous one. Each attempt costs the other GPUs a gap of milliseconds in their samples; each pause delays
+/// the return of the lost GPU.
 const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
-/// The shortest time between the starts of two openings during a session, whatever their reasons.
+/// The shortest time between the starts of two such attempts during a session, whatever their reasons.
 const MIN_PAUSE: Duration = LOST_PAUSE.0;
 /// The age by which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// The openings of the driver while a session is open.
+/// The attempts to open the driver while a session is open.
 pub(super) struct Reopening {
-    /// The opening in progress.
+    /// The attempt in progress.
     pub(super) opening: Option<Opening>,
     not_before: Instant,
     /// When the session first had a lost GPU, or when the driver was last reopened for it.
@@ -117,8 +117,8 @@ impl Supervisor {
         Some("a lost GPU may answer again in another session".to_owned())
     }
 
-    /// Abandons an opening that hangs in a call to one GPU, and begins another one without that GPU, which is then
-    /// reopened like a lost GPU. An opening that hangs elsewhere is not abandoned.
+    /// Abandons an attempt that hangs in a call to one GPU, and begins another without that GPU, which is then treated
+    /// like a lost GPU. An attempt that hangs elsewhere is not abandoned.
     pub(super) fn replace_hung_opening(&mut self, opening: Opening) -> Opening {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
         let Some(other) = self.begin_opening(Some(gpu)) else { return opening };
@@ -130,7 +130,7 @@ impl Supervisor {
         other
     }
 
-    /// Begins an opening that skips the GPUs on which an earlier opening hangs, and the GPU `without`. Reports the
+    /// Begins an attempt that skips the GPUs on which an earlier attempt hangs, and the GPU `without`. Reports the
     /// error if the system cannot create a thread.
     pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
         let skipped = self.detached.hung_openings().chain(without).collect();

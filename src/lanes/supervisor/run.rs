@@ -99,8 +99,8 @@ impl Supervisor {
     }
 
     fn open(&mut self) -> Phase {
-        // An opening that began during a session may still be in progress after the session has ended. It is then
-        // continued, so that there are never two openings at once.
+        // An attempt to open the driver may have begun during a session and outlasted it. It is then continued, so
+        // that there are never two at once.
         match self.reopening.opening.take().or_else(|| self.begin_opening(None)) {
             Some(opening) => Phase::Opening(opening),
             None => self.retry(),

@@ -74,7 +74,7 @@ impl GpuReadings {
         Ok(())
     }
 
-    /// Reads what the processes did since the last time.
+    /// Reads what the processes have done since the last time.
     pub(super) fn read_work(&mut self, device: GuardedDevice<'_>, faults: &Faults) -> Result<Work, Superseded> {
         let since = self.work_until.since(SystemTime::now());
         match device.call(|gpu| gpu.process_utilization(since)) {

@@ -55,7 +55,7 @@ impl<'s> Telemetry<'s> {
         self.queue.next()
     }
 
-    /// Takes one step if one is due, and publishes after the last one of a round. Returns the work of the processes, if
+    /// Takes one step if one is due, and publishes after the last one in a round. Returns the work of the processes, if
     /// the step read it.
     pub(crate) fn step(&mut self, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();

@@ -20,7 +20,8 @@ memory = "40GiB"
 utilization = 0.6
 "#;
 
-/// A load that must raise no alert: memory that goes up and down, and a job that fills a GPU at its start and stays.
+/// A load that must raise no alert: memory that goes up and down, and a job that fills a GPU as it starts and
+/// then stays at that level.
 pub(crate) const BUSY: &str = r#"
 [[process]]
 gpu = 0
@@ -132,12 +133,12 @@ impl Case {
         self.expected.iter().all(|expected| self.of(expected, notices).any(|notice| notice.firing))
     }
 
-    /// Whether the last notice of each of its alerts reports that the alert has ended.
+    /// Whether the last notice for each of its alerts reports that the alert has ended.
     pub(crate) fn is_over(&self, notices: &[Notice]) -> bool {
         self.expected.iter().all(|expected| self.of(expected, notices).last().is_some_and(|last| !last.firing))
     }
 
-    /// The notices of one of its alerts, in order.
+    /// The notices for one of its alerts, in order.
     fn of<'n>(&self, expected: &Expected, notices: &'n [Notice]) -> impl Iterator<Item = &'n Notice> {
         let (instance, name) = (self.instance(), expected.name);
         notices.iter().filter(move |notice| notice.label("instance") == instance && notice.name() == name)

@@ -51,7 +51,7 @@ impl Outline {
             next = lines.next();
             let Some(entry) = Entry::of(line, start) else { continue };
             let value = &text[entry.value.clone()];
-            // A scalar goes on as long as its lines are indented deeper than its key.
+            // A scalar continues as long as its lines are indented more deeply than its key.
             let mut end = entry.value.end;
             while let Some((start, line)) = next.filter(|(_, line)| {
                 let goes_on = !value.is_empty() && line.find(|c| c != ' ').is_some_and(|deep| deep > entry.column);

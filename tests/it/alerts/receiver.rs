@@ -1,4 +1,5 @@
-//! The receiver of Alertmanager's notices: a webhook on the loopback that keeps every alert in order of arrival.
+//! The receiver of Alertmanager's notices: a webhook on the loopback interface that keeps every alert in order of
+//! arrival.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

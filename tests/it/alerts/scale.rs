@@ -1,17 +1,17 @@
 //! The shipped Prometheus files on a faster clock: what takes minutes there takes seconds in a test.
 //!
-//! Every time is divided by one factor, and what is per second is multiplied by it. In a rule file these are
+//! Every time is divided by one factor, and every per-second value is multiplied by it. In a rule file these are
 //!
 //! - `interval` of a group, `for` and `keep_firing_for` of an alert,
-//! - in an expression each range, offset and step of a subquery (`[5m]`, `offset 5m`, `[1h:1m]`),
-//! - in an expression each number that is seconds (`predict_linear(x[30m], 3600)`, `idle_seconds > 3600`,
-//!   `deriv(x[30m]) * 3600`) or a rate (`deriv(x[30m]) > 1048576`); `promql.rs` describes how they are recognized.
+//! - in an expression, each range, offset and step of a subquery (`[5m]`, `offset 5m`, `[1h:1m]`),
+//! - in an expression, each number that is in seconds (`predict_linear(x[30m], 3600)`, `idle_seconds > 3600`,
+//!   `deriv(x[30m]) * 3600`) or is a rate (`deriv(x[30m]) > 1048576`); `promql.rs` describes how they are recognized.
 //!
 //! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, each 1 minute if it is not set.
 //! Prometheus' lookback of 5 minutes, which is a flag, is scaled with them. `scrape_timeout` becomes the whole scaled
 //! interval, the most that Prometheus accepts, because a response still takes as long as before.
 //!
-//! The text is changed in place, so that all else stays as it was shipped, byte for byte: names, order, labels,
+//! The text is changed in place, so that everything else stays as shipped, byte for byte: names, order, labels,
 //! annotations and comments.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(crate) type File = (String, String);
 /// that another one records.
 ///
 /// # Panics
-/// If a file is not in the style of the rule files of this repository.
+/// If a file is not in the style of this repository's rule files.
 pub(crate) fn scale_rules(files: &[File], factor: u32) -> Vec<File> {
     let outlines: Vec<Outline> = files.iter().map(|(_, text)| Outline::of(text)).collect();
     let mut recorded = Recorded::new();

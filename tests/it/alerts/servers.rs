@@ -1,5 +1,5 @@
-//! Real Prometheus and Alertmanager on the loopback, each on a free port and in a temporary folder. Each is killed when
-//! its value is dropped.
+//! A real Prometheus and a real Alertmanager on the loopback interface, each on a free port and in a temporary folder.
+//! Each is killed when its value is dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ pub(crate) const PROMETHEUS: &str = "prometheus";
 pub(crate) const ALERTMANAGER: &str = "prometheus-alertmanager";
 pub(crate) const PROMTOOL: &str = "promtool";
 
-/// Whether a program is on the path.
+/// Whether a program is on the `PATH`.
 pub(crate) fn is_there(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
@@ -44,7 +44,7 @@ impl Server {
                 kept.push('\n');
             }
         });
-        // From here on the child is killed when `server` is dropped, even if the wait below fails.
+        // From here on, the child is killed when `server` is dropped, even if the wait below fails.
         let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
         server.address = eventually("the log names the address", || {
             let ended = server.child.try_wait().unwrap();
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends one request over a new connection; returns status and body. HTTP/1.0, so that the body is not chunked.
+/// Sends one request over a new connection; returns the status and body. Uses HTTP/1.0 so that the body is not chunked.
 fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -105,7 +105,7 @@ receivers:
         let mut command = Command::new(ALERTMANAGER);
         command.arg(format!("--config.file={}", file.display()));
         command.arg(format!("--storage.path={}", folder.path().join("data").display()));
-        // No cluster: it listens on the loopback only.
+        // No cluster: it listens only on the loopback interface.
         command.arg("--cluster.listen-address=");
         Self { server: Server::start(command), _folder: folder }
     }
@@ -122,7 +122,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with this configuration and these rule files, which it puts into the folder `rules`.
+    /// Starts it with this configuration and these rule files, which it puts into the `rules` folder.
     pub(crate) fn start(config: &str, rules: &[scale::File], factor: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("rules")).unwrap();
@@ -152,7 +152,7 @@ impl Prometheus {
         self.api("/api/v1/rules")["groups"].as_array().unwrap().clone()
     }
 
-    /// The samples of a range vector of at most one series: unix time and value, in order.
+    /// The samples of a range vector of at most one series: Unix time and value, in order.
     ///
     /// # Panics
     /// If there are several series.

@@ -43,7 +43,7 @@ fn scaled_rules_are_rules() {
     }
 }
 
-/// Every rule of a group with its group's name, and the group's interval in seconds.
+/// Every rule in these groups, each with its group's name and the group's interval in seconds.
 pub(crate) fn rules_of(groups: &[Value]) -> Vec<(String, f64, Value)> {
     let of = |group: &Value| {
         let (name, interval) = (group["name"].as_str().unwrap().to_owned(), group["interval"].as_f64().unwrap());

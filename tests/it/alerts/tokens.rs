@@ -1,4 +1,4 @@
-//! A PromQL expression cut into tokens.
+//! A PromQL expression split into tokens.
 
 use std::ops::Range;
 

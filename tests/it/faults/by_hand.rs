@@ -1,4 +1,4 @@
-//! A `/proc` made by hand, beside the simulator's own, whose files can be made to hang or fail.
+//! A `/proc` built by hand, alongside the simulator's own, whose files can be made to hang or fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ impl ByHand {
         fs::rename(dir, self.folder.join(pid.to_string())).unwrap();
     }
 
-    /// Makes a file of a process hang: opening a pipe without a writer blocks, like the files of a process that is
+    /// Makes one of a process's files hang: opening a pipe without a writer blocks, like the files of a process that is
     /// stuck while its memory map is locked.
     pub(crate) fn wedge(&self, pid: u32, file: &str) {
         let path = self.folder.join(format!("{pid}/{file}"));

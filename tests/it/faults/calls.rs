@@ -1,5 +1,5 @@
-//! Every NVML call that the exporter makes returns every error code that NVML has, one after another, while one
-//! exporter runs.
+//! Every NVML call that the exporter makes returns every error code that NVML has, one after another, while the same
+//! exporter keeps running.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

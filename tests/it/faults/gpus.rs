@@ -9,7 +9,7 @@ fn a_call_that_hangs_costs_its_gpu_alone_and_the_gpu_comes_back() {
     let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
     exporter.scrape_until("both GPUs", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
-    // The call never comes back while the fault is on, so each of these scrapes is answered during the stall.
+    // The call never returns while the fault is active, so each of these scrapes is answered during the stall.
     let stalled = exporter.scrape_until("the stall", |s| up(s, "0") == Some(0.0));
     assert_eq!(values(&stalled, "0"), 0, "{}", stalled.text);
     assert_eq!(up(&stalled, "1"), Some(1.0));
@@ -100,7 +100,7 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
     exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
-    // The Xids come long before the call's time limit: they would be missed if events were registered only after it.
+    // The Xids arrive long before the call's time limit: they would be missed if events were registered only after it.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
     machine.control(&format!("{hang}{xids}"));
     exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));

@@ -1,4 +1,4 @@
-//! The machine under the exporter is in trouble: descriptors, disk, log.
+//! The machine on which the exporter runs is in trouble: descriptors, disk, log.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};

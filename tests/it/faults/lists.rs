@@ -74,7 +74,7 @@ fn every_refusal_of_a_list_is_counted_when_it_begins_on_each_gpu() {
         let after = exporter.scrape_until("lists after its end", |s| rounds(s, "process") >= goal + 5.0);
         assert_eq!(counted(&after), times);
     }
-    // The refusal occurs again at the next opening of the driver.
+    // The refusal occurs again when the driver is next opened.
     machine.control(&format!("[[fault]]\n{LIST}\ngpu = 0\nkind = \"error\"\ncode = \"NO_PERMISSION\"\n"));
     exporter.scrape_until("the refusal", |s| counted(s) == 5.0);
     reopen(&exporter);

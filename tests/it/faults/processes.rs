@@ -64,7 +64,7 @@ fn a_process_whose_files_hang_is_shown_by_what_is_known_without_delay() {
     assert_eq!((info.label("unit"), info.label("uid")), (Some("train.service"), Some("1000")));
     let counted = stalled(&hung);
     assert!(counted >= 1.0);
-    // The lanes go on and a new process gets its name while the read is still hanging.
+    // The lanes keep running and a new process gets its name while the read is still hanging.
     machine.control("[[process]]\npid = 43\ngpu = 0\nmemory = \"3GiB\"\n");
     let later = exporter.scrape_until("another process with its name", |s| name(s, "43").is_some());
     assert_eq!(name(&later, "43").as_deref(), Some("serve.py"));
@@ -146,7 +146,7 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     let trains =
         |s: &Scrape| s.value("gpu_workload_memory_used_bytes", &[("gpu", "1"), ("workload", "unit:train.service")]);
     let begin = std::time::Instant::now();
-    // Longer than it takes until a process counts as invisible.
+    // Longer than it takes for a process to count as invisible.
     let later = exporter.scrape_until("some seconds", |s| {
         let names: Vec<String> = of_42(s);
         assert_eq!(names, ["python3"]);

@@ -1,4 +1,4 @@
-//! A call returns every error code of NVML at once: a machine has one GPU for each code, and one that stays healthy.
+//! A call returns every NVML error code at once: a machine has one GPU for each code, and one that stays healthy.
 //!
 //! Invariant: each refusal is awaited, never checked only once; and a call is tested only when no effect of the
 //! previous call is left, so that every effect is caused by the call under test.
@@ -13,7 +13,7 @@ use super::{faults, rounds, up};
 use crate::harness::{Exporter, Machine, Scrape, Series, eventually, eventually_or};
 
 /// Each call is tested soon after the previous one. The time between two process passes over this many GPUs must be
-/// enough for their readings, on a busy machine too.
+/// enough for their readings, even on a busy machine.
 pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.interval=500ms", "--process.linger=0s"];
 
 /// Shown for a GPU whose MIG devices are known.
@@ -117,7 +117,7 @@ pub(crate) struct Bench {
     /// What was shown before anything failed.
     good: BTreeMap<(String, String), f64>,
     families: Families,
-    /// The line of a process that names its MIG device; empty if the GPUs have none.
+    /// The line that names a process's MIG device; empty if the GPUs have none.
     slot: &'static str,
     marks: Cell<u32>,
 }
@@ -167,7 +167,8 @@ impl Bench {
     /// its memory, its process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
-        // A refusal is counted at the end of the round in which the call was made: one more round counts the last one.
+        // A refusal is counted at the end of the round in which the call was made: the last one is counted after one
+        // more round.
         more_rounds(&self.exporter, 1.0);
         let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
         self.exporter.scrape_until("no trace of the call before", |s| {

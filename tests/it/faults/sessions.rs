@@ -1,5 +1,5 @@
-//! The open session of the driver continues whatever else fails: attempts to open another that are refused or hang,
-//! calls that never return.
+//! The open driver session continues whatever else fails: attempts to open another that are refused or hang,
+//! and calls that never return.
 
 use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape};

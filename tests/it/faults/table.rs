@@ -1,6 +1,6 @@
 //! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can return.
 
-/// Every code of `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted
+/// Every code in `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted
 /// under.
 pub(crate) const CODES: [(&str, &str); 28] = [
     ("INVALID_ARGUMENT", "invalid_argument"),
@@ -213,7 +213,7 @@ pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
 /// Called only if the library lacks the newer call.
 const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
 
-/// All calls of the tables.
+/// All the calls in the tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_RETIRED_PAGES);
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names);

@@ -1,4 +1,4 @@
-//! Hand-made snapshots of a machine, as the lanes would publish them.
+//! Hand-built snapshots of a machine, as the lanes would publish them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

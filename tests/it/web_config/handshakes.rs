@@ -124,7 +124,7 @@ pub(crate) fn client(pki: &Pki, certificate: &str) -> Client {
 pub(crate) const NONE: &str = "no certificates";
 const UNKNOWN: &str = "UnknownIssuer";
 
-/// Policy, the certificate that the client presents, and the server's refusal; "" if the client is admitted.
+/// The policy, the certificate that the client presents, and the server's refusal; "" if the client is admitted.
 const POLICIES: [(&str, &str, &str); 34] = [
     ("tls", "", ""),
     ("tls", "client", ""),

@@ -10,7 +10,7 @@ use super::handshakes::{Client, shake};
 use super::passwords::basic;
 use super::pki::open;
 
-/// Fixtures whose name does not say whether the file is accepted here.
+/// Fixtures whose names do not say whether the file is accepted here.
 const EXCEPTIONS: [(&str, &str); 3] = [
     // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs, and its test admits no
     // client.

@@ -13,7 +13,7 @@ use super::handshakes::{Client, shake};
 use super::passwords::basic;
 use super::pki::{CLIENT, Pki, SERVER, ca, open};
 
-/// How many refusals a guard reported, by their kind.
+/// How many refusals a guard reported, by kind.
 #[derive(Default)]
 struct Refusals {
     invalid: AtomicU64,

@@ -1,4 +1,5 @@
-//! Every shape of the file, one row each: whether it is accepted, or with which message it is refused.
+//! Every shape of the file, one row each: whether it is accepted and, if not, the message with which it is
+//! refused.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -16,7 +16,7 @@ SUBJECTS = (subjects.OURS, *subjects.PEERS, BARE, STATIC)
 
 
 def static_program(options):
-    """Path of the static file's server: the given one, or the one beside the exporter; None if there is none."""
+    """The path of the static-file server: the given one, or the one next to the exporter; None if there is none."""
     if STATIC not in options.subjects:
         return None
     beside = options.exporter.parent
@@ -75,7 +75,7 @@ def parse(described):
 
 
 def check(options):
-    """Ends the program with a one-line message if something that it needs is missing."""
+    """Exits with a one-line message if something that it needs is missing."""
     if not (options.exporter.is_file() and os.access(options.exporter, os.X_OK)):
         refuse(f"there is no exporter to start at {options.exporter} (cargo build --release, or --exporter)", 64)
     if options.simulator and not options.simulator.is_file():
@@ -85,7 +85,7 @@ def check(options):
 
 
 def missing_parts(options):
-    """The reason why each requested part cannot run here, by name; such a part is reported and left out."""
+    """The requested parts that cannot run here, by name, each with the reason; they are reported and left out."""
     if "calls" in options.only and platform.machine() != "x86_64":
         options.only = [part for part in options.only if part != "calls"]
         reason = f"driver calls are counted on x86_64 only, and this is {platform.machine()}"

@@ -2,7 +2,7 @@
  *
  *   bare LIBRARY init             nvmlInit, one line when it is done
  *   bare LIBRARY first            nvmlInit and one sample of every GPU, one line, exit
- *   bare LIBRARY same HZ SECONDS  the exporter's calls in the exporter's rhythm (same.c), one line before and one after
+ *   bare LIBRARY same HZ SECONDS  the exporter's calls at the exporter's rates (same.c), one line before and one after
  *   bare - crowd COUNT            COUNT children that do nothing, one line with their pids
  *
  * Lines are JSON. All but `first` run until their input ends, `same` for SECONDS at most.
@@ -38,7 +38,7 @@ static int first(void) {
         printf("%s%llu", index ? ", " : "", memory.used);
     }
     printf("]}\n");
-    /* Written before the driver library's destructors run: they are not part of a start. */
+    /* Written before the driver library's destructors run: they are not part of startup. */
     fflush(stdout);
     return 0;
 }

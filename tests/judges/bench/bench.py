@@ -121,7 +121,7 @@ def take(options, found, results, save):
 
 
 def main():
-    # Leaving this function ends all started programs, even after SIGTERM.
+    # Leaving this function stops all the programs it started, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse(__doc__)
     check(options)

@@ -20,7 +20,7 @@ WINDOW = 15.0
 SETTLE = 3.0
 RATE = 100
 
-# r11 and the flags hold no value at the entry of a function (System V ABI, x86-64): no argument is ever passed in them.
+# r11 and the flags hold no value on entry to a function (System V ABI, x86-64): no argument is ever passed in them.
 STUB = """
 .globl {name}
 .type {name}, @function
@@ -127,7 +127,7 @@ def tolerance(gpus, seconds):
 
 
 def differences(ours, bare, least, share=0.1):
-    """The functions whose calls per second differ by more than a share and by more than `least`: (function, ours,
+    """The functions whose calls per second differ by more than `share` and by more than `least`: (function, ours,
     bare)."""
     for name in sorted(ours.keys() | bare.keys()):
         one, other = ours.get(name, 0.0), bare.get(name, 0.0)

@@ -4,7 +4,7 @@
  *
  * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Scrapes once without recording it, then COUNT times, or until the
  * recorded times, pauses excluded, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
- * a server caches for scrapes in quick succession has expired. The time of a new connection begins before the connect, that of a
+ * a server caches for scrapes in quick succession has expired. The time of a new connection begins before connecting, that of a
  * kept one before the first byte is sent; both end with the last byte of the body. Prints one line of JSON:
  * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was
  * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if a response is not 200
@@ -89,7 +89,7 @@ static void disconnect(struct server *server) {
     server->connection = -1;
 }
 
-/* The value of a header, lower case, in `value`; 0 if there is none. */
+/* The value of a header, in lower case, in `value`; 0 if there is none. */
 static int header(const char *name, char *value, size_t most) {
     size_t length = strlen(name);
     for (const char *line = strstr(head, "\r\n"); line; line = strstr(line + 2, "\r\n")) {

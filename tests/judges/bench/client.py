@@ -29,7 +29,7 @@ class Answer:
 
 
 def connect(address):
-    """`address`: a port of 127.0.0.1, or the path of a socket file."""
+    """`address`: a port on 127.0.0.1, or the path of a socket file."""
     if isinstance(address, int):
         connection = socket.create_connection(("127.0.0.1", address), timeout=TIMEOUT)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -127,7 +127,7 @@ def answer(begun, at, parts):
 
 
 def get(address, compressed=False):
-    """One scrape over a new connection, from the connect to the last byte."""
+    """One scrape over a new connection, from connecting to the last byte."""
     begun = time.perf_counter_ns()
     with connect(address) as connection:
         connection.sendall(request(compressed, close=True))
@@ -135,7 +135,7 @@ def get(address, compressed=False):
 
 
 class Prometheus:
-    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it. Once the
+    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it open. Once the
     server has closed it, every later scrape uses a new connection. A response that announces the close still counts."""
 
     def __init__(self, address):

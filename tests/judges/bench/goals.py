@@ -35,7 +35,7 @@ def of_enough(judged, runs):
 
 
 def against(what, goal, ours, beside, most, unit):
-    """Our figure must be at most `most` times the other one."""
+    """Our figure must be at most `most` times the other."""
     if ours is None or beside is None:
         return Goal(what, goal, "not measured", None)
     times = ratio(ours, beside)

@@ -1,5 +1,5 @@
 """How the exporter's cost grows with GPUs, with processes and with the rate, on the simulator: three lines through one point, and the
-far corner. CPU is measured without scrapes; scrapes are of plain text, with gzip beside them.
+far corner. CPU is measured without scrapes; scrapes are plain text, with gzip alongside.
 
 The simulator runs in the measured process, so the bare loop is measured at each point too: it shows the simulator's share."""
 
@@ -65,7 +65,7 @@ def points(quick, corner=False):
 def measured(point, options, plan, sleepers):
     """The figures at one point."""
     there = machine.SimulatedMachine(options.out, options.simulator, point.gpus, point.processes, sleepers)
-    # Without processes the rate would fall to the idle rate.
+    # Without processes, the rate would fall to the idle rate.
     flags = [f"--memory.rate={point.hz}", f"--memory.idle-rate={point.hz}", f"--process.series-limit={point.limit}"]
     with subjects.ours(options, flags).start(there, options.out) as running:
         measure.first_data(running, point.gpus)

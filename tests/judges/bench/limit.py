@@ -47,7 +47,7 @@ class Program:
 
 
 class StaticFile(Program):
-    """Serves a text at `address` with the exporter's web server."""
+    """Serves the given text at `address` with the exporter's web server."""
 
     def __init__(self, program, text, out):
         file = Path(out) / "static.prom"

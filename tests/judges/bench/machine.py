@@ -1,5 +1,5 @@
 """The machine that every subject watches: simulated GPUs whose processes have the pids of real sleeping processes, or a real GPU with
-CUDA processes on it. Every process that is started here is ended by its own pid."""
+CUDA processes on it. Every process started here is killed by its own pid."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class SimulatedMachine:
     simulated = True
 
     def __init__(self, out, simulator, gpus, processes, sleepers):
-        """`sleepers`: one for each process, and one more for the spikes; the caller ends them."""
+        """`sleepers`: one for each process, and one more for the spikes; the caller terminates them."""
         self.gpus, self.processes, self.library = gpus, processes, Path(simulator).resolve()
         self.folder = out / "machine"
         (self.folder / "lib").mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class SimulatedMachine:
 
 
 class RealMachine:
-    """All GPUs of the machine; the processes are on GPU 0, and one of them makes the spikes."""
+    """All the GPUs in the machine; the processes are on GPU 0, and one of them makes the spikes."""
 
     simulated = False
 

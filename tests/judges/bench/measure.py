@@ -39,7 +39,7 @@ def first_data(running, gpus):
 
 
 def each_second(seconds, work):
-    """Calls `work` once a second, and returns after the given seconds."""
+    """Calls `work` once a second, and returns after the given number of seconds."""
     begun = time.monotonic()
     for second in range(round(seconds)):
         time.sleep(max(0.0, begun + second - time.monotonic()))
@@ -63,7 +63,7 @@ def memory(running, children):
 
 
 def spikes_seen(running, machine, count, every):
-    """Scrapes once a second. Returns for each spike the first series that showed it, or None."""
+    """Scrapes once a second. Returns, for each spike, the first series that showed it, or None."""
     calm, scrapes, over = exposition.gpu_memory(client.get(running.address).text), [], None
     with ThreadPoolExecutor(1) as orders:
         ordered = orders.submit(machine.spike, count, every)
@@ -94,7 +94,8 @@ def start_only(subject, machine, out):
 
 
 def run(subject, machine, plan, out, scraper, beside=None, unscraped=False):
-    """One run. `scraper`: the C client. `beside`: a function that takes a text and returns a context that serves it at an address;
+    """One run. `scraper`: the C client. `beside`: a function that takes a string and returns a context manager that serves it at an
+    address;
     that server and the subject are scraped in turn.
     `unscraped`: whether to measure the subject's cost without scrapes too."""
     found = {"subject": subject.name, "at": time.time()}

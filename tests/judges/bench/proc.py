@@ -21,7 +21,7 @@ def memory_fields(status):
 
 
 def stat_seconds(stat):
-    """From /proc/PID/stat: CPU seconds of the process, ended threads included, and of children that it has waited for. The
+    """From /proc/PID/stat: CPU seconds of the process, including threads that have ended, and of children that it has waited for. The
     name may contain blanks and brackets, so fields are counted from the last bracket."""
     columns = stat.rpartition(")")[2].split()
     own, children = (sum(map(int, columns[first : first + 2])) * TICK for first in (11, 13))

@@ -45,7 +45,7 @@ ROWS = {
     "gzip bytes": "bytes with gzip",
     "start": "start to first data, ms",
 }
-# Figures whose ratio to ours has no meaning.
+# Figures whose ratio to ours is meaningless.
 NO_RATIO = {"series", "processes", "bytes", "gzip bytes", "children", "shmem", "file", "after init"}
 
 

@@ -19,7 +19,7 @@
 
 #define SECOND 1000000000ull
 /* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the number of attempts
- * while memory is changing, and how long a list that was empty is not read again. */
+ * while memory is changing, and for how long a list that was empty is not read again. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)
 #define ATTEMPTS 3
@@ -135,7 +135,8 @@ static int input_ended(void) {
     return select(STDIN_FILENO + 1, &input, NULL, NULL, &none) > 0 && read(STDIN_FILENO, buffer, sizeof buffer) <= 0;
 }
 
-/* The memory lane. Missed ticks are counted but not made up for; once a second it checks if the input has ended. */
+/* The memory lane. Missed ticks are counted but not made up for; once a second it checks
+ * whether the input has ended. */
 static size_t memory_lane(double hz, double seconds, size_t *ticks) {
     ull last[MAX_GPUS];
     memset(last, 0xff, sizeof last);

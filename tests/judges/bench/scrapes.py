@@ -5,7 +5,7 @@ import subprocess
 
 from figures import percentile
 
-# The kinds of scrape, in the client's notation: over a new or a kept connection, plain or with gzip. `alone`: over a new connection,
+# The kinds of scrape, in the client's notation: over a new or a kept-alive connection, plain or with gzip. `alone`: over a new connection,
 # after a pause.
 KINDS = {
     "new": ("new", "plain"),
@@ -14,12 +14,12 @@ KINDS = {
     "kept": ("kept", "plain"),
     "kept, gzip": ("kept", "gzip"),
 }
-# The length of a turn in seconds, and the maximum number of scrapes in it. The first two scrapes of a turn find idle processors, which
+# The length of a turn in seconds, and the maximum number of scrapes in it. The first two scrapes in a turn find the processors idle, which
 # makes them a tenth of a millisecond slower: with a fast server, far more than a hundred must follow, or those two determine the p99.
 TURN, MOST = 0.25, 50_000
 # A time too short for one scrape, in seconds.
 LEAST = 1e-5
-# The client's pause before an `alone` scrape, in seconds, and the number of scrapes in such a turn. Each of them finds idle processors.
+# The client's pause before an `alone` scrape, in seconds, and the number of scrapes in such a turn. Each of them finds the processors idle.
 PAUSE, MOST_ALONE = {"alone": 0.02}, 25
 # Extra seconds for the unrecorded scrape and the last recorded one: in both, the client allows 30 s between two bytes.
 WAIT = 120.0
@@ -38,7 +38,7 @@ def times(program, address, kind, count, seconds):
 
 
 def scrape_times(program, addresses, kinds, seconds):
-    """The figures of the scrapes, by the name of the address and by kind. The pairs of address and kind take turns;
+    """The figures of the scrapes, by the address's name and by kind. The pairs of address and kind take turns;
     each gets `seconds` in all. A kind that a server does not support is None."""
     taken = {name: {kind: [] for kind in kinds} for name in addresses}
     left = {(name, kind): seconds for name in addresses for kind in kinds}

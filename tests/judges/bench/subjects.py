@@ -123,7 +123,7 @@ def nvidia_gpu_exporter(options):
         raise Missing("it reads nvidia-smi, which the simulator does not have")
     found = program(options.nvidia_gpu_exporter, "nvidia_gpu_exporter")
     command = [found, "--web.listen-address=127.0.0.1:{address}"]
-    # Its routes need the syntax of Go 1.22, which a build from an older go.mod switches off.
+    # Its routes need the pattern syntax of Go 1.22, which is disabled in a build whose go.mod names an older version.
     environment = {"GODEBUG": "httpmuxgo121=0"}
     version = version_of([found, "--version"], environment)
     return Subject(NVIDIA_GPU_EXPORTER, command, "nvidia_smi_memory_used_bytes", version, environment, children=True)
@@ -138,14 +138,14 @@ def all_must():
 
 
 def tell_missing(name, reason, must):
-    """Reports what is left out and why; ends the program if it is required."""
+    """Reports what is left out and why; exits the program if the subject is required."""
     if must:
         sys.exit(f"FAILED: {name}: {reason}")
     print(f"SKIPPED: {name}: {reason}", flush=True)
 
 
 def find(names, options):
-    """The available subjects, and by name the reason why the others are missing."""
+    """The available subjects and, by name, the reasons why the others are missing."""
     found, missing = [], {}
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""Tests that the scrapers read every response completely, know which server keeps a connection, and send one request."""
+"""Tests that the scrapers read every response completely, know which server keeps a connection open, and send one request."""
 
 import gzip
 import os

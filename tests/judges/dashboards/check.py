@@ -1,5 +1,5 @@
 """Checks every dashboard of grafana/dashboards: its shape, the families it names, that each of its queries returns data
-from a real Prometheus, with the variables at "All" and at single values, and that it shows the known data of a week.
+from a real Prometheus, with the variables set to "All" and to single values, and that it shows a week of known data.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """
@@ -25,7 +25,7 @@ EMPTY = {
 CHOSEN = {
     ("workloads.json", "Right-sizing: workloads", "G"): "no MIG device is among the $top with the most unused memory",
 }
-# Labels of columns or legends that may be absent everywhere.
+# Labels in columns or legends that may be absent everywhere.
 OPTIONAL = {"cluster"}
 # Selections that a user might make. Every query must return data for "All", and for at least one of these.
 CHOICES = [

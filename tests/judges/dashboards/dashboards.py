@@ -73,7 +73,7 @@ def panel_problems(panel):
 
 
 def problems(name, dashboard):
-    """Problems of one file alone."""
+    """Problems within a single file."""
     yield from overlaps(dashboard)
     if dashboard["uid"] != f"vram-exporter-{name.removesuffix('.json')}":
         yield f"the uid {dashboard['uid']} does not match the file name; links and bookmarks depend on it"
@@ -99,7 +99,7 @@ def problems(name, dashboard):
 
 
 def link_problems(dashboards):
-    """Links lead to existing dashboards and set only variables of these dashboards."""
+    """Links lead to existing dashboards and set only variables that those dashboards have."""
     names = {d["uid"]: {variable["name"] for variable in variables(d)} for d in dashboards.values()}
     if len(names) != len(dashboards):
         yield "duplicate uid"
@@ -118,7 +118,7 @@ def link_problems(dashboards):
 
 
 def known_families():
-    """Families of docs/metrics.md and the golden scrapes, series of histograms, and recorded series."""
+    """Families in docs/metrics.md and the golden scrapes, the series of histograms, and recorded series."""
     found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     for path in (ROOT / "tests/golden").glob("*.prom"):
         found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))

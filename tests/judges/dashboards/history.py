@@ -1,6 +1,6 @@
 """A week of data with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
 
-Invariant: the data of the week is defined only here, and the shipped rules record the maxima from it.
+Invariant: the week's data is defined only here, and the shipped rules record the maxima from it.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ PEAKS = [
     4 * DAY + 9 * HOUR + 29 * MINUTE + 3,
     6 * DAY + 1 * HOUR + 53 * MINUTE + 44,
 ]
-# Length of the peak window of the exporter.
+# Length of the exporter's peak window.
 WINDOW = 60
-# Time since the last data of the removed GPU and of the exporter that is not scraped.
+# Time since the last data from the removed GPU and from the exporter that is not scraped.
 GONE, SILENT = 2 * HOUR, 1 * HOUR
 # The share of its memory that the full MIG device uses.
 FULL = 0.96
@@ -96,7 +96,7 @@ def series():
         mode = {"mig_mode": "enabled" if number == 1 else "disabled"}
         yield "gpu_info", gpu(number, name="H200", **mode), 1
         yield "gpu_up", gpu(number), 1
-    # One workload has peaks of one minute; the name of another has characters with a special meaning in a URL.
+    # One workload has one-minute peaks; the name of another has characters with a special meaning in a URL.
     yield from memory("gpu_memory", gpu(0), size, 50 * GIB, peaking(50 * GIB, 138 * GIB))
     # Other values that are high only for a moment, at the same times.
     throttled, age = peaking(0, 1), peaking(1, 30)
@@ -194,7 +194,7 @@ def serving(folder):
 
 @contextlib.contextmanager
 def running():
-    """A Prometheus with the data of the week, and the time at which the week ends."""
+    """A Prometheus with the week's data, and the time at which the week ends."""
     end = int(time.time()) // MINUTE * MINUTE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,6 +1,6 @@
-"""Exporters on shipped scenarios and a Prometheus that scrapes them every second, all on loopback.
+"""Exporters running shipped scenarios and a Prometheus that scrapes them every second, all on loopback.
 
-Invariant: every started process ends with `running`.
+Invariant: every process started here is stopped when `running` exits.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Name of the node, its scenario, and the value of its label `cluster`.
+# Name of the node, its scenario, and the value of its `cluster` label.
 NODES = [
     ("busy", "demo", None),
     ("mig", "mig-h100", "b"),

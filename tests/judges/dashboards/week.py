@@ -1,4 +1,4 @@
-"""Checks the dashboards against the known data of history.py, with the query steps that Grafana would choose."""
+"""Checks the dashboards against the known data in history.py, with the query steps that Grafana would choose."""
 
 import math
 import re

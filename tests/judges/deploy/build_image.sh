@@ -72,7 +72,7 @@ finish() {
 }
 trap finish EXIT
 
-# The image is run the way its own configuration says.
+# The image is run as its own configuration says.
 config=$(engine inspect --type image "$image" | jq -c '.Docker.config')
 user=$(jq -r '.User' <<<"$config")
 mapfile -t environment < <(jq -r '.Env[]' <<<"$config")

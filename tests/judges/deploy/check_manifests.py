@@ -1,4 +1,4 @@
-"""Checks every rendered Kubernetes manifest against the schemas of Kubernetes and the promises of the documentation.
+"""Checks every rendered Kubernetes manifest against Kubernetes' schemas and the documentation's promises.
 
 Invariant: every promise is checked for each scenario in scenarios.py; a manifest must not contain what its scenario did not choose.
 """
@@ -16,7 +16,7 @@ from kubernetes_validate.utils import all_versions, major_minor
 import pod_security
 import scenarios
 
-# Kinds that Kubernetes does not know itself. Any other kind without a schema is a mistake.
+# Kinds that Kubernetes itself does not know. Any other kind without a schema is a mistake.
 CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
-# The unit's current score by systemd's own measure, which goes from 0 (confined) to 100.
+# The unit's current score by systemd's own measure, which ranges from 0 (confined) to 100.
 limit=18
 unit=deploy/systemd/vram-exporter.service
 if ! command -v systemd-analyze >/dev/null; then

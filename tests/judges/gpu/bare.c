@@ -4,7 +4,7 @@
  *   bare LIBRARY sample HZ SECONDS  memory info of every GPU at HZ with absolute deadlines,
  *                                   then one JSON line: CPU share, call times, memory
  *
- * It ends when its input ends. Built on the spot: gcc -O2 -o bare bare.c -ldl
+ * It exits when its input ends. Built on the spot: gcc -O2 -o bare bare.c -ldl
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

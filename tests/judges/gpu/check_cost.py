@@ -23,7 +23,7 @@ def build_bare(setup):
 
 
 class Bare:
-    """`bare LIBRARY init`, alive inside the `with` block."""
+    """`bare LIBRARY init`, running inside the `with` block."""
 
     def __init__(self, setup, program):
         self.command = [program, setup.library, "init"]

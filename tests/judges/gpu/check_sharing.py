@@ -1,4 +1,5 @@
-"""Checks of processes that share: a GPU under MPS, an allocation by CUDA IPC, two GPUs in one process; and of allocators that are not the default one."""
+"""Checks of sharing: a GPU between processes under MPS, an allocation through CUDA IPC, one process on two GPUs; and of allocators
+other than the default one."""
 
 import os
 import shutil
@@ -65,7 +66,7 @@ def show(value):
 
 
 class Mps:
-    """A separate MPS daemon: pipes and logs in a temporary folder, ended by its `quit` command."""
+    """A separate MPS daemon: pipes and logs in a temporary folder, stopped with its `quit` command."""
 
     def __init__(self):
         self.control = shutil.which(MPS_CONTROL, path=MPS_PLACES)
@@ -113,7 +114,7 @@ def mps(setup, results):
 
 
 def ipc(setup, results):
-    """2 GiB that one process allocates and another one maps."""
+    """2 GiB that one process allocates and another maps."""
     owner, user = Child("ipc-owner", "--mib", 2048), Child("ipc-user")
     try:
         handle = owner.hear()["handle"]

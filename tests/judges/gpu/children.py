@@ -1,4 +1,4 @@
-"""Starts and ends the CUDA processes and programs under test; each is ended by its own pid."""
+"""Starts and stops the CUDA processes and programs under test; each is stopped by its own pid."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class Child:
 
 
 def end_process(process, grace=5.0):
-    """End one process that was started here, by its handle."""
+    """Stop one process that was started here, by its handle."""
     if process.stdin:
         try:
             process.stdin.close()
@@ -93,7 +93,7 @@ class Crowd:
         self.end()
 
     def end(self):
-        # All are asked to end before any is waited for, so that they end together.
+        # All are asked to exit before any is waited for, so that they exit together.
         for child in self.children:
             try:
                 child.process.stdin.close()

@@ -1,7 +1,7 @@
 """One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
 Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies
-small matrices without end, `spikes` allocates and frees on command, `leak` allocates 64 MiB more each second, `burst` allocates and frees
+small matrices endlessly, `spikes` allocates and frees on command, `leak` allocates 64 MiB more each second, `burst` allocates and frees
 without a pause, `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice
 as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle that it reads from
 stdin. `tensors` holds PyTorch tensors and reports how much their allocator has reserved, `arrays` holds a JAX array. Each prints one JSON
@@ -97,7 +97,7 @@ def hold_context(options):
 
 def spike(options):
     """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold, free, report the
-    CLOCK_MONOTONIC times of the allocation's end and the release's start."""
+    CLOCK_MONOTONIC times of the end of the allocation and the start of the release."""
     cuda = Cuda()
     warm = cuda.allocate(64 * MIB)
     cuda.free(warm)
@@ -149,7 +149,7 @@ def leak(options):
 
 
 def burst(options):
-    """Allocate and free without a pause until stdin closes, with --mib to twice as much in use; hold what is left at the end."""
+    """Allocate and free without a pause until stdin closes, with between --mib and twice as much in use; hold what is left at the end."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     closed = threading.Event()

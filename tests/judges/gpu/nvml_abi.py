@@ -323,7 +323,7 @@ class Gpu:
             raise NvmlError(f"{call}: {return_name(code)}")
 
     def text(self, call, device=True):
-        """A string that `call` returns, of the device or of the system."""
+        """A string that `call` returns, for the device or for the system."""
         buffer = ctypes.create_string_buffer(96)
         args = [self.device] if device else []
         self.check(call, getattr(self.lib, call)(*args, buffer, c_uint(96)))

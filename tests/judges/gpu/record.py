@@ -3,7 +3,7 @@
 
     record.py OUT.json [--busy N | --context N] [--nvml PATH]
 
-Read only: no setting of the GPU is changed. The calls run in a worker process; if a call
+Read-only: no GPU setting is changed. The calls run in a worker process; if a call
 crashes or hangs, only its own result is lost, and the JSON is written in any case. Serial numbers,
 UUIDs and bus addresses are replaced by placeholders. README.md describes the format.
 """

@@ -159,7 +159,7 @@ def process_calls(r, device):
 
 def process_utilization(r, device):
     """The cost of requesting all samples, then five rounds, a second apart, each from the
-    newest time stamp of the round before."""
+    newest timestamp of the previous round."""
     function = r.lib.nvmlDeviceGetProcessUtilization
     costs = []
     for _ in range(DEAR):

@@ -4,7 +4,7 @@
     record_job.py {leak,training} --exporter PATH --out FILE.json --seconds N [--every SECONDS] [--nvml PATH]
 
 `leak` holds 90 GiB and allocates 64 MiB more each second; `training` is a loop of training steps. Scrapes begin before the
-job does. The file holds the second of each scrape and, for each series, its value at each scrape, null if it was
+job does. The file holds the time of each scrape in seconds and, for each series, its value at each scrape, null if it was
 absent. UUIDs are replaced by a placeholder.
 """
 
@@ -19,7 +19,7 @@ import nvml_abi
 from children import Child
 from exporter import Exporter
 
-# The families of a GPU and a process that the rules read.
+# The GPU and process families that the rules read.
 KEPT = ("gpu_memory_u", "gpu_memory_free", "gpu_memory_total", "gpu_memory_reserved", "gpu_memory_window", "gpu_memory_peak", "gpu_memory_pressure", "gpu_memory_grown", "gpu_memory_shrunk", "gpu_process_memory_", "gpu_process_sm_", "gpu_process_idle_", "gpu_process_start_", "gpu_process_info", "gpu_workload_", "gpu_up", "gpu_utilization_ratio", "vram_exporter_nvml_up")
 BASE_MIB = 90 * 1024
 BEFORE = 15

@@ -17,7 +17,7 @@ ADMIN = "admin-of-this-test"
 
 
 def binaries(folder):
-    """The path of each binary that exists in the folder or its bin."""
+    """The path of each binary that exists in the folder or its bin subfolder."""
     places = [Path(folder, "bin"), Path(folder)]
     found = {name: next((place / name for place in places if (place / name).is_file()), None) for name in BINARIES}
     return {name: path for name, path in found.items() if path}

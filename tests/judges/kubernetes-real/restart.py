@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how soon pods have their names again after an outage of a real API server. See README.md."""
+"""Measures how soon pods get their names back after an outage of a real API server. See README.md."""
 
 import argparse
 import re
@@ -27,7 +27,7 @@ def container_id(n):
 
 
 class Exporter:
-    """The exporter on a simulated machine with a process for each container. It ends with the `with` statement."""
+    """The exporter on a simulated machine with a process for each container. It is stopped at the end of the `with` block."""
 
     def __init__(self, program, library, folder, containers):
         self.folder = Path(folder)

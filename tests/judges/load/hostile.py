@@ -1,4 +1,4 @@
-"""Hostile clients on loopback. Each one takes a turn a few times a second; if the server ended its connection, the client reconnects
+"""Hostile clients on loopback. Each one takes a turn a few times a second; if the server closed its connection, the client reconnects
 after a second. They stop on request."""
 
 import errno
@@ -18,7 +18,7 @@ class Client:
     """Connects and sends nothing."""
 
     name = "silent"
-    # A small window fills soon, so a client that reads nothing has an effect at once.
+    # A small window fills up quickly, so a client that reads nothing has an effect at once.
     receive_buffer = None
 
     def __init__(self, port, number):
@@ -65,7 +65,7 @@ class Client:
         try:
             return self.socket.send(data)
         except OSError:
-            return 0  # full, or ended: the next turn shows which
+            return 0  # full, or closed: the next turn shows which
 
     def drain(self):
         try:
@@ -95,7 +95,7 @@ class Deaf(Client):
 
 
 class Slow(Client):
-    """Sends a request, a byte a second."""
+    """Sends a request, one byte a second."""
 
     name = "slow"
 

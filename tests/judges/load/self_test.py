@@ -75,7 +75,7 @@ def outcomes(folder):
 
 
 def crowds():
-    """Every kind connects, and notices that the server ended the connection."""
+    """Every kind connects, and notices that the server closed the connection."""
     server, over = Server("closes"), threading.Event()
     threading.Timer(1.5, over.set).start()
     reported = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)

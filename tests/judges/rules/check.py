@@ -95,7 +95,7 @@ def seconds(text):
 
 
 def looks(group, name):
-    """The number of series that a test expects to fire at each evaluation of the alert, in order of time."""
+    """The number of series that a test expects to fire at each evaluation of the alert, in chronological order."""
     wanted = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
     found = [look for look in group.get("promql_expr_test", []) if look["expr"] == wanted]
     return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: seconds(look["eval_time"]))]

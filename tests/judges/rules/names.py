@@ -1,6 +1,6 @@
 """Families and labels: those that the exporter documents, and those that an expression uses.
 
-Invariant: a word of an expression that is neither PromQL's nor a label is treated as a family, so that a misspelt one is
+Invariant: a word in an expression that is neither PromQL's nor a label is treated as a family, so that a misspelt one is
 found.
 """
 
@@ -20,7 +20,7 @@ class Used:
 
 
 def documented():
-    """Families and labels of docs/metrics.md; a histogram has its three series."""
+    """Families and labels in docs/metrics.md; a histogram has its three series."""
     families, labels = set(), set()
     for line in (ROOT / "docs/metrics.md").read_text().splitlines():
         row = re.match(r"\| `(\w+)` \| ([\w ()]+) \| ([`\w ]*) \|", line)

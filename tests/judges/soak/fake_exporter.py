@@ -1,5 +1,5 @@
 """A stand-in for the exporter: either correct, so that the soak must pass it, or with one fault, so that the soak must
-refuse it.
+fail it.
 
     fake_exporter.py PORT FAULT"""
 

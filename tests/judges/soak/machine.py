@@ -1,7 +1,7 @@
-"""The simulated machine of the soak: eight GPUs with 64 processes each, processes that continuously start and end, and
+"""The soak's simulated machine: eight GPUs with 64 processes each, processes that continuously start and end, and
 faults that come and go.
 
-The faults are in the scenario with their times and not in the control file: each change of that file leaves the previous
+The faults and their times are in the scenario and not in the control file: each change of that file leaves the previous
 machine in memory (a call that hangs may still be reading it). For the same reason the simulator stays loaded when the exporter
 closes it: unloading would leave its machine in memory, half a MiB each time. Either would look like a leak in the exporter.
 Memory that a real driver's library would leave behind cannot be detected here."""
@@ -23,7 +23,7 @@ LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 def scenario(gpus=GPUS, processes=PROCESSES, births=BIRTHS):
-    """`births` process starts a second over all GPUs, and as many exits."""
+    """`births` process starts a second across all GPUs, and as many exits."""
     come_and_go = round(births * ROUND)
     parts = ["seed = 60\n", f'[[gpu]]\nmodel = "H200"\ncount = {gpus}\n']
     for gpu in range(gpus):
@@ -103,7 +103,7 @@ def schedule(on, off, seconds, names=None):
 
 
 class Machine:
-    """The files of the machine, in a folder of its own, and its faults."""
+    """The machine's files, in a folder of their own, and its faults."""
 
     def __init__(self, folder, library, on, off, seconds, names=None):
         self.folder, self.library = Path(folder).resolve(), library

@@ -2,7 +2,7 @@
 
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
-Each scrape is read completely, and its format and its counters are checked. One JSON object a line.
+Each scrape is read completely, and its format and its counters are checked. One JSON object per line.
 A scrape is missed if no complete 200 response arrives within the limit (the interval, at most 10 s, as for
 Prometheus)."""
 

@@ -1,5 +1,5 @@
 """Shows in seconds that the soak's checks can fail: a correct stand-in passes, and each one that leaks, forgets,
-refuses or sends malformed text fails exactly the check for this fault.
+refuses or sends malformed text fails exactly the check for that fault.
 
     self_test.py"""
 

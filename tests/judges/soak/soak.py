@@ -50,7 +50,7 @@ SCRAPERS = (("every 1 s", 1.0, ()), ("every 5 s, gzip", 5.0, ("--gzip",)), ("eve
 
 @dataclass
 class Observation:
-    """The observations of a soak: the input of its verdict."""
+    """The observations of a soak: the input to its verdict."""
 
     seconds: float
     warm_at: float

@@ -221,7 +221,7 @@ fn assert_trusted(line: &[u8]) {
         let keeps = |outer: &Option<String>, inner: &Option<String>| outer.is_none() || outer == inner;
         assert!(keeps(&outer.container_id, &inner.container_id), "{name} below {}", path.escape_ascii());
         assert!(keeps(&outer.slurm_step, &inner.slurm_step), "{name} below {}", path.escape_ascii());
-        // The systemd of a user has further units nested inside it; the units of the system contain no others.
+        // A user's systemd has further units nested inside it; the system's units contain no others.
         let named = outer.boundary == Some(Boundary::User) || outer.unit == inner.unit;
         assert!(named, "{name} below {}", path.escape_ascii());
     }

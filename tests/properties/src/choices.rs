@@ -11,13 +11,13 @@ pub(crate) fn choices(data: &[u8]) -> Option<Unstructured<'_>> {
     (*first >= CHOICES).then(|| Unstructured::new(rest))
 }
 
-/// [`Unstructured`] without its errors: no list here is empty, and at the end of the bytes every choice is the first.
+/// [`Unstructured`] without its errors: no list here is empty, and once the bytes run out, every choice is the first.
 pub(crate) trait Choose<'a> {
     /// The next byte; 0 at the end.
     fn byte(&mut self) -> u8;
     /// A number below `end`.
     fn below(&mut self, end: usize) -> usize;
-    /// True in one of `odds` cases, and false at the end of the bytes.
+    /// True in one case out of `odds`, and false once the bytes run out.
     fn once_in(&mut self, odds: usize) -> bool;
     /// One element of a list.
     fn pick<T: Copy>(&mut self, list: &[T]) -> T;

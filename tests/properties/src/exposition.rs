@@ -46,7 +46,7 @@ pub fn exposition(data: &[u8]) -> bool {
     true
 }
 
-/// Names, types, help and labels are those of the table, and no label value is too long.
+/// Names, types, help and labels are those in the table, and no label value is too long.
 fn assert_fits_the_table(shown: &[Family<'_>]) {
     for shown in shown {
         let family = families().find(|family| family.name == shown.name).expect("every family is in the table");

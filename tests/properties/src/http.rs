@@ -36,7 +36,7 @@ const LIMITS: Limits = Limits {
 };
 /// An exchange that takes this long counts as hanging.
 const HANGS: Duration = Duration::from_secs(8);
-/// The statuses of the exporter, and those of hyper for malformed requests.
+/// The exporter's statuses, and hyper's for malformed requests.
 const STATUSES: [u16; 10] = [200, 204, 400, 404, 405, 408, 413, 414, 431, 503];
 
 struct Host {

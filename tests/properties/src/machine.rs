@@ -13,7 +13,7 @@ use vram_exporter::snapshot::{
 
 use crate::choices::{Choose, Unstructured, choices};
 
-/// Texts with a special meaning in the exposition, in HTML or on a terminal.
+/// Strings with a special meaning in the exposition, in HTML or on a terminal.
 const MEANING: [&str; 16] = [
     "\"",
     "\\",

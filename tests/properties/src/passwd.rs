@@ -1,4 +1,4 @@
-//! Any passwd file: the first line of a user counts, and a line names one user at most.
+//! Any passwd file: the first line of a user counts, and a line names at most one user.
 
 use std::collections::HashMap;
 

@@ -21,8 +21,8 @@ enum Event {
     Wait(Duration),
 }
 
-/// Follows pods and compares the names with a model. Plain input holds one event per line: a list, or an event of a
-/// watch, as the API server writes them. True if a container got a name.
+/// Follows pods and compares the names with a model. Plain input holds one event per line: a list, or a watch
+/// event, as the API server writes them. True if a container got a name.
 pub fn pods(data: &[u8]) -> bool {
     let lines = choices(data).map(|mut u| arbitrary::lines(&mut u));
     let data = lines.as_deref().unwrap_or(data);
@@ -62,7 +62,7 @@ pub fn pods(data: &[u8]) -> bool {
     named
 }
 
-/// Parses a line: an event of a watch, a list, or a time to wait (`wait SECONDS`).
+/// Parses a line: a watch event, a list, or a time to wait (`wait SECONDS`).
 fn event(line: &[u8]) -> Option<Event> {
     if let Some(seconds) = line.strip_prefix(b"wait ") {
         let seconds: u16 = std::str::from_utf8(seconds).ok()?.parse().ok()?;

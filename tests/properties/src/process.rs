@@ -33,7 +33,7 @@ const PROGRAMS: [&str; 24] = [
     "python3-dbg",
     "nvidia-smi",
 ];
-/// Options of these programs.
+/// Options for these programs.
 const OPTIONS: [&str; 32] = [
     "-u",
     "-m",
@@ -69,8 +69,8 @@ const OPTIONS: [&str; 32] = [
     "-O",
 ];
 
-/// Reads what the kernel shows about a process: the first line is its `comm`, the rest its arguments, each ended by a
-/// zero byte. True if it has a name.
+/// Reads what the kernel shows about a process: the first line is its `comm`, the rest its arguments, each terminated
+/// by a zero byte. True if it has a name.
 pub fn process(data: &[u8]) -> bool {
     let generated = choices(data).map(|mut u| arbitrary(&mut u));
     let data = generated.as_deref().unwrap_or(data);
@@ -116,7 +116,7 @@ fn assert_silent_on_arguments(found: Option<&str>, comm: &[u8], cmdline: &[u8]) 
     }
 }
 
-/// Whatever the name is, the fields after it in the files of `/proc` are read.
+/// Whatever the name is, the fields after it in the `/proc` files are read.
 fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
     let start = cmdline.iter().fold(7, |number: u64, byte| number.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let tail = format!("S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 {start} 10000 5\n");
@@ -132,7 +132,7 @@ fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
     if let Some(uid) = effective_uid(cmdline) {
         assert!(cmdline.windows(4).any(|word| word == b"Uid:"), "{uid} from nowhere");
     }
-    // The kernel escapes line ends of the name in `status`, so that none of them begins a line.
+    // The kernel escapes line breaks in the name in `status`, so that none of them begins a line.
     let escaped: Vec<u8> = comm.iter().flat_map(|byte| std::ascii::escape_default(*byte)).collect();
     let status = [b"Name:\t", &escaped[..], b"\nUid:\t1\t77\t3\t4\n", cmdline].concat();
     assert_eq!(effective_uid(&status), Some(77));

@@ -10,8 +10,8 @@ use crate::choices::choices;
 const CONTROL: &str = "\n--\n";
 /// Times at which the machine is read: the start, the span of the demo, and the latest time of a clock.
 const TIMES: [Nanos; 6] = [0, 1, SECOND, 90 * SECOND, 40 * 86_400 * SECOND, 1_900_000_000 * SECOND];
-/// The largest product of GPUs and processes of a machine that is read. A larger one takes too long and runs the same
-/// code.
+/// The largest product of GPUs and processes for which a machine is read. A larger one takes too long and runs the
+/// same code.
 const LARGEST: usize = 300;
 
 /// Builds the machine of a scenario, and of a control file after it. True if both are valid.
@@ -75,7 +75,7 @@ fn assert_lives(process: &Process, now: Nanos) {
     assert!(wants <= process.most(), "{process:?} wants {wants}");
     let busy = process.busy(life, now);
     assert!((0.0..=1.0).contains(&busy), "{process:?} has a utilization of {busy}");
-    // Soon after the start, before noise has changed often.
+    // Soon after the start, before noise has changed many times.
     let soon = life.start + 500;
     let peak = process.peak(life, soon);
     assert!((process.wants(life, soon)..=process.most()).contains(&peak), "{process:?} had {peak}");

@@ -1,6 +1,6 @@
 //! Every property over its seeds, its kept cases and a fixed number of generated inputs.
 //!
-//! Each test also checks how many generated inputs got past the parser, so that a property that nothing reaches fails.
+//! Each test also checks how many generated inputs got past the parser, so that a property that no input reaches fails.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! Texts that are cut off, changed, meaningless or too long.
+//! Input that is cut off, altered, meaningless or too long.
 
 use super::invariants::assert_complete_ids;
 use super::{container, expand, job, locate, nowhere, pod, rows, unit, whole};

@@ -3,7 +3,7 @@
 use super::{Row, container, job_of, nowhere, row, unit, user, with_container};
 use crate::Scheduler::{HtCondor, Nomad, Pbs, Torque};
 
-/// An allocation of Nomad.
+/// A Nomad allocation.
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
 
 pub(super) fn rows() -> Vec<Row> {

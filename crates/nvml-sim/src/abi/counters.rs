@@ -42,7 +42,7 @@ fn remaps(on: &On) -> Answer {
     }
 }
 
-/// Number of pages retired for a cause.
+/// The number of pages retired for a given cause.
 fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
     on.whole()?;
     let pages = on.gpu.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;

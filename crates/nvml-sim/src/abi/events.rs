@@ -1,4 +1,4 @@
-//! Event sets: a set reports each Xid that occurs after its GPU was registered, once, in order of time.
+//! Event sets: a set reports each Xid that occurs after its GPU was registered, once, in chronological order.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -16,7 +16,7 @@ use crate::fault::Target;
 use crate::library;
 use crate::machine::{Machine, NO_INSTANCE};
 
-/// How long a wait sleeps before it checks again, so that it sees changes of the control file.
+/// How long a wait sleeps before it checks again, so that it sees changes to the control file.
 const STEP: Nanos = 5_000_000;
 /// The event types that the driver knows (recorded); only Xids are ever reported.
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;

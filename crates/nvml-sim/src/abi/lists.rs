@@ -21,7 +21,7 @@ const GROWTH_ROUNDS: u32 = 3;
 /// The first pid of the processes that a growing list gains; the scenario's processes have none of these pids.
 const GROWN_PIDS: u32 = 2_000_000;
 
-/// Writes a list into the caller's array of `T`, as far as there is room.
+/// Writes a list into the caller's array of `T`, or as much of it as fits.
 ///
 /// # Errors
 /// `INSUFFICIENT_SIZE`, with the number of processes in `count`, when there is no room for all.

@@ -7,7 +7,7 @@ use crate::code::{Answer, Code};
 /// Writes a value.
 ///
 /// # Safety
-/// `to` is NULL or a pointer of the caller that is valid for a `T`.
+/// `to` is NULL or a pointer from the caller that is valid for a `T`.
 pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -20,7 +20,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Answer {
 /// Reads a value that the caller prepared.
 ///
 /// # Safety
-/// `from` is NULL or a pointer of the caller to an initialised `T`.
+/// `from` is NULL or a pointer from the caller to an initialised `T`.
 pub(super) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
     if from.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -32,7 +32,7 @@ pub(super) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
 /// Writes a string and its terminating NUL.
 ///
 /// # Safety
-/// `to` is NULL or a pointer of the caller that is valid for `length` bytes.
+/// `to` is NULL or a pointer from the caller that is valid for `length` bytes.
 pub(super) unsafe fn put_text(to: *mut c_char, length: c_uint, text: &[u8]) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -40,7 +40,7 @@ pub(super) unsafe fn put_text(to: *mut c_char, length: c_uint, text: &[u8]) -> A
     if text.len() >= length as usize {
         return Err(Code::INSUFFICIENT_SIZE);
     }
-    // SAFETY: there is room for the text and its end.
+    // SAFETY: there is room for the text and its terminating NUL.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
         to.add(text.len()).write(0);
@@ -61,7 +61,7 @@ pub(super) unsafe fn check_version<T>(of: *const T, version: u32) -> Answer {
     }
 }
 
-/// `NVML_STRUCT_VERSION` of `nvml.h`.
+/// `NVML_STRUCT_VERSION` from `nvml.h`.
 pub(super) fn struct_version<T>(version: u32) -> u32 {
     size_of::<T>() as u32 | version << 24
 }

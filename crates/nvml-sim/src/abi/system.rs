@@ -11,7 +11,7 @@ use crate::code::{Answer, Code, text};
 use crate::fault::Target;
 use crate::library;
 
-/// The calls that need no open library.
+/// The calls that do not need the library to be open.
 pub(super) const OPENING: &[Symbol] = &[
     ("nvmlInit", nvmlInit as *const ()),
     ("nvmlInit_v2", nvmlInit_v2 as *const ()),
@@ -65,7 +65,7 @@ system_calls! {
     }
     fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
     fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
-    /// The name is truncated to the caller's buffer, as NVML does.
+    /// The name is truncated to fit the caller's buffer, as NVML does.
     fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) |sim| {
         let living = sim.machine.processes.iter().find(|process| {
             !process.is_orphaned() && process.life(sim.now).is_some_and(|life| process.pid(life.number) == pid)

@@ -12,7 +12,7 @@ use crate::machine::activity::LOOK;
 
 /// The smallest buffer, in samples, that the driver requests for the utilization of processes (recorded).
 const SAMPLES: c_uint = 72;
-/// How often a process' utilization is sampled, and how long a sample is kept.
+/// How often a process's utilization is sampled, and how long a sample is kept.
 const SAMPLE_PERIOD: Nanos = LOOK;
 const KEPT: Nanos = 20 * SECOND;
 /// The sampling period of the engines' utilization, in microseconds (recorded).
@@ -63,7 +63,7 @@ fn limit(on: &On, which: usize) -> Answer<c_uint> {
     if on.gpu.model.pcie.is_none() { Err(Code::NOT_SUPPORTED) } else { Ok((on.gpu.model.power[which] * 1e3) as c_uint) }
 }
 
-/// The last sample of each process that did work after `since` (microseconds of unix time).
+/// The last sample of each process that did work after `since` (Unix time in microseconds).
 fn samples(on: &On, since: c_ulonglong) -> Vec<sys::nvmlProcessUtilizationSample_t> {
     let newest = on.now - on.now % SAMPLE_PERIOD;
     let activity = on.machine.activity(on.gpu, None, newest);

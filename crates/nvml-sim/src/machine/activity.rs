@@ -51,7 +51,7 @@ impl Machine {
         drawn * (0.99 + 0.02 * fraction(gpu.key, (now / LOOK) as u64))
     }
 
-    /// Degrees Celsius: follows the power of the last half minute.
+    /// Degrees Celsius: follows the power over the last half minute.
     pub fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
         if let Some(fixed) = gpu.temperature {
             return fixed;

@@ -37,7 +37,7 @@ fn a_call(key: String, name: &str) -> Result<&'static str, Refusal> {
 }
 
 impl Machine {
-    /// Builds the machine of a scenario, with the additions of a control file.
+    /// Builds a scenario's machine, with the additions from a control file.
     pub(crate) fn build(source: &Source, overlay: Option<&Overlay>) -> Result<Self, Problem> {
         let of = |file: &str, (key, what): Refusal| Problem::Impossible { file: file.to_owned(), key, what };
         let scenario = &source.scenario;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Gpu, Machine};
 use crate::clock::{Nanos, SECOND};
 
-/// By GPU: how many whole seconds are summed, and the millijoules used in them.
+/// By GPU: how many whole seconds have been summed, and the millijoules used in them.
 static SUMS: Mutex<Vec<(Nanos, f64)>> = Mutex::new(Vec::new());
 
 impl Machine {

@@ -13,7 +13,7 @@ pub struct Load {
     capacity: u64,
     /// All processes, as indexes.
     members: Vec<u32>,
-    /// Bytes of the processes whose memory never changes.
+    /// Bytes held by the processes whose memory never changes.
     fixed: u64,
     /// The processes whose memory changes.
     varying: Vec<u32>,

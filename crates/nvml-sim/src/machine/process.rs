@@ -64,7 +64,7 @@ pub(crate) enum Pids {
     Fresh(u32),
 }
 
-/// The number of pids of a process that takes a fresh one for each life.
+/// The number of pids available to a process that takes a fresh one for each life.
 pub(crate) const FRESH_PIDS: u32 = 128;
 
 /// The identity of a process, for the simulated `/proc`.

@@ -1,4 +1,4 @@
-//! The scenarios inside the library.
+//! The scenarios built into the library.
 
 macro_rules! scenarios {
     ($($name:literal),* $(,)?) => {

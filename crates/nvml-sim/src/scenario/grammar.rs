@@ -221,7 +221,7 @@ pub(crate) enum FaultKind {
     Hang,
     /// The call takes `delay` longer.
     Slow,
-    /// A process list has grown between the call that requests its length and the call that fetches it.
+    /// A process list grows between the call that requests its length and the call that fetches it.
     Grow,
     /// The GPU is not there: NVML counts one GPU fewer.
     Absent,

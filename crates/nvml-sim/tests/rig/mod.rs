@@ -1,7 +1,7 @@
 //! Runs the built library as a program would: loaded by its path, through nvml-wrapper.
 //!
-//! The library's settings are the process' own, so a test runs each machine in a child process:
-//! [`Rig::alone`] runs the body there.
+//! The library's settings apply to the whole process, so a test runs each machine in a child process: [`Rig::alone`]
+//! runs the body there.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -38,7 +38,7 @@ impl Rig {
         Self::alone_with(test, scenario, &[], body);
     }
 
-    /// The same with further environment variables.
+    /// The same, with additional environment variables.
     pub fn alone_with(test: &str, scenario: &str, more: &[(&str, &str)], body: impl FnOnce(&Rig)) {
         if let Some(folder) = std::env::var_os(CHILD) {
             return body(&Rig { folder: folder.into() });

@@ -38,7 +38,7 @@ fn every_real_form_is_read() {
         ("nvidia.com/gpu.shared", format!("GPU-{UUID}::0"), gpu(), Some("0")),
         ("nvidia.com/mig-1g.10gb.shared", format!("MIG-{UUID}::11"), mig(), Some("11")),
         ("example.org/small-gpu", format!("GPU-{UUID}::1"), gpu(), Some("1")),
-        // nos, a fork of the plugin for MPS, puts the memory of a share into the resource's name.
+        // nos, a fork of the plugin for MPS, puts a share's memory size into the resource's name.
         ("nvidia.com/gpu-10gb", format!("GPU-{UUID}::2"), gpu(), Some("2")),
         // Drivers before 470 named MIG devices by the GPU and two ids.
         ("nvidia.com/mig-3g.20gb", format!("MIG-GPU-{UUID}/2/0"), instance(2, 0), None),
@@ -49,7 +49,7 @@ fn every_real_form_is_read() {
         ("nvidia.com/mig-1g.5gb", "0:1".into(), index(0, Some(1)), None),
         ("nvidia.com/gpu", "0::1".into(), index(0, None), Some("1")),
         ("nvidia.com/gpu.shared", "3:6::2".into(), index(3, Some(6)), Some("2")),
-        // GKE's plugin: the device file, the GPU instance, the share of time-sharing or MPS.
+        // GKE's plugin: the device file, the GPU instance, the share under time-sharing or MPS.
         ("nvidia.com/gpu", "nvidia0".into(), minor(0, None), None),
         ("nvidia.com/gpu", "nvidia0/gi0".into(), minor(0, Some(0)), None),
         ("nvidia.com/gpu", "nvidia0/vgpu1".into(), minor(0, None), Some("1")),

@@ -308,7 +308,7 @@ fn a_process_of_a_refused_list_stays_alive_with_unknown_memory() {
     let (shown, _) = table.show(start);
     let of = |pid| shown.iter().find(|process| process.pid == pid).unwrap();
     assert_eq!((of(7).used, of(8).used, of(8).peak), (Some(MIB), None, Some(3 * MIB)));
-    // A process that is in another list too keeps its type.
+    // A process that is also in another list keeps its type.
     let both = ListEntry { kind: ProcessKind::Compute, ..xorg };
     table.fold(&without_graphics(both), &identities[1..], LAYOUT);
     assert_eq!(table.show(start).0.iter().find(|process| process.pid == 8).unwrap().kind, ProcessKind::Graphics);

@@ -41,7 +41,7 @@ impl Workplace {
         Self::eight(r#""40GiB""#)
     }
 
-    /// Eight GPUs whose memory changes at every tick: it grows by some mebibytes a microsecond and drops at intervals.
+    /// Eight GPUs whose memory changes on every tick: it grows by a few mebibytes a microsecond and drops at intervals.
     pub fn moving() -> Self {
         Self::eight(r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#)
     }

@@ -1,15 +1,15 @@
-//! How often the exporter allocates memory: never in a tick of the memory lane, and a known number of times in a
-//! process pass and in a scrape.
+//! How often the exporter allocates memory: never during a tick of the memory lane, and a known number of times during
+//! a process pass and during a scrape.
 //!
-//! Only the allocations of the working thread are counted, so other threads cannot change the counts.
+//! Only the allocations of the thread that does the work are counted, so other threads cannot change the counts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bench::Workplace;
 
-/// Allocations of a process pass over sixteen processes, none of which changed.
+/// Allocations in a process pass over sixteen processes, none of which changed.
 const PASS: f64 = 63.0;
-/// Allocations of a scrape of the golden scenario.
+/// Allocations in a scrape of the golden scenario.
 const SCRAPE: f64 = 301.0;
 
 /// The simulator simulates one machine at a time.
@@ -61,7 +61,7 @@ fn a_tick_allocates_nothing_for_mig_devices() {
 #[test]
 fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
-    // A session begins with allocations of its own; the additional ones of a longer session come from its passes.
+    // A session begins with allocations of its own; the additional ones in a longer session come from its passes.
     let (place, few, passes) = session(Workplace::unchanging(), 20);
     let (_, many, more_passes) = session(place, 120);
     println!("{few} in {passes}, {many} in {more_passes}");

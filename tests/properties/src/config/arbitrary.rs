@@ -6,7 +6,7 @@ use vram_exporter::config::setting::Kind;
 use super::Given;
 use crate::choices::{Choose, Unstructured};
 
-/// Texts with a special meaning to a parser of TOML, YAML, addresses, durations or filters.
+/// Strings with a special meaning to a parser of TOML, YAML, addresses, durations or filters.
 const MEANING: [&str; 32] = [
     "",
     "\"",

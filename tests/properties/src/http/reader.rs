@@ -1,4 +1,4 @@
-//! A strict client: it accepts only complete responses of the stated length, and pages of known tags.
+//! A strict client: it accepts only complete responses of the stated length, and pages that use only known tags.
 
 /// One response.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) fn read(received: &[u8], sent: &[u8]) -> Vec<Response> {
             Err(why) => panic!("{why}: {}\nto {}", rest.escape_ascii(), sent.escape_ascii()),
         };
         rest = after;
-        // An interim response is followed by another one.
+        // An interim response is followed by another response.
         if response.status >= 200 {
             responses.push(response);
         }

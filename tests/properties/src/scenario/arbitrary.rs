@@ -181,7 +181,7 @@ fn ratio(u: &mut Unstructured<'_>) -> String {
     u.pick(&["0.0", "0.1", "0.2", "0.5", "0.9", "0.99", "1.0", "1", "0", "2", "nan", "-0.0"]).to_owned()
 }
 
-/// A phase with the keys of its kind, and sometimes a key too few or too many.
+/// A phase with the keys of its kind, and sometimes one key too few or too many.
 fn phase(u: &mut Unstructured<'_>, of: fn(&mut Unstructured<'_>) -> String) -> String {
     let kind = u.pick(&KINDS);
     let (quantities, spans): (&[&str], &[&str]) = match kind {

@@ -90,7 +90,7 @@ pub(super) fn file(u: &mut Unstructured<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The value, or sometimes another one.
+/// The value, or sometimes a different one.
 fn value(u: &mut Unstructured<'_>, value: &str) -> String {
     match u.below(24) {
         1 => u.pick(&MEANING).to_owned(),
@@ -112,7 +112,7 @@ fn users(text: &mut String, u: &mut Unstructured<'_>) {
 fn hash(u: &mut Unstructured<'_>) -> String {
     let kind = u.pick(&["2b", "2a", "2y", "2x", "1", ""]);
     let cost = if u.once_in(2) { u.pick(&["10", "04", "12", "18", "4"]).to_owned() } else { line(u, 3) };
-    // A salt of 22 characters; one character of several bytes may cross the position where the hash begins.
+    // A salt of 22 characters; a multi-byte character may straddle the position where the hash begins.
     let salt = match u.below(4) {
         0 => format!("{}\u{e9}{}", "a".repeat(u.below(22)), "b".repeat(u.below(24))),
         1 => line(u, 30),

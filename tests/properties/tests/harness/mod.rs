@@ -20,7 +20,7 @@ const LONGEST: usize = 400;
 const EDITS: usize = 8;
 
 /// One change to a seed: the position, and what happens there. 0 to 255 replaces the byte, 256 to 511 inserts one,
-/// anything above cuts the input.
+/// anything above truncates the input.
 type Edit = (Index, u16);
 
 /// Runs the property on every seed and kept case of the target and on `cases` generated inputs, of which more than

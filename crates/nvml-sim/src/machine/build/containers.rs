@@ -1,4 +1,4 @@
-//! Containers of a scenario: their names, as a cluster would report them, and their devices.
+//! The containers in a scenario: their names, as a cluster would report them, and their devices.
 
 use super::{Refusal, refuse};
 use crate::machine::{Container, Machine};

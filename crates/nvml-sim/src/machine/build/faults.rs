@@ -1,4 +1,4 @@
-//! Xid events and faults of a scenario or control file.
+//! The Xid events and faults in a scenario or control file.
 
 use super::{Refusal, a_call, refuse};
 use crate::clock::Nanos;

@@ -1,4 +1,4 @@
-//! GPUs of a scenario, with their MIG devices.
+//! The GPUs in a scenario, with their MIG devices.
 
 use std::sync::atomic::AtomicU32;
 

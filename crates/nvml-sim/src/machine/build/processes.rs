@@ -1,4 +1,4 @@
-//! Processes of a scenario: their identity, their lifetime, and their GPU.
+//! The processes in a scenario: their identity, their lifetime, and their GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::stable_hash::mix;
 const PID_LIMIT: u32 = 4_194_304;
 /// More processes than any test needs.
 const MOST: u32 = 16_384;
-/// Bytes of a name that the kernel keeps.
+/// How many bytes of a name the kernel keeps.
 const COMM_LENGTH: usize = 15;
 
 /// Users by name and number.
@@ -28,7 +28,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// The uid of a process' user; a name without a uid gets one of its own.
+    /// The uid of a process's user; a name without a uid gets one of its own.
     fn uid(&mut self, name: Option<&str>, uid: Option<u32>) -> Result<u32, Refusal> {
         let Some(name) = name else { return Ok(uid.unwrap_or(0)) };
         if name.is_empty() || name.contains([':', '\n']) {

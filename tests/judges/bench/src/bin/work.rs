@@ -1,7 +1,7 @@
 //! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of each.
 //!
 //! `work` prints times. `work still|moving|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
-//! counts at each call of `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
+//! counts on each call to `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
