@@ -31,7 +31,7 @@ const STALLED: Duration = Duration::from_millis(300);
 pub(super) const ABANDONED_LIMIT: usize = 4;
 /// A process that hung is not read again until this long after that read began: it may respond briefly and hang again.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long reading pauses after a reader panicked.
+/// How long reading pauses after a reader has panicked.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// A process to be read.
@@ -40,7 +40,7 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read. Theirs is the only file whose reader hangs if the process is wedged.
+    /// Whether its arguments are to be read. Only the file that holds them makes its reader hang if the process is wedged.
     pub(super) cmdline: bool,
 }
 

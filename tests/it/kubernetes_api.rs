@@ -463,8 +463,8 @@ async fn a_server_that_crashes_on_each_request_is_asked_less_and_less() {
         assert!(stream.read(&mut question).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{\"items\":[").await.unwrap();
     }
-    // Pauses of 1, 2, 4 and 8 s, each shortened by up to half. The shorter pauses for a server that does not
-    // listen would add up to 7 s at most.
+    // Pauses of 1, 2, 4 and 8 s, each shortened by up to half. The shorter pauses for a server that is not
+    // listening would add up to 7 s at most.
     assert!(asked[4] - asked[0] >= Duration::from_millis(7_500));
     assert!(watch.faults(Reason::Connection) >= 4);
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());

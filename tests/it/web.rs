@@ -72,7 +72,7 @@ impl Served {
             Settings { stale_after: Duration::from_secs(600), ..metrics_settings(&Config::default(), Some(true)) };
         let metrics = Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings).unwrap());
         let mut state = HttpState::new(metrics, snapshot.clone(), faults.clone(), telemetry_path);
-        // No lane is started here, so none must count as dead, however long a test takes.
+        // No lane is started here, so none may count as dead, however long a test takes.
         state.alive_within = Duration::from_secs(3600);
         change(&mut state);
         let thread_name = thread_name();

@@ -82,7 +82,7 @@ pub(super) fn server_config(
     let key = key.read(folder, files)?;
     let ca_given = ca.is_some();
     let ca = ca.map(|ca| ca.read(folder, files)).transpose();
-    // Checked before the CAs are read: a missing policy makes a more helpful message than an invalid CA file.
+    // Checked before the CAs are read: a missing policy makes for a more helpful message than an invalid CA file.
     let auth = client::policy(tls, ca_given, notes)?;
     let ca = ca?;
     let versions = suites::versions(tls)?;

@@ -11,7 +11,7 @@ use super::error::{Error, innermost, is_io};
 /// The longest body that is read whole, in bytes. Five hundred pods take about 8 MiB. A body crafted to be large can
 /// occupy ten times as much memory once decoded.
 pub(super) const ANSWER_LIMIT: usize = 16 << 20;
-/// The longest line of a watch, in bytes. A Kubernetes object has at most about 2 MiB.
+/// The longest line of a watch, in bytes. A Kubernetes object is at most about 2 MiB long.
 const LINE_LIMIT: usize = 8 << 20;
 
 /// Reads a body to its end.

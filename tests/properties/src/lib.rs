@@ -1,7 +1,7 @@
 //! What must hold for hostile input, whatever its bytes are.
 //!
 //! Each property is a function of bytes that panics if the exporter or its simulator breaks a promise, and returns
-//! whether the input got past the parser. `cargo test` runs it on seeds, kept cases and generated inputs
+//! whether the input got past the parser. `cargo test` runs it on seeds, saved cases and generated inputs
 //! (`tests/properties.rs`), and the targets in `fuzz` run it for as long as you like. Both reach private parsers
 //! through the `internals` modules of the two crates.
 //!

@@ -1,4 +1,4 @@
-//! Every property over its seeds, its kept cases and a fixed number of generated inputs.
+//! Every property over its seeds, its saved cases and a fixed number of generated inputs.
 //!
 //! Each test also checks how many generated inputs got past the parser, so that a property that no input reaches fails.
 

@@ -112,8 +112,8 @@ fn nothing_deeper_replaces_a_boundary() {
     }
 }
 
-/// The cgroup version 2 rows, as the host sees them, that have a closed boundary. Every boundary is closed, except a
-/// pod without a container and a unit of one of the machine's own runtimes: those two are trusted.
+/// The cgroup version 2 rows, as the host sees them, that have a closed boundary. Every boundary is closed, except that
+/// of a pod without a container or of a unit of one of the machine's own runtimes: those two are trusted.
 fn rows_on_one_line() -> Vec<Row> {
     let closed = |row: &Row| match row.location.boundary {
         None => false,

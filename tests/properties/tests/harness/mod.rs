@@ -1,4 +1,4 @@
-//! Runs a property on its seeds, its kept cases and generated inputs.
+//! Runs a property on its seeds, its saved cases and generated inputs.
 //!
 //! Invariant: two runs of the same source try the same inputs.
 
