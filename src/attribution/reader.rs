@@ -40,7 +40,8 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read. Only the file that holds them makes its reader hang if the process is wedged.
+    /// Whether its arguments are to be read. Only the file that holds them makes its reader hang if the process is
+    /// wedged.
     pub(super) cmdline: bool,
 }
 

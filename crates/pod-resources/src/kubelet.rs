@@ -31,8 +31,9 @@ use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 /// answer full of empty entries takes up to forty times its length in memory, so a longer one could exhaust the
 /// machine's memory.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How long a request may still take after its connection has ended, to return an answer or error that had already arrived.
-/// On one in 2000 connections that the peer closes at once, tonic returns neither and the request never completes.
+/// How long a request may still take after its connection has ended, to return an answer or error that had already
+/// arrived. On one in 2000 connections that the peer closes at once, tonic returns neither and the request never
+/// completes.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A connection to the kubelet, for one round of requests.

@@ -23,7 +23,7 @@ const EDITS: usize = 8;
 /// anything above truncates the input.
 type Edit = (Index, u16);
 
-/// Runs the property on every seed and kept case of the target and on `cases` generated inputs, of which more than
+/// Runs the property on every seed and saved case of the target and on `cases` generated inputs, of which more than
 /// `least` must get past the parser. A generated input that breaks the property is shrunk and fails the test.
 pub(crate) fn run(target: &str, cases: u32, property: fn(&[u8]) -> bool, least: u32) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
