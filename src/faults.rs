@@ -108,7 +108,7 @@ closed_enum! {
         Stalled => "stalled",
         /// A thread, or a task that follows the cluster, panicked and was restarted.
         Panicked => "panicked",
-        /// `/proc` of a living process, or a required file, could not be read.
+        /// `/proc` of a live process, or a required file, could not be read.
         Unreadable => "unreadable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",

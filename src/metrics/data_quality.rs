@@ -28,14 +28,14 @@ static DROPPED: Family = Family::gauge(
     Unit::Number,
     When::ProcessLane,
     &["gpu", "uuid"],
-    "Process entries that process.series-limit currently leaves out; the memory of the living ones is in process=\"other\".",
+    "Process entries that process.series-limit currently leaves out; the memory of the live ones is in process=\"other\".",
 );
 static WORKLOADS_DROPPED: Family = Family::gauge(
     "vram_exporter_workload_series_dropped",
     Unit::Number,
     When::ProcessLane,
     &["gpu", "uuid"],
-    "Workload entries that process.series-limit currently leaves out; the memory of the living ones is in workload=\"other\".",
+    "Workload entries that process.series-limit currently leaves out; the memory of the live ones is in workload=\"other\".",
 );
 static INVISIBLE: Family = Family::gauge(
     "vram_exporter_processes_invisible",

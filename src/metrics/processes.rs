@@ -1,7 +1,7 @@
 //! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
 //! Invariant: no two series of a family have the same labels, even if entries in the list do: in that case
-//! the living entry is shown, or else the one with the larger peak. The memory of several living entries is summed.
+//! the live entry is shown, or else the one with the larger peak. The memory of several live entries is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the exporter is in this file,
-//! except for one setting of the C library.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All of the exporter's unsafe code is in this file,
+//! except for one call that sets an option of the C library.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 

@@ -21,7 +21,7 @@ static OPEN: AtomicU32 = AtomicU32::new(0);
 static MACHINE: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
 /// When the control file is checked next (scenario time).
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(Nanos::MAX);
-/// When the set of living processes changes next (scenario time).
+/// When the set of live processes changes next (scenario time).
 static NEXT_CHANGE: AtomicI64 = AtomicI64::new(Nanos::MAX);
 static INNER: Mutex<Inner> =
     Mutex::new(Inner { given: Settings { scenario: None, procfs: None, control: None }, loaded: None, tree: None });

@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// The living processes in a list of one GPU or MIG device, in order, with what NVML reports about them.
+    /// The live processes in a list of one GPU or MIG device, in order, with what NVML reports about them.
     pub fn listed(
         &self,
         gpu: &Gpu,

@@ -41,11 +41,12 @@
 //! # What can be trusted
 //!
 //! The peer is treated as hostile. Every step ends within the limit, an answer longer than 4 MiB is refused, and an
-//! answer that cannot be understood is not used in part. Two answers with the same content give equal results: the
-//! kubelet lists pods and devices in any order, but the result is sorted and names each device of a container once.
+//! answer that cannot be fully understood is discarded as a whole. Two answers with the same content give equal
+//! results: the kubelet lists pods and devices in any order, but the result is sorted and names each device of a
+//! container once.
 //!
-//! An allocated device does not prove that its container uses it. Names of pods and containers are at most 256 bytes
-//! long and otherwise unchanged.
+//! An allocated device does not prove that its container uses it. Names of pods and containers are returned
+//! unchanged; an entry with a name longer than 256 bytes is left out.
 //!
 //! # When to connect
 //!

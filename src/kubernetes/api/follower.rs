@@ -49,7 +49,7 @@ struct Follower {
     index: ContainerIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
-    /// Since when the pods have been followed; `None` while they are not.
+    /// When the pods began to be followed; `None` while they are not.
     followed: Option<Instant>,
     /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,

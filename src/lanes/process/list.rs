@@ -8,7 +8,7 @@ use crate::snapshot::ProcessKind;
 /// The GPU instance and the compute instance under MIG.
 pub(super) type Instance = Option<(u32, u32)>;
 
-/// The identity of a living process on one GPU: the pid, and the MIG device that the process runs on.
+/// The identity of a live process on one GPU: the pid, and the MIG device that the process runs on.
 pub(super) type ProcessSlot = (u32, Instance);
 
 /// One process in a list.

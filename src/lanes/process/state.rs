@@ -123,12 +123,12 @@ impl ProcessLaneState {
         }
     }
 
-    /// The pids of the living processes of a GPU.
+    /// The pids of the live processes of a GPU.
     pub(super) fn pids(&self, gpu: &Gpu) -> Vec<u32> {
         self.gpus.get(&gpu.key()).map(|known| known.table.pids()).unwrap_or_default()
     }
 
-    /// Applies the driver's own maximum to a living process.
+    /// Applies the driver's own maximum to a live process.
     pub(super) fn raise(&mut self, gpu: &Gpu, pid: u32, peak: u64) {
         let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
         known.table.raise(pid, peak);

@@ -18,7 +18,7 @@ use crate::snapshot::{MigDevice, Other, Process};
 /// without appearing in `/proc` is invisible.
 const INVISIBLE_AFTER: Duration = Duration::from_secs(3);
 
-/// The processes of a GPU: living ones and, for a while, ended ones.
+/// The processes of a GPU: live ones and, for a while, ended ones.
 #[derive(Debug)]
 pub(super) struct ProcessTable {
     processes: Vec<TrackedProcess>,
@@ -36,13 +36,13 @@ impl ProcessTable {
         self.processes.iter().filter(|process| process.is_alive())
     }
 
-    /// The indices of the living processes.
+    /// The indices of the live processes.
     fn living_by_slot(&self) -> HashMap<ProcessSlot, usize> {
         let living = self.processes.iter().enumerate().filter(|(_, process)| process.is_alive());
         living.map(|(index, process)| (process.slot(), index)).collect()
     }
 
-    /// Ends the living processes whose pid now belongs to another process. Returns whether there were any. If so,
+    /// Ends the live processes whose pid now belongs to another process. Returns whether there were any. If so,
     /// the list may still contain the memory of the previous process.
     pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
         let living = self.living_by_slot();
@@ -57,7 +57,7 @@ impl ProcessTable {
         reused
     }
 
-    /// Whether the pid of a living process now belongs to another process.
+    /// Whether the pid of a live process now belongs to another process.
     pub(super) fn is_passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
         let mut living = self.living();
         living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(identity))
@@ -104,7 +104,7 @@ impl ProcessTable {
         self.folded = Some(now);
     }
 
-    /// The index of the entry's process, which is added if it is new. `living`: the index of the living process in the
+    /// The index of the entry's process, which is added if it is new. `living`: the index of the live process in the
     /// same slot.
     fn find_or_add(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
@@ -174,7 +174,7 @@ impl ProcessTable {
         }
     }
 
-    /// Applies the driver's own maximum to a living process.
+    /// Applies the driver's own maximum to a live process.
     pub(super) fn raise(&mut self, pid: u32, peak: u64) {
         for process in self.processes.iter_mut().filter(|process| process.is_alive() && process.pid == pid) {
             process.record.raise(peak);
@@ -202,19 +202,19 @@ impl ProcessTable {
         })
     }
 
-    /// The number of living processes that never appeared in `/proc`, although they have been listed for longer than an
+    /// The number of live processes that never appeared in `/proc`, although they have been listed for longer than an
     /// ended process would be.
     pub(super) fn invisible(&self, now: Instant) -> u64 {
         let unseen = self.living().filter(|process| process.start == StartTime::Unknown);
         unseen.filter(|process| now.saturating_duration_since(process.first_seen) > INVISIBLE_AFTER).count() as u64
     }
 
-    /// The pids of the living processes.
+    /// The pids of the live processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.living().map(|process| process.pid).collect()
     }
 
-    /// The total number of bytes that the living processes hold; `None` while the memory of any of them is unknown.
+    /// The total number of bytes that the live processes hold; `None` while the memory of any of them is unknown.
     pub(super) fn used(&self) -> Option<u64> {
         total(self.living())
     }

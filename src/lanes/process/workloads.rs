@@ -13,7 +13,7 @@ use super::retention::Retention;
 use super::workload_entry::{Sum, WorkloadEntry, WorkloadMember};
 use crate::snapshot::{Other, Workload, WorkloadUse};
 
-/// The workloads of a GPU: living ones and, for a while, ended ones.
+/// The workloads of a GPU: live ones and, for a while, ended ones.
 #[derive(Debug)]
 pub(super) struct Workloads {
     entries: Vec<WorkloadEntry>,

@@ -1,4 +1,4 @@
-//! The driver's accounting, if an administrator enabled it: exact maxima of living and ended processes.
+//! The driver's accounting, if an administrator enabled it: exact maxima of live and ended processes.
 
 use std::ffi::{c_uint, c_ulonglong};
 

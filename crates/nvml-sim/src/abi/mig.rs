@@ -11,7 +11,7 @@ use crate::catalog::Model;
 use crate::catalog::mig::Profile;
 use crate::code::{Answer, Code};
 
-/// What NVML reports for every GPU with MIG devices.
+/// The maximum number of MIG devices that NVML reports for every GPU that supports MIG.
 const MOST_DEVICES: c_uint = 7;
 
 fn profile(model: &Model, number: c_uint) -> Answer<&'static Profile> {

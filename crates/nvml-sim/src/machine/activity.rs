@@ -10,7 +10,7 @@ pub(crate) const LOOK: Nanos = SECOND / 5;
 /// The activity of a GPU at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Activity {
-    /// Living processes.
+    /// Live processes.
     pub(crate) processes: usize,
     /// Share of the time during which a kernel is running.
     pub busy: f64,

@@ -49,7 +49,7 @@ impl Load {
         self.fixed + varying.sum::<u64>()
     }
 
-    /// Every living process.
+    /// Every live process.
     pub(crate) fn living<'p>(
         &'p self,
         processes: &'p [Process],
@@ -59,7 +59,7 @@ impl Load {
         self.members.iter().map(of).filter_map(move |process| Some((process, process.life(now)?)))
     }
 
-    /// Every living process with what it holds.
+    /// Every live process with what it holds.
     pub(crate) fn each(&self, processes: &[Process], now: Nanos, mut visit: impl FnMut(&Process, Life, u64)) {
         let mut left = self.capacity;
         for (process, life) in self.living(processes, now) {
