@@ -28,7 +28,7 @@ pub(super) struct Worker {
 pub(super) enum WorkerStatus {
     /// It is running.
     Working(Worker),
-    /// Its call for this slot does not return. It is superseded from now on; the call may still return later.
+    /// Its call for this slot has not returned in time. It is superseded from now on; the call may still return later.
     Hung(usize, JoinHandle<()>),
     /// It has ended.
     Finished,

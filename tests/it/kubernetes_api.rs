@@ -297,7 +297,8 @@ async fn an_id_that_a_list_no_longer_holds_is_not_given_to_another_pod() {
     let watch = Watch::start(&server);
     watch.shows(&[ONE, WEB]).await;
     watched(&server).await;
-    // An id with two names is shown with neither, not even after the first pod is gone, until its name is forgotten.
+    // An id with two names is shown with neither. After the first pod is gone, this continues until its name is
+    // forgotten.
     server.delete_unseen("team", "web");
     server.expire(false);
     server.cut();

@@ -9,8 +9,8 @@ pub use crate::machine::{Gpu, Machine};
 pub use crate::scenario::Problem;
 use crate::scenario::{Source, parse, parse_control};
 
-/// Builds the machine that a scenario and a control file describe. The control file's entries appeared 7 to 9 s after
-/// the start.
+/// Builds the machine that a scenario and a control file describe. The control file's entries are treated as having
+/// appeared 7 to 9 s after the start.
 ///
 /// # Errors
 /// If the scenario (named `s.toml` in messages) or the control file (`c.toml`) is invalid.

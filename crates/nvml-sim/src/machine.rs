@@ -75,7 +75,7 @@ pub struct Gpu {
     pub(crate) members: Vec<u32>,
     /// The memory that they hold. Under MIG it covers no process: each instance has its own load.
     pub load: Load,
-    /// How many calls for a growing list have failed.
+    /// How many calls for a list that the "grow" fault lengthens have failed since one last succeeded.
     pub(crate) growth: AtomicU32,
 }
 

@@ -1,4 +1,4 @@
-"""Checks every dashboard of grafana/dashboards: its shape, the families it names, that each of its queries returns data
+"""Checks every dashboard in grafana/dashboards: its shape, the families it names, that each of its queries returns data
 from a real Prometheus, with the variables set to "All" and to single values, and that it shows a week of known data.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
@@ -21,7 +21,7 @@ EMPTY = {
     ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
-# Queries that are empty with All, but not for a single choice, and why.
+# Queries that are empty with All but return data for some single choice, and why.
 CHOSEN = {
     ("workloads.json", "Right-sizing: workloads", "G"): "no MIG device is among the $top with the most unused memory",
 }
@@ -34,8 +34,8 @@ CHOICES = [
     {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
     {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
 ]
-# Values of the text variables: in a test no process is idle for an hour, and with 20 listed workloads some of them are small and
-# others are left out.
+# Values of the text variables: in a test no process is idle for an hour, and a limit of 20 workloads is high enough to list some
+# small ones and low enough to leave others out.
 TYPED = {"idle": "1", "top": "20"}
 TIMES = {"__rate_interval": "10s", "__interval": "2s", "__range": "20s"}
 

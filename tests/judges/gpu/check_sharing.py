@@ -19,7 +19,7 @@ MPS_PLACES = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/nvidia/bin
 
 
 def listed(gpu):
-    """pid to bytes over the three lists. A pid on several lists counts once, with the first known figure."""
+    """pid to bytes across the three lists. A pid on several lists counts once, with the first known figure."""
     seen = {}
     for kind in KINDS:
         for pid, used in gpu.processes(kind).items():
