@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent / "dashboards"
 
 
 def files():
-    """Name and text of each file."""
+    """The name and text of each file."""
     for dashboard in (fleet.DASHBOARD, gpu.DASHBOARD, workloads.DASHBOARD, exporter.DASHBOARD):
         name = dashboard["uid"].removeprefix("vram-exporter-")
         yield f"{name}.json", json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"

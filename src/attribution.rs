@@ -2,7 +2,7 @@
 //! pod, if the snapshot knows its container.
 //!
 //! Invariant: pid and start time identify a process. What is cached for a pid is shown only after a check that its
-//! process still exists; a pid that another process has now is resolved again. A procfs of another pid namespace
+//! process still exists; a pid that now belongs to another process is resolved again. A procfs of another pid namespace
 //! identifies no process. This module never waits for the network, and waits only a bounded time for files that
 //! hang.
 

@@ -28,7 +28,7 @@ macro_rules! closed_enum {
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
-            /// Every variant, in the order of its discriminant.
+            /// All variants, in the order of their discriminants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The value of the label.

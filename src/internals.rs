@@ -1,6 +1,6 @@
 //! Parts of the modules for the workspace's own tests, benchmarks and fuzz targets.
 //!
-//! Invariant: no module imports from here (`tests/it/architecture.rs`), and nothing here is kept stable.
+//! Invariant: no module imports from here (`tests/it/architecture.rs`), and nothing here is guaranteed to stay stable.
 
 pub use crate::app::settings::{lanes as lanes_settings, metrics as metrics_settings};
 pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};

@@ -55,7 +55,7 @@ impl Snapshot {
         Arc::default()
     }
 
-    /// Removes every reading from the driver: once it is closed, none of them is valid any longer.
+    /// Removes every reading that came from the driver: once it is closed, none of them is valid any longer.
     pub fn clear(&self, driver: Driver) {
         self.driver.store(Arc::new(driver));
         self.memory.store(Arc::default());

@@ -162,7 +162,7 @@ MIG_COLUMNS = [column("profile", "MIG", width=90), column("gpu_instance", "Inst.
 
 
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
-    """Joins the queries into one table by their common labels. It has the fields in `columns` and also `cluster`, which
+    """Joins the queries into one table on their common labels. It has the fields in `columns` and also `cluster`, which
     exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
     columns = [column("cluster", "Cluster"), *columns]

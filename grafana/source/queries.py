@@ -70,7 +70,7 @@ def peak_ratio(select, time=None):
 
 
 def never_needed(select, time):
-    """Memory of each device that remained free at its highest use in `time`."""
+    """How much memory of each device remained free at its highest use in `time`."""
     return each_device(lambda prefix: f"({usable(select, time, prefix)} - {peak(select, time, prefix)})", select)
 
 

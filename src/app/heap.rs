@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code, reason = "the C library's settings have no safe interface; the only call states why it is sound")]
 
-/// Sets up the single heap. Call it before other threads start. It has no effect with another C library.
+/// Sets up the single heap. Call it before other threads start. It has no effect with any other C library.
 pub(super) fn share() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes two numbers, sets one of glibc's parameters, and may be called at any time (mallopt(3)).

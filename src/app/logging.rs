@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Log, LogFormat};
 
-/// Initializes logging. A second call in the same process (in a test) changes nothing.
+/// Initialises logging. A second call in the same process (in a test) changes nothing.
 pub(super) fn start(log: &Log) -> Result<()> {
     let filter = filter(&log.level).with_context(|| format!("log.level {:?} is not a valid level", log.level))?;
     let registry = tracing_subscriber::registry().with(filter);

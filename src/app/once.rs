@@ -54,8 +54,8 @@ fn has_names(snapshot: &Snapshot) -> bool {
     owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
-/// Whether every lane has read every GPU that answers (the processes at or after `since`), or the driver cannot be
-/// opened.
+/// Whether every lane has read every GPU that answers (the process lane at or after `since`), or the driver
+/// cannot be opened.
 fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();

@@ -85,7 +85,7 @@ impl Directory {
     }
 
     /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is
-    /// opened but not read, because the kernel composes it from all threads only when it is read.
+    /// opened but not read, because the kernel generates it from all threads only when it is read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
             match self.open_file("stat") {

@@ -202,8 +202,8 @@ impl Attribution {
         self.reader.abandon(timeout, self.cache.get(&pid).map(|cached| cached.start));
     }
 
-    /// Stores what can be known about a process without waiting: its `stat`, which the kernel composes without any lock
-    /// that a wedged process may hold, and what was read from the files of the same process before.
+    /// Stores what can be known about a process without waiting: its `stat`, which the kernel generates without taking
+    /// any lock that a wedged process may hold, and what was read from the files of the same process before.
     fn store_partial(&mut self, pid: u32, partial: Option<PartialReading>) {
         let directory = Directory::open(&self.settings.procfs, pid, false);
         match directory.and_then(|directory| Ok((directory.stat()?, directory))) {

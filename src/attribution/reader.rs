@@ -1,5 +1,5 @@
-//! Reads the files of processes on a thread of its own, because a read can hang: the kernel composes `cmdline` under a
-//! lock of the process itself, and a process that is wedged with this lock held blocks every reader until it ends.
+//! Reads the files of processes on a thread of its own, because a read can hang: the kernel generates `cmdline` under
+//! one of the process's own locks, and a process that is wedged with this lock held blocks every reader until it ends.
 //!
 //! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs
 //! is abandoned, and its process is not read again before that reader has returned. The number of abandoned readers is

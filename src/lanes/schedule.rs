@@ -31,7 +31,7 @@ pub(super) const REFRESH: Duration = Duration::from_millis(100);
 /// while it rests.
 const REST: u32 = 2;
 
-/// The longest rest. If a pass took long because it had to wait for the driver, the next one need not take long.
+/// The longest rest. If a pass took a long time because it had to wait for the driver, the next one need not.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// While a GPU does nothing, the work of its processes is read only in every fifth fast round: the call holds the

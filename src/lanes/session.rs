@@ -28,7 +28,8 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
-    /// hide that the supervisor is gone. A slot starts as stalled if a call from an earlier session still hangs.
+    /// hide the fact that the supervisor is gone. A slot starts as stalled if a call from an earlier session still
+    /// hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),

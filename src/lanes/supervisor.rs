@@ -36,7 +36,7 @@ pub(super) struct Supervisor {
     faults: Arc<Faults>,
     control: Arc<Control>,
     link: Arc<Link>,
-    /// All the GPUs found so far, each time the driver was opened.
+    /// All the GPUs ever found when the driver was opened.
     known: Vec<Arc<Gpu>>,
     /// The pauses between attempts to open the driver.
     backoff: Backoff,

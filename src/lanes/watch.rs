@@ -1,4 +1,4 @@
-//! Driver calls that do not return: detected by the supervisor, which abandons their thread.
+//! Driver calls that do not return: detected by the supervisor, which abandons their threads.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -54,7 +54,7 @@ pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Expositio
             (labels, 1.0)
         }),
     );
-    // While the driver is closed, its last known versions may be those of a driver that has been replaced since.
+    // While the driver is closed, its last known versions may be those of a driver that has since been replaced.
     if driver.up {
         let labels = Labels::default()
             .and_known("driver_version", driver.driver_version.as_deref())

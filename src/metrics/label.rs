@@ -16,7 +16,7 @@ pub const LONGEST: usize = 128;
 /// Bytes of the digest at the end of a shortened value. Each is written as two digits.
 const DIGEST: usize = 8;
 
-/// The number of characters kept of a shortened value; a tilde and the digest follow.
+/// The number of characters kept when a value is shortened; a tilde and the digest follow.
 const KEPT: usize = LONGEST - 1 - 2 * DIGEST;
 
 /// Bytes that are enough for most labels, including the name.

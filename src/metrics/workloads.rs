@@ -1,7 +1,7 @@
 //! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold in total.
 //!
-//! Invariant: no two series of a family have the same labels. Workloads with the same labels, as on two MIG devices
-//! that are not identified yet, are summed: no memory is left out.
+//! Invariant: no two series of a family have the same labels. Workloads with the same labels, such as those on two
+//! MIG devices that are not identified yet, are summed: no memory is left out.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};

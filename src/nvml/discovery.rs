@@ -29,7 +29,8 @@ pub struct Discovery {
 impl Discovery {
     /// `known`: the GPUs found earlier. A GPU that does not return its identity now keeps its earlier one,
     /// including its MIG layout. `stalled`: the known GPUs on which a call hangs; they are looked up but not queried.
-    /// `skipped`: the indices of the GPUs on which an earlier attempt at opening hangs; no call is made for them.
+    /// `skipped`: the indices of the GPUs on which an earlier attempt to open the driver hangs; no call is made
+    /// for them.
     pub fn new(known: Vec<Arc<Gpu>>, stalled: Vec<Arc<Gpu>>, skipped: Vec<u32>) -> Self {
         Self { known, stalled, skipped, current: AtomicU32::new(0) }
     }

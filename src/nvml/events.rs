@@ -1,7 +1,7 @@
 //! Xid events: the driver's own reports of critical errors.
 //!
 //! Each GPU has its own event set, owned by the open driver. A call that hangs or fails for one GPU therefore loses no
-//! event of another GPU, and a thread that hangs does not hold a set.
+//! event from another GPU, and a thread that hangs does not hold a set.
 
 use std::mem::ManuallyDrop;
 

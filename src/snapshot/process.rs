@@ -25,9 +25,9 @@ pub struct GpuProcesses {
     pub processes: Vec<Process>,
     /// The sum of the entries that the limit leaves out; `None` if it leaves out none.
     pub other: Option<Other>,
-    /// The workloads of all processes, including those beyond the limit; those that are running and, for a
-    /// while, those whose processes have all ended; if there are more than the configured number, only the largest
-    /// are kept. No two entries have the same name, kind and MIG device, except while the MIG devices are unknown.
+    /// The workloads of all processes, including processes beyond the limit: running workloads and, for a while,
+    /// those whose processes have all ended. If there are more than the configured number, only the largest are
+    /// kept. No two entries have the same name, kind and MIG device, except while the MIG devices are unknown.
     pub workloads: Vec<WorkloadUse>,
     /// The sum of the workloads that the limit leaves out; `None` if it leaves out none.
     pub other_workloads: Option<Other>,

@@ -102,7 +102,7 @@ fn changed(key: &Key) -> &'static str {
     }
 }
 
-/// The keys of the same section that must be set for the key to be allowed.
+/// The keys in the same section that must be set for the key to be allowed.
 fn company(key: &Key) -> Vec<&'static Key> {
     let names: &[&str] = match key.name {
         "kubernetes.api-server" => &["kubernetes.node-name"],

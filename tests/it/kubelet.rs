@@ -103,7 +103,7 @@ impl Kubelet {
         self.state.allocatables.load(Ordering::Relaxed)
     }
 
-    /// Ends as a kubelet does when it is stopped: its socket is removed.
+    /// Shuts down as a kubelet does when it is stopped: its socket is removed.
     pub(crate) fn stop(self) {
         std::fs::remove_file(&self.socket).unwrap();
     }

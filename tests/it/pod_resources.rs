@@ -321,7 +321,7 @@ fn fields_that_are_not_read_do_not_matter() {
     eventually("allocatable devices", || follower.now().allocatable.clone().filter(|devices| devices.len() == 1));
 }
 
-// ---- a kubelet that starts, ends or is slow
+// ---- a kubelet that starts, stops or is slow
 // ---------------------------------------------------------------------------
 
 #[test]

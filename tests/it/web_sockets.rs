@@ -79,7 +79,7 @@ fn a_socket_file_of_the_service_manager_is_left_to_it() {
     assert!(path.exists());
 }
 
-/// Runs its arguments as on a kernel without IPv6 sockets (`ipv6.disable=1`): a filter of system calls, whose steps are
+/// Runs its arguments as on a kernel without IPv6 sockets (`ipv6.disable=1`): a system-call filter, whose steps are
 /// (code, jump if true, jump if false, operand), returns EAFNOSUPPORT.
 const WITHOUT_IPV6: &str = r#"
 import ctypes, os, platform, socket, struct, sys

@@ -8,7 +8,7 @@ use crate::shape;
 /// The job that these names begin with, and how many of the names belong to it.
 pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
     let (scheduler, id, length) = match *names {
-        // OpenPBS from 2020 on, version 1; PBS Professional on version 2.
+        // OpenPBS from 2020 on, on cgroup version 1; PBS Professional on cgroup version 2.
         [b"pbs_jobs.service", b"jobid" | b"jobs", id, ..] => (Scheduler::Pbs, pbs(id)?, 3),
         // PBS Professional 18 and 19: slices, with the job's identifier as systemd escapes it.
         [b"pbspro.slice", slice, ..] => {

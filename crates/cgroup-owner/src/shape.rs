@@ -121,8 +121,8 @@ pub(crate) fn libvirt_container(name: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// A machine of systemd-nspawn, with the name in its unit, or of systemd-machined, with the name in its scope. Virtual
-/// machines of libvirt are excluded.
+/// A systemd-nspawn machine, with the name in its unit, or a systemd-machined one, with the name in its scope.
+/// libvirt's virtual machines are excluded.
 pub(crate) fn machine(name: &[u8]) -> Option<String> {
     match name.strip_prefix(b"systemd-nspawn@").and_then(|rest| rest.strip_suffix(b".service")) {
         Some(instance) => unescape(instance),
@@ -149,7 +149,7 @@ pub(crate) fn is_garden(name: &[u8]) -> bool {
     name == b"garden" || name.starts_with(b"garden-")
 }
 
-/// A name of printable ASCII, at most as long as Linux allows.
+/// A name of printable ASCII, no longer than Linux allows.
 pub(crate) fn graphic(name: &[u8]) -> Option<String> {
     owned_graphic(name).filter(|name| name.len() <= NAME_LENGTH)
 }
@@ -194,7 +194,7 @@ fn is_kubepods_stem(stem: &[u8]) -> bool {
     stem.strip_suffix(b"kubepods").is_some_and(|parent| matches!(parent, [] | [.., b'-']))
 }
 
-/// The uid of a pod from its slice, `kubepods-burstable-pod<uid>.slice`. Of `slice:prefix:id` only the slice is read.
+/// The uid of a pod from its slice, `kubepods-burstable-pod<uid>.slice`. Only the slice of `slice:prefix:id` is read.
 pub(crate) fn pod_slice(name: &[u8]) -> Option<String> {
     let (slice, joined) = match name.iter().position(|byte| *byte == b':') {
         Some(colon) => (&name[..colon], true),

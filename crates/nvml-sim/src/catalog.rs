@@ -247,7 +247,7 @@ pub(crate) const MODELS: &[Model] = &[
 ];
 
 impl Model {
-    /// The model with this name; upper and lower case do not matter.
+    /// The model with this name; case does not matter.
     pub(crate) fn named(key: &str) -> Option<&'static Self> {
         MODELS.iter().find(|model| model.key.eq_ignore_ascii_case(key))
     }

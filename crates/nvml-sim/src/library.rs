@@ -90,13 +90,13 @@ pub(crate) fn load() -> Answer<&'static Machine> {
     current().ok_or(Code::UNKNOWN)
 }
 
-/// Adds one to the number of times that the library has been opened.
+/// Increments the library's open count.
 pub(crate) fn count_opening() {
     OPEN.fetch_add(1, Ordering::AcqRel);
     update_processes();
 }
 
-/// Subtracts one from the number of times that the library has been opened.
+/// Decrements the library's open count.
 ///
 /// # Errors
 /// `UNINITIALIZED` when it is not open.

@@ -60,7 +60,8 @@ pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem>
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
-/// Checks the file before opening it, because opening a FIFO would wait for a writer, and a device may never end.
+/// Checks the file before opening it, because opening a FIFO would wait for a writer, and reading a device may never
+/// end.
 fn read(path: &Path) -> Result<String, Problem> {
     let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
     let text = std::fs::metadata(path).and_then(|found| match found.is_file() {

@@ -14,7 +14,7 @@ pub(crate) fn fraction(a: u64, b: u64) -> f64 {
     (mix(a, b) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The text of a UUID that is derived from a word.
+/// A UUID derived from a word, as text.
 pub(crate) fn uuid(word: u64) -> String {
     let (a, b) = (mix(word, 1), mix(word, 2));
     format!(

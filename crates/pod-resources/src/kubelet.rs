@@ -81,7 +81,7 @@ impl Kubelet {
     ///
     /// # Errors
     ///
-    /// If there is no answer, or the answer cannot be understood as a whole.
+    /// If there is no answer, or the answer cannot be understood in full.
     pub async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
         let request = self.client.list(ListPodResourcesRequest {});
         let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;

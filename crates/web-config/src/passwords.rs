@@ -1,7 +1,7 @@
 //! Checks passwords against bcrypt hashes: one at a time, with a short queue, and remembers the verdicts.
 //!
-//! Invariant: no plain password is kept. A verdict is remembered under an HMAC of name, hash and password, whose key
-//! never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.
+//! Invariant: no plaintext password is kept. A verdict is remembered under an HMAC of name, hash and password, whose
+//! key never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;

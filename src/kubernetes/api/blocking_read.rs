@@ -1,6 +1,6 @@
 //! Reads files on a separate thread, because a read may hang, for example on a dead mount.
 //!
-//! Invariant: at most one read is in progress. A read that hangs cannot be ended; a later caller waits for the same
+//! Invariant: at most one read is in progress. A read that hangs cannot be cancelled; a later caller waits for the same
 //! read, up to its own limit.
 
 use std::io;

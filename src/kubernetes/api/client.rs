@@ -25,7 +25,7 @@ use super::error::Error;
 use super::settings::{Server, Settings};
 
 const AGENT: &str = concat!("vram-exporter/", env!("CARGO_PKG_VERSION"));
-/// The longest `Retry-After` that is honored.
+/// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// A client of one API server.

@@ -39,7 +39,7 @@ impl Endpoint {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
                     Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
-                    // Without TLS no certificate is used, so the system's need not be read.
+                    // Without TLS no certificate is used, so the system's certificates need not be read.
                     None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
                     None => trusting_the_system()?,
                 };

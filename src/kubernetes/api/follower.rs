@@ -22,9 +22,9 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A server that is starting responds with 403 until it has read the cluster's roles. A 403 that lasts longer
 /// indicates a lack of permission.
 const STARTING: Duration = Duration::from_secs(10);
-/// How many consecutive 410 responses, or consecutive watches that end early, are not yet a fault. If several servers
-/// share an address, the list and the watch can reach different ones, and a watch that starts at the version of another
-/// server's list is answered with 410. When a server is stopped, its watches end early.
+/// How many consecutive 410 responses, or consecutive watches that end early, do not yet count as a fault. If several
+/// servers share an address, the list and the watch can reach different ones, and a watch that starts at the version of
+/// another server's list is answered with 410. When a server is stopped, its watches end early.
 const BY_CHANCE: u32 = 3;
 /// The longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ struct Follower {
     index: ContainerIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
-    /// When the pods began to be followed; `None` while they are not.
+    /// The time since which the pods have been followed; `None` while they are not.
     followed: Option<Instant>,
     /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,

@@ -1,9 +1,9 @@
 //! The part of a pod that is needed: its name, its version, whether it has ended, and its container ids with their
 //! names.
 //!
-//! Invariant: nothing else in a pod is kept, not even while a response is decoded: labels, annotations and managed
-//! fields are often larger than all the rest. What the API server would never send (a pod without a name, a malformed
-//! id) is left out and does not affect the rest.
+//! Invariant: nothing else in a pod is kept, not even while a response is being decoded: labels, annotations and
+//! managed fields are often larger than all the rest. What the API server would never send (a pod without a name, a
+//! malformed id) is left out and does not affect the rest.
 
 use std::borrow::Cow;
 use std::fmt;

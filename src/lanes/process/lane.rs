@@ -217,7 +217,7 @@ impl ProcessLane {
     }
 
     /// The total memory of a GPU, if it is known. The last published values may come from an earlier session, in
-    /// which the GPUs had other positions.
+    /// which the GPUs had different positions.
     fn total(&self, device: &GuardedDevice<'_>) -> Option<u64> {
         let memory = self.snapshot.memory.load();
         let shown = memory.gpus.get(device.position()).filter(|memory| Arc::ptr_eq(&memory.gpu, device.gpu()));

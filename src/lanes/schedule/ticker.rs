@@ -29,7 +29,7 @@ impl Ticker {
         Some(missed.try_into().unwrap_or(u64::MAX))
     }
 
-    /// Changes the period and starts it now; the same period changes nothing.
+    /// Changes the period and starts it now; does nothing if the period is the same.
     pub(crate) fn set_period(&mut self, period: Duration, now: Instant) {
         if period != self.period {
             *self = Self { period, next: now + period };

@@ -26,8 +26,8 @@ impl Supervisor {
         }
         self.stalls.remove_unused();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
-            // The session during which this attempt to open the driver began has ended. When the driver is to be opened
-            // next, this attempt is continued, unless it ends first.
+            // The session during which this attempt to open the driver began has ended. The next time the driver
+            // is to be opened, this attempt is continued, unless it ends first.
             self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
                 Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {

@@ -8,7 +8,7 @@
 //!   `deriv(x[30m]) * 3600`) or is a rate (`deriv(x[30m]) > 1048576`); `promql.rs` describes how they are recognized.
 //!
 //! In a scrape configuration they are `scrape_interval` and `evaluation_interval`, each 1 minute if it is not set.
-//! Prometheus' lookback of 5 minutes, which is a flag, is scaled with them. `scrape_timeout` becomes the whole scaled
+//! Prometheus' lookback of 5 minutes, which a flag sets, is scaled with them. `scrape_timeout` becomes the whole scaled
 //! interval, the most that Prometheus accepts, because a response still takes as long as before.
 //!
 //! The text is changed in place, so that everything else stays as shipped, byte for byte: names, order, labels,

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::scale;
 use crate::harness::{PATIENCE, eventually};
 
-/// The names of the programs, as Debian calls them.
+/// The programs, by the names that Debian gives them.
 pub(crate) const PROMETHEUS: &str = "prometheus";
 pub(crate) const ALERTMANAGER: &str = "prometheus-alertmanager";
 pub(crate) const PROMTOOL: &str = "promtool";

@@ -80,7 +80,7 @@ pub(crate) fn release(exporter: &Exporter) -> Scrape {
     exporter.scrape()
 }
 
-/// Makes the exporter open the driver without a back-off, and waits until it is open or refused.
+/// Makes the exporter open the driver without a back-off, and waits until it is open or opening it is refused.
 pub(crate) fn reacquire(exporter: &Exporter) {
     exporter.signal(Signal::SIGUSR1);
     eventually("the driver is open or refused", || {

@@ -63,7 +63,7 @@ impl Pki {
         fs::write(self.at(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    /// Writes a web-config file with the placeholders between `@` and `@` filled in.
+    /// Writes a web-config file with the placeholders, such as `@ca.crt@`, filled in.
     pub(crate) fn config(&self, text: &str) -> PathBuf {
         let mut filled = text.to_owned();
         for name in ["server.crt", "server.key", "ca.crt"] {

@@ -75,7 +75,7 @@ def parse(described):
 
 
 def check(options):
-    """Exits with a one-line message if something that it needs is missing."""
+    """Exits with a one-line message if something that the benchmark needs is missing."""
     if not (options.exporter.is_file() and os.access(options.exporter, os.X_OK)):
         refuse(f"there is no exporter to start at {options.exporter} (cargo build --release, or --exporter)", 64)
     if options.simulator and not options.simulator.is_file():

@@ -6,7 +6,7 @@
  *   bare - crowd COUNT            COUNT children that do nothing, one line with their pids
  *
  * Lines are JSON. All but `first` run until their input ends, `same` for SECONDS at most.
- * Built on the spot: gcc -O2 -pthread -o bare bare.c same.c telemetry.c nvml.c -ldl
+ * Built on the fly: gcc -O2 -pthread -o bare bare.c same.c telemetry.c nvml.c -ldl
  */
 #define _GNU_SOURCE
 #include "bare.h"
@@ -43,7 +43,7 @@ static int first(void) {
     return 0;
 }
 
-/* Children that end with this program, whatever ends it. */
+/* Children that die with this program, however it ends. */
 static int crowd(long count) {
     pid_t parent = getpid(), *children = calloc((size_t)count, sizeof *children);
     if (!children)

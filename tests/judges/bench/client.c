@@ -4,12 +4,12 @@
  *
  * ADDRESS is 127.0.0.1:PORT or the path of a socket file. Scrapes once without recording it, then COUNT times, or until the
  * recorded times, pauses excluded, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
- * a server caches for scrapes in quick succession has expired. The time of a new connection begins before connecting, that of a
- * kept one before the first byte is sent; both end with the last byte of the body. Prints one line of JSON:
+ * a server caches for scrapes in quick succession has expired. Timing starts before connecting on a new connection, and before
+ * the first byte is sent on a kept one; it stops at the last byte of the body. Prints one line of JSON:
  * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was
  * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if a response is not 200
  * or is incomplete, or if nothing arrives for 30 seconds.
- * Built on the spot: gcc -O2 -o client client.c
+ * Built on the fly: gcc -O2 -o client client.c
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -27,7 +27,7 @@ def shown(text, family):
 
 
 def pids(text):
-    """Number of processes that are shown by their pid."""
+    """Number of processes that are shown with their pid."""
     return len(set(PID.findall(text)))
 
 
@@ -38,7 +38,7 @@ def unit(name):
 
 
 def gpu_memory(text):
-    """Bytes by series, of every family that shows the memory of GPUs or of processes on them."""
+    """Bytes by series, for every family that shows the memory of GPUs or of processes on them."""
     found = {}
     for name, labels, value in samples(text):
         low = name.lower()

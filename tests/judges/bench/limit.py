@@ -24,7 +24,7 @@ def line(process, what):
 
 
 class Program:
-    """A helper program that writes lines to its output and ends when its input is closed."""
+    """A helper program that writes lines to its output and exits when its input is closed."""
 
     def __init__(self, command, environment=None):
         self.process = subprocess.Popen(

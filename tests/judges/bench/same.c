@@ -19,7 +19,7 @@
 
 #define SECOND 1000000000ull
 /* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the number of attempts
- * while memory is changing, and for how long a list that was empty is not read again. */
+ * while memory is changing, and how long it takes until a list that was empty is read again. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)
 #define ATTEMPTS 3
@@ -47,7 +47,7 @@ static unsigned int listed, failed;
 
 static struct timespec at(uint64_t ns) { return (struct timespec){(time_t)(ns / SECOND), (long)(ns % SECOND)}; }
 
-/* Lists into a buffer that is reused; calls again with a larger one if more processes have started in the meantime. */
+/* Reads a list into a buffer that is reused; calls again with a larger one if more processes have started in the meantime. */
 static unsigned int list(list_call call, unsigned int index) {
     static process *entries;
     static unsigned int room;

@@ -21,7 +21,7 @@ EMPTY = {
     ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
-# Queries that are empty with All but return data for some single choice, and why.
+# Queries that are empty with All but return data for at least one choice, and why.
 CHOSEN = {
     ("workloads.json", "Right-sizing: workloads", "G"): "no MIG device is among the $top with the most unused memory",
 }

@@ -70,7 +70,7 @@ def peaking(low, high):
 
 
 def memory(prefix, labels, total, used, peak=None):
-    """The families of a device with constant use; `peak` is a function of the seconds before the end."""
+    """The families of a device with constant memory use; `peak` is a function of the seconds before the end."""
     yield f"{prefix}_total_bytes", labels, total
     yield f"{prefix}_used_bytes", labels, used
     yield f"{prefix}_free_bytes", labels, total - used

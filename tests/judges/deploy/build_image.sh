@@ -2,9 +2,9 @@
 # Builds the Dockerfile on a machine without a container engine or access to an image registry, and shows that the image runs as documented:
 # as its own user, on a read-only root file system, serving the demo. Prints the sizes.
 #
-# The base images are made with debootstrap and committed under the names that the Dockerfile uses. The toolchain and the downloaded crates
-# of this machine are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux, curl, jq, a Rust toolchain,
-# the Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the next run.
+# The base images are made with debootstrap and committed under the names that the Dockerfile uses. This machine's toolchain and downloaded
+# crates are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux, curl, jq, a Rust toolchain,
+# a Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the next run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -43,7 +43,7 @@ crates=${CARGO_HOME:-$HOME/.cargo}
 build_base=$(from BUILD_IMAGE)
 runtime_base=$(from RUNTIME_IMAGE)
 suite=$(sed -E 's/.*:([a-z]+)-slim$/\1/' <<<"$runtime_base")
-# The build has no network, so the crates of the lock file are fetched beforehand.
+# The build has no network, so the crates in the lock file are fetched beforehand.
 cargo fetch --locked --quiet
 base "$runtime_base" "$suite" ""
 base "$build_base" "$suite" gcc,libc6-dev,ca-certificates \

@@ -1,5 +1,5 @@
 """Checks the compose files as a new user gets them: every image is pinned, every mounted path exists, nothing
-listens outside the machine, and each address in the mounted configurations names a service and one of its ports."""
+can be reached from outside the machine, and each address in the mounted configurations names a service and one of its ports."""
 
 import re
 import sys

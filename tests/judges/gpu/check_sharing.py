@@ -1,4 +1,4 @@
-"""Checks of sharing: a GPU between processes under MPS, an allocation through CUDA IPC, one process on two GPUs; and of allocators
+"""Checks of sharing: a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs; and of allocators
 other than the default one."""
 
 import os

@@ -34,7 +34,7 @@ def agrees(exporter, gpu):
 
 
 def right_after(exporter, gpu, begun, limit=10.0):
-    """Seconds since `begun` until the exporter agrees with NVML; infinity if it does not agree within the limit."""
+    """Seconds from `begun` until the exporter agrees with NVML; infinity if it does not agree within the limit."""
     while time.monotonic() - begun < limit:
         if agrees(exporter, gpu):
             return time.monotonic() - begun

@@ -162,8 +162,8 @@ def burst(options):
 
 
 def paced(options):
-    """For each stdin line {"steps": n, "allocations": m}: the milliseconds of n training steps and of m allocations with their release,
-    each on its own clock."""
+    """For each stdin line {"steps": n, "allocations": m}: the milliseconds that each of n training steps takes, and each of
+    m allocations with its release."""
     from training import paces
 
     paces(Cuda(), say, sys.stdin)

@@ -130,7 +130,7 @@ def main():
     try:
         with Crowd(count, *(("busy", "--mib", 1024) if options.busy else ("context",))) as children:
             if count:
-                time.sleep(3)  # then the driver's one-second averages contain only this load
+                time.sleep(3)  # so that the driver's one-second averages contain only this load
             record(options, [child.pid for child in children], recording)
     except (ChildFailed, OSError) as error:
         recording["problems"].append(str(error))

@@ -108,7 +108,7 @@ def names(metrics, pod):
 
 
 def prepare(cluster):
-    """Applies the shipped manifests and creates a namespace for pods. No controller runs here that would create accounts or pods."""
+    """Applies the shipped manifests and creates a namespace for pods. No controller runs here to create accounts or pods."""
     manifests = cluster.kubectl("kustomize", str(ROOT / "deploy/kubernetes/base"))
     cluster.kubectl("apply", "--filename=-", given=manifests)
     cluster.kubectl("create", "namespace", TEAM)

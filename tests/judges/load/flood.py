@@ -5,7 +5,7 @@ lane keep its rate?
 
 Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf clients; quiet; slow senders, endless
 headers, pipelined requests, garbage and half-closed connections; quiet. Exits with status 1 if an honest scrape was neither answered nor
-refused within the limit; if less than the share --least-answered of a quiet phase's scrapes was answered; if the memory lane missed a
+refused within the limit; if the share of a quiet phase's scrapes that were answered is below --least-answered; if the memory lane missed a
 larger share of its ticks than in the worst quiet phase plus --ticks-allowed; or if, in the last quiet phase, memory or the number
 of file descriptors is still above the first quiet phase's, or memory is above that of the quiet phase between the crowds."""
 

@@ -67,7 +67,7 @@ def text_problems():
 
 
 def threshold_problems():
-    """The table of docs/rules.md has every comparison and duration of each alert, and nothing else."""
+    """The table in docs/rules.md has every comparison and duration of each alert, and nothing else."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
     table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
     if set(table) != set(alerts()):

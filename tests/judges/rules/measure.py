@@ -71,7 +71,7 @@ def write_configuration(folder, targets):
 
 
 def group_seconds(address):
-    """The time that each group last took, by its name."""
+    """The time that each group's last evaluation took, by group name."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     found = re.findall(r'^prometheus_rule_group_last_duration_seconds\{rule_group="[^"]*;([^"]+)"\} (\S+)$', text, re.M)

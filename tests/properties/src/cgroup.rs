@@ -255,7 +255,7 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
     text
 }
 
-/// A line. `last` holds the path of the line before, so that paths can share their beginnings.
+/// A line. `last` holds the path of the previous line, so that paths can share a prefix.
 fn line(u: &mut Unstructured<'_>, last: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let mut line = format!("{}:{}:", u.below(13), u.pick(&CONTROLLERS)).into_bytes();
     last.truncate(u.below(last.len().min(64) + 1));

@@ -1,4 +1,4 @@
-//! Any passwd file: the first line of a user counts, and a line names at most one user.
+//! Any passwd file: the first line for a user counts, and a line names at most one user.
 
 use std::collections::HashMap;
 

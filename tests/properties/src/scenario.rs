@@ -1,4 +1,4 @@
-//! Any scenario and control file of the simulator: the error names the key, or the machine's numbers are possible.
+//! Any scenario and control file for the simulator: the error names the key, or the machine's numbers are possible.
 
 mod arbitrary;
 
@@ -8,7 +8,7 @@ use crate::choices::choices;
 
 /// Separates the scenario from a control file.
 const CONTROL: &str = "\n--\n";
-/// Times at which the machine is read: the start, the span of the demo, and the latest time of a clock.
+/// Times at which the machine is read: the start, the span of the demo, and the latest time that a clock may show.
 const TIMES: [Nanos; 6] = [0, 1, SECOND, 90 * SECOND, 40 * 86_400 * SECOND, 1_900_000_000 * SECOND];
 /// The largest product of GPUs and processes for which a machine is read. A larger one takes too long and runs the
 /// same code.

@@ -71,7 +71,7 @@ pub fn credentials(data: &[u8]) -> bool {
         Credentials::from_headers(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
     };
     let found = given(data);
-    // The same bytes, correctly encoded, are read as they were.
+    // The same bytes, correctly encoded, are read back unchanged.
     let user: Vec<u8> = data.iter().copied().filter(|byte| *byte != b':').collect();
     for password in [data, b""] {
         let header = [b"Basic ", arbitrary::base64(&[&user, &b":"[..], password].concat()).as_bytes()].concat();

@@ -54,7 +54,7 @@ impl Machine {
         }
         if let Some(overlay) = overlay {
             let entries = &overlay.control.process;
-            // The scenario's processes keep their pids whatever is added to them.
+            // The scenario's processes keep their pids, whatever the control file adds.
             pids.avoid(entries.iter().flat_map(processes::fixed_pids));
             for (index, (entry, &start)) in entries.iter().zip(&overlay.process_since).enumerate() {
                 add(&overlay.file, index, entry, start, &mut pids)?;

@@ -96,7 +96,7 @@ impl Process {
         alive.then_some(Life { number: number as u64, start })
     }
 
-    /// The life that ended last before now.
+    /// The last life that ended before now.
     pub fn last_ended(&self, now: Nanos) -> Option<(Life, Nanos)> {
         let lasts = self.lasts?;
         let since_first_end = now - self.start - lasts;

@@ -29,7 +29,7 @@ fn every_real_form_is_read() {
     let table = [
         // NVIDIA's k8s-device-plugin: the UUID, whatever its --device-id-strategy hands to the container runtime.
         ("nvidia.com/gpu", format!("GPU-{UUID}"), gpu(), None),
-        // The same with MIG: strategy "single" keeps the resource's name, "mixed" names the profile.
+        // The same with MIG: the "single" strategy keeps the resource's name, and "mixed" names the profile.
         ("nvidia.com/gpu", format!("MIG-{UUID}"), mig(), None),
         ("nvidia.com/mig-1g.10gb", format!("MIG-{UUID}"), mig(), None),
         ("nvidia.com/mig-1g.10gb.me", format!("MIG-{UUID}"), mig(), None),
@@ -40,7 +40,7 @@ fn every_real_form_is_read() {
         ("example.org/small-gpu", format!("GPU-{UUID}::1"), gpu(), Some("1")),
         // nos, a fork of the plugin for MPS, puts a share's memory size into the resource's name.
         ("nvidia.com/gpu-10gb", format!("GPU-{UUID}::2"), gpu(), Some("2")),
-        // Drivers before 470 named MIG devices by the GPU and two ids.
+        // Drivers before 470 identified MIG devices by the GPU and two ids.
         ("nvidia.com/mig-3g.20gb", format!("MIG-GPU-{UUID}/2/0"), instance(2, 0), None),
         ("nvidia.com/mig-3g.20gb", format!("MIG-GPU-{UUID}/13/1::4"), instance(13, 1), Some("4")),
         // Plugins that hand out indices, with and without MIG and shares.

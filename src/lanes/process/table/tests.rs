@@ -99,10 +99,10 @@ fn a_set_clock_dates_no_work_in_the_future_or_before_the_process() {
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000);
     let later = start + Duration::from_secs(10);
     let sample = |seconds: u64| UtilizationSample { pid: 7, timestamp: seconds * 1_000_000, sm: 0.5, active: true };
-    // The clock was set forward by an hour after the sample, which now seems older than the process.
+    // The sample was taken before the clock was set forward by an hour, so it now seems older than the process.
     table.fold_work(&[sample(100_000 - 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(start));
-    // The clock was set back by an hour after the sample, which counts as taken now and not in the future.
+    // The sample was taken before the clock was set back by an hour; it counts as taken now, not in the future.
     table.fold_work(&[sample(100_000 + 3600)], (later, wall));
     assert_eq!(only(&mut table, later).last_active, Some(later));
 }

@@ -1,4 +1,4 @@
-//! A strict reader of the text format: it rejects everything that Prometheus may read in a way that was not intended.
+//! A strict reader of the text format: it rejects anything that Prometheus may read in a way that was not intended.
 
 use std::collections::{BTreeMap, BTreeSet};
 

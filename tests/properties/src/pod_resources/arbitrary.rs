@@ -98,7 +98,7 @@ fn delimited(u: &mut Unstructured<'_>, out: &mut Vec<u8>, field: u64, bytes: &[u
     out.extend_from_slice(bytes);
 }
 
-/// A field of any number and any wire type, groups included.
+/// A field with any number and any wire type, groups included.
 fn odd(u: &mut Unstructured<'_>, out: &mut Vec<u8>) {
     let (field, kind) = (u64::from(u.byte()), u.below(8) as u64);
     varint(out, field << 3 | kind);
