@@ -149,14 +149,14 @@ impl Record {
         self.peaks.absorb(&other.peaks);
     }
 
-    /// The highest memory within the window that ends now; 0 if the process or workload has `ended` and the window
+    /// The highest memory use within the window that ends now; 0 if the process or workload has `ended` and the window
     /// contains no value. `None` if the memory is unknown.
     pub(super) fn window_peak(&mut self, now: Instant, ended: bool) -> Option<u64> {
         let within = self.peaks.within_window(now);
         if self.measured { within.or(ended.then_some(0)) } else { None }
     }
 
-    /// The highest memory ever; `None` if it was never known.
+    /// The highest memory use ever; `None` if it was never known.
     pub(super) fn peak(&self) -> Option<u64> {
         self.measured.then(|| self.peaks.highest())
     }

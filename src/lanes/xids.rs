@@ -112,7 +112,8 @@ impl XidWatch {
             }
         }
         for _ in 0..EVENTS_AT_ONCE {
-            // Counted within the call: the event is returned only once, even if the call returns after hanging.
+            // Counted within the call, because the driver returns an event only once: so it is counted even if the call
+            // hangs and returns later.
             let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
             match events.call(next) {
                 Ok(Some(_)) => {}

@@ -118,7 +118,7 @@ impl<'d> Device<'d> {
         raw::remapped_rows(self.nvml, self.handle)
     }
 
-    /// The work of each process after `since` (microseconds of Unix time). Empty if the driver has no sample.
+    /// The work of each process after `since` (microseconds of Unix time). Empty if the driver has no samples.
     pub fn process_utilization(&self, since: u64) -> Result<Vec<UtilizationSample>> {
         let samples =
             self.call("nvmlDeviceGetProcessUtilization", |device| match device.process_utilization_stats(since) {

@@ -4,7 +4,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::scenario::curves::{self, Phase, Quantity};
 use crate::stable_hash::fraction;
 
-/// Memory between two values is allocated in pieces of this size, as in CUDA.
+/// A process whose memory moves from one value to another allocates it in pieces of this size, as in CUDA.
 const GRAIN: f64 = 2_097_152.0;
 
 /// A quantity over the life of a process.

@@ -207,7 +207,7 @@ const OF_A_PROCESS: &str = "nvmlSystemGetProcessName";
 
 fn code_name(library: &Library, code: c_uint) -> String {
     type Text = unsafe extern "C" fn(c_int) -> *const std::ffi::c_char;
-    // SAFETY: the symbol's type, and the text is static.
+    // SAFETY: `Text` is the symbol's type, and the text that it returns is static.
     let text = unsafe {
         let text = library.library.get::<Text>(b"nvmlErrorString").unwrap();
         std::ffi::CStr::from_ptr(text(code as c_int))

@@ -1,10 +1,10 @@
-"""Counts the instructions that a memory-lane tick and a golden scrape execute, and fails if they differ too much from guard.json.
+"""Counts the instructions that a memory-lane tick and a scrape of the `busy-h200` scenario execute, and fails if they differ too much from guard.json.
 
     guard.py [--program FILE] [--runs 1] [--update]
 
 The program `work`, a release build, runs under valgrind's callgrind on a simulated machine; the simulator's instructions are not counted.
 Instruction counts do not depend on the machine's load, so one run is enough. Exits with status 1 if a figure is more than a tenth
-above the one in guard.json, or more than a tenth below it: a baseline that is too high must be lowered, or it would hide the next increase.
+above the one in guard.json, or more than a tenth below it: a baseline that is too high must be lowered, because it would hide the next increase.
 --update writes the figures into guard.json."""
 
 import argparse

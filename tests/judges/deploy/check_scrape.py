@@ -85,7 +85,7 @@ def jobs():
 
 
 def static_problems():
-    """The plain files as promtool reads them, without the block that Debian's promtool does not know."""
+    """The plain files as promtool reads them, without the block that Debian's promtool does not support."""
     for file in sorted(FOLDER.glob("*.yml")):
         config = yaml.safe_load(file.read_text())
         for job in config["scrape_configs"]:

@@ -19,7 +19,7 @@ said=$(systemd-analyze verify --man=no --recursive-errors=no "$work/vram-exporte
 [ -z "$said" ] || { echo "$said" >&2; exit 1; }
 systemd-analyze security --offline=true --no-pager --threshold="$limit" "$work/vram-exporter.service" | tail -1
 
-# The variables that the sample file offers are keys of the exporter.
+# Every variable in the sample file is a configuration key of the exporter.
 while read -r name; do
     grep -qF "\`$name\`" docs/configuration.md || { echo "$name is not a key" >&2; exit 1; }
 done < <(grep -oE '^#VRAM_EXPORTER_[A-Z_]+' deploy/systemd/vram-exporter.default | tr -d '#')

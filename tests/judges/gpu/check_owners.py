@@ -75,7 +75,7 @@ def namespaces(setup, results):
         rows = [line for line in text.stdout.splitlines() if line.startswith(("gpu_process_memory_used", "gpu_process_info", "gpu_workload_memory_used", "gpu_memory_unattributed"))]
         print("\n".join(rows), file=sys.stderr)
         named = [row for row in rows if 'process="' in row or "gpu_workload" in row]
-        results.check("a process of another pid namespace has no owner", f"{len(named)} series with a name", "0", not named)
+        results.check("a process in another pid namespace has no owner", f"{len(named)} series with a name", "0", not named)
         reported = "vram_exporter_host_pid_namespace 0" in text.stdout and "--pid=host" in text.stderr
         results.check("the exporter says that it has a pid namespace of its own", "in a metric and in the log" if reported else "no", "in a metric and in the log", reported)
         results.note("what the driver lists there", "; ".join(row[:120] for row in rows) or "nothing")

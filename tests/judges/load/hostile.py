@@ -138,7 +138,7 @@ class Pipelining(Client):
 
 
 class Garbage(Client):
-    """Sends invalid requests: random bytes, or text that only begins correctly."""
+    """Sends invalid requests: random bytes, or text that is valid only at the start."""
 
     name = "garbage"
     BEGINS = (

@@ -3,7 +3,7 @@
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
 Each scrape is read completely, and its format and its counters are checked. One JSON object per line.
-A scrape is missed if no complete 200 response arrives within the limit (the interval, at most 10 s, as for
+A scrape is missed if no complete 200 response arrives within the limit (the interval, at most 10 s, as in
 Prometheus)."""
 
 import argparse
@@ -25,7 +25,7 @@ class Scraper:
         self.last = {}
 
     def get(self):
-        """Seconds, status and body. A connection that the server closed while it was idle is replaced, as Prometheus does."""
+        """Seconds, status and body. Replaces a connection that the server closed while it was idle, as Prometheus does."""
         headers = {"Accept-Encoding": "gzip"} if self.options.gzip else {}
         reused = self.connection is not None
         begun = time.monotonic()
