@@ -15,5 +15,5 @@ mod signals;
 mod web_guard;
 
 pub use check::{CheckError, check};
-pub use once::once;
+pub use once::{Answer, once};
 pub use serve::serve;

@@ -21,6 +21,7 @@ mod units;
 mod yaml;
 
 pub use address::ListenAddress;
+pub use flags::OnceFormat;
 pub use load::{Command, load};
 pub use model::{ApiServer, Config, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
 pub use problem::{Error, Problem};

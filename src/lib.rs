@@ -12,7 +12,8 @@
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`] and [`backoff`] are leaves, and only
 //! [`app`] knows all modules and passes each its settings. Some use other crates of the workspace: `cgroup_owner` reads
 //! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
-//! [`http`], and `nvml_sim` is the simulated driver of [`demo`].
+//! [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a second program beside the exporter: it
+//! starts a command and measures its GPU memory.
 
 pub mod app;
 pub mod attribution;
@@ -27,4 +28,5 @@ pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;
+pub mod run;
 pub mod snapshot;

@@ -1,5 +1,5 @@
-//! The binary: reads the configuration and calls [`vram_exporter::app`]. If the configuration is invalid, it exits
-//! with code 64 before anything is bound or opened.
+//! The binary: reads the configuration and calls [`vram_exporter::app`], or [`vram_exporter::run`] for `run`. If the
+//! configuration is invalid, it exits with code 64 before anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -9,20 +9,31 @@ use anyhow::Context;
 
 use vram_exporter::app;
 use vram_exporter::config::{self, Command};
+use vram_exporter::run;
 
 fn main() -> ExitCode {
-    let command = match config::load(std::env::args_os(), std::env::vars_os()) {
+    let args: Vec<_> = std::env::args_os().collect();
+    if run::is_requested(&args) {
+        return ExitCode::from(run::main(args, std::env::vars_os()));
+    }
+    let command = match config::load(args, std::env::vars_os()) {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
-    if let Command::Run(config) | Command::Once(config) = &command
+    if let Command::Run(config) | Command::Once(config, _) = &command
         && let Err(error) = app::check(config)
     {
         return refuse(&error);
     }
     let answer = match command {
         Command::Run(config) => app::serve(config),
-        Command::Once(config) => app::once(config).and_then(|exposition| print(&exposition)),
+        Command::Once(config, format) => match app::once(config, format) {
+            Ok(answer) => match print(&answer.text) {
+                Ok(()) => return ExitCode::from(answer.status),
+                failed => failed,
+            },
+            Err(error) => Err(error),
+        },
         Command::CheckConfig { summary, config } => match app::check(&config) {
             Ok(guarded) => print(format!("{summary}{guarded}\n").as_bytes()),
             Err(error) => return refuse(&error),

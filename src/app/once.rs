@@ -1,4 +1,7 @@
-//! `--once`: one reading of everything, and its exposition.
+//! `--once`: one reading of everything, printed as an exposition, a table or JSON.
+
+mod machine;
+mod table;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,8 +10,9 @@ use anyhow::{Context, Result};
 
 use super::exporter::Exporter;
 use super::{cluster, runtime};
-use crate::config::Config;
+use crate::config::{Config, OnceFormat};
 use crate::faults::Faults;
+use crate::metrics::Parts;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
 /// The longest wait for a first reading of everything.
@@ -18,15 +22,32 @@ const ONCE_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);
 
-/// Reads everything once and returns the exposition.
-///
-/// # Errors
-/// When the exposition cannot be built, or the demo has no simulator.
-pub fn once(config: Config) -> Result<Vec<u8>> {
-    runtime::run(&config.log.clone(), read_once(config))
+/// The exit status of a table or JSON when no driver can be opened.
+const NO_DRIVER: u8 = 2;
+/// The default log level, and the one that replaces it beside a table or JSON, which shows what the log would say.
+const LEVELS: (&str, &str) = ("info", "error");
+
+/// What `--once` prints, and the exit status.
+#[derive(Debug)]
+pub struct Answer {
+    /// For standard output.
+    pub text: Vec<u8>,
+    /// 0, or 2 if there is no driver and the format is not that of Prometheus, which has a metric for it.
+    pub status: u8,
 }
 
-async fn read_once(mut config: Config) -> Result<Vec<u8>> {
+/// Reads everything once and returns it in the format.
+///
+/// # Errors
+/// When the answer cannot be written, or the demo has no simulator.
+pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
+    if format != OnceFormat::Prometheus && config.log.level == LEVELS.0 {
+        config.log.level = LEVELS.1.to_owned();
+    }
+    runtime::run(&config.log.clone(), read_once(config, format))
+}
+
+async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
@@ -35,9 +56,27 @@ async fn read_once(mut config: Config) -> Result<Vec<u8>> {
     wait_until(ONCE, || has_read_all(&exporter.snapshot, answered)).await;
     // A user name may arrive only after the process is first shown; a uid without a name never gets one.
     wait_until(NAMES, || has_names(&exporter.snapshot)).await;
-    let exposition = exporter.metrics.encode().context("the exposition could not be built");
+    let answer = answer(&exporter, format);
     exporter.lanes.stop();
-    exposition
+    answer
+}
+
+fn answer(exporter: &Exporter, format: OnceFormat) -> Result<Answer> {
+    let machine = || machine::Machine::of(&Parts::load(&exporter.snapshot), exporter.metrics.settings());
+    let (text, up) = match format {
+        OnceFormat::Prometheus => (exporter.metrics.encode().context("the exposition could not be built")?, true),
+        OnceFormat::Table => {
+            let machine = machine();
+            (table::of(&machine, table::Style::of_standard_output()).into_bytes(), machine.driver.up)
+        }
+        OnceFormat::Json => {
+            let machine = machine();
+            let mut text = serde_json::to_vec_pretty(&machine).context("the JSON could not be built")?;
+            text.push(b'\n');
+            (text, machine.driver.up)
+        }
+    };
+    Ok(Answer { text, status: if up { 0 } else { NO_DRIVER } })
 }
 
 async fn wait_until(limit: Duration, done: impl Fn() -> bool) {

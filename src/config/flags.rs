@@ -23,6 +23,12 @@ const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
 pub(super) const EXTRAS: &[Extra] = &[
     ("config.file", Some("FILE"), "Configuration file, .toml, .yaml or .yml. [env: VRAM_EXPORTER_CONFIG_FILE]"),
     ("once", None, "Print one scrape and exit."),
+    (
+        "format",
+        Some("FORMAT"),
+        "With --once: prometheus prints the scrape, table a table for a person, and json the same as JSON. The exit status of \
+         table and json is 2 if there is no driver. [default: prometheus]",
+    ),
     ("check-config", None, "Check the configuration, print what is wrong, and exit."),
     ("print-config", None, "Print the effective configuration with comments, and exit."),
     (
@@ -38,6 +44,23 @@ pub(super) const EXTRAS: &[Extra] = &[
 /// Flags under the names that other exporters use, each with its key.
 const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
+/// How `--once` prints what it read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnceFormat {
+    /// The exposition, as a scrape returns it.
+    #[default]
+    Prometheus,
+    /// A table for a person.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+impl OnceFormat {
+    const ALL: [(&'static str, Self); 3] =
+        [("prometheus", Self::Prometheus), ("table", Self::Table), ("json", Self::Json)];
+}
+
 /// The settings from the command line.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
@@ -45,6 +68,8 @@ pub(super) struct CommandLine {
     pub(super) config_file: Option<PathBuf>,
     /// One of [`ACTIONS`]; `None` means to run the exporter.
     pub(super) action: Option<&'static str>,
+    /// How `--once` prints.
+    pub(super) format: OnceFormat,
     pub(super) demo: Option<String>,
     /// The text of `--help` or `--version`. If it is set, everything else is ignored.
     pub(super) explain: Option<String>,
@@ -69,6 +94,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<
     let mut given = CommandLine {
         config_file: matches.get_one::<OsString>("config.file").map(PathBuf::from),
         action: action(&matches, problems),
+        format: format(&matches, problems),
         demo: demo(&matches, problems),
         ..CommandLine::default()
     };
@@ -99,6 +125,22 @@ fn action(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<&'static 
         problems.push(Problem::Unreadable { origin: "command line".to_owned(), why });
     }
     given.first().copied()
+}
+
+fn format(matches: &ArgMatches, problems: &mut Vec<Problem>) -> OnceFormat {
+    let Some(value) = matches.get_one::<OsString>("format") else { return OnceFormat::default() };
+    let mut refuse = |why: String| {
+        problems.push(Problem::Unreadable { origin: "flag --format".to_owned(), why });
+        OnceFormat::default()
+    };
+    if !matches.get_flag("once") {
+        return refuse("is for --once; the exporter itself serves the Prometheus format only".to_owned());
+    }
+    let found = OnceFormat::ALL.into_iter().find(|(name, _)| value == name);
+    match found {
+        Some((_, format)) => format,
+        None => refuse(format!("{}: must be prometheus, table or json", preview(&value.to_string_lossy()))),
+    }
 }
 
 fn demo(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<String> {
@@ -174,10 +216,13 @@ fn command() -> clap::Command {
     let simulated = if cfg!(feature = "demo") { " (simulated GPUs: built in)" } else { "" };
     let mut command = clap::Command::new("vram-exporter")
         .about("Prometheus exporter for the memory of NVIDIA GPUs: true peaks and owners.")
+        .override_usage("vram-exporter [FLAGS]\n       vram-exporter run [FLAGS] -- COMMAND [ARGUMENTS]")
         .after_help(
             "Every key is a flag, an environment variable and a key of the configuration file: --memory.rate=100, \
              VRAM_EXPORTER_MEMORY_RATE=100, or rate = 100 under [memory]. Flags win over the environment, the \
-             environment over the file, and the file over the defaults.",
+             environment over the file, and the file over the defaults.\n\n\
+             vram-exporter run runs a command and reports how much GPU memory its processes held: see vram-exporter run \
+             --help.",
         )
         .version(format!("{}{simulated}", env!("CARGO_PKG_VERSION")))
         .bin_name("vram-exporter")

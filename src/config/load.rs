@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use super::flags::OnceFormat;
 use super::layers::Layer;
 use super::model::Config;
 use super::problem::Error;
@@ -12,8 +13,8 @@ use super::{check, environment, file, flags, show};
 pub enum Command {
     /// Serve until a signal ends the process.
     Run(Config),
-    /// Print one scrape and exit.
-    Once(Config),
+    /// Read everything once, print it in this format, and exit.
+    Once(Config, OnceFormat),
     /// The configuration is valid: print this and exit.
     CheckConfig {
         /// What was read, in one line.
@@ -58,7 +59,7 @@ pub fn load(
             Command::CheckConfig { summary, config: Box::new(config) }
         }
         Some("print-config") => Command::PrintConfig(show::toml(&effective)),
-        Some("once") => Command::Once(config),
+        Some("once") => Command::Once(config, typed.format),
         _ => Command::Run(config),
     })
 }

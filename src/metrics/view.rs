@@ -125,7 +125,7 @@ impl Parts {
 
 impl GpuView<'_> {
     /// The MIG devices whose last sample is recent.
-    pub(super) fn mig(&self) -> impl Iterator<Item = &MigMemory> {
+    pub fn mig(&self) -> impl Iterator<Item = &MigMemory> {
         let devices = self.memory.map_or(&[][..], |m| &m.mig);
         devices
             .iter()

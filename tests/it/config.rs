@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vram_exporter::config::keys::{KEYS, Key};
-use vram_exporter::config::{ApiServer, Command, Config, load, reference};
+use vram_exporter::config::{ApiServer, Command, Config, OnceFormat, load, reference};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -331,6 +331,7 @@ fn impossible_values_are_refused() {
         ("--log.level=inof", "must be a level"),
         ("--demo=", "flag --demo"),
         ("--once=yes", "command line"),
+        ("--format=table", "is for --once"),
         ("serve", "command line"),
         ("--memory.rate", "command line"),
     ] {
@@ -435,7 +436,13 @@ fn empty_files_set_nothing() {
 
 #[test]
 fn actions_and_the_demo() {
-    assert!(matches!(given(&["--once"], &[]), Ok(Command::Once(_))));
+    assert!(matches!(given(&["--once"], &[]), Ok(Command::Once(_, OnceFormat::Prometheus))));
+    for (name, format) in
+        [("table", OnceFormat::Table), ("json", OnceFormat::Json), ("prometheus", OnceFormat::Prometheus)]
+    {
+        assert!(matches!(given(&["--once", "--format", name], &[]), Ok(Command::Once(_, chosen)) if chosen == format));
+    }
+    assert!(refused(&["--once", "--format=xml"], &[]).contains("must be prometheus, table or json"));
     assert_eq!(config(&["--demo"], &[]).demo.as_deref(), Some("demo"));
     assert_eq!(config(&["--demo=leak"], &[]).demo.as_deref(), Some("leak"));
     // A bare --demo leaves the next argument alone.

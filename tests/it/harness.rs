@@ -106,7 +106,17 @@ impl Machine {
 
     /// A command that runs the binary on this machine.
     pub(crate) fn command(&self, flags: &[&str]) -> Command {
-        let mut command = bare(&[]);
+        self.equipped(bare(&[]), flags)
+    }
+
+    /// `vram-exporter run` of a shell script on this machine.
+    pub(crate) fn run(&self, flags: &[&str], script: &str) -> Command {
+        let mut command = self.equipped(bare(&["run"]), flags);
+        command.args(["--", "sh", "-c", script]).env("PATH", "/usr/bin:/bin");
+        command
+    }
+
+    fn equipped(&self, mut command: Command, flags: &[&str]) -> Command {
         command
             .arg(format!("--nvml.library={}", self.library.display()))
             .args(flags)
@@ -134,7 +144,7 @@ impl Machine {
 }
 
 /// The output of the command. If the command does not exit, it is killed and the test fails.
-fn finish(command: &mut Command) -> Output {
+pub(crate) fn finish(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = pid(&child);
     let (sender, ended) = channel();
@@ -145,7 +155,7 @@ fn finish(command: &mut Command) -> Output {
     })
 }
 
-fn pid(child: &Child) -> nix::unistd::Pid {
+pub(crate) fn pid(child: &Child) -> nix::unistd::Pid {
     nix::unistd::Pid::from_raw(child.id().try_into().unwrap())
 }
 

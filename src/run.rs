@@ -1,0 +1,33 @@
+//! `vram-exporter run -- COMMAND`: runs a command and reports how much GPU memory its processes held.
+//!
+//! ```text
+//!  arguments ──> measure ── starts ──> child (the command; signals are forwarded to it)
+//!                   │
+//!                   ├── sampler thread: nvml ──> lists ──> tree (whose process?) ──> record
+//!                   ├── names thread: attribution ──> owners
+//!                   └── at the end: record + owners ──> report ──> text or JSON ──> output
+//! ```
+//!
+//! Invariants: the command runs in any case, with its own input and output, and its exit status is the exit status of
+//! `run`. No lock is held during a driver call, so that a driver that hangs cannot hold back the report. A sum is the
+//! sum of a list that was read at one moment, and never a sum of peaks. A value that was not measured is absent.
+
+mod arguments;
+mod boards;
+mod child;
+mod facts;
+pub(crate) mod format;
+mod lists;
+mod measure;
+mod names;
+mod notes;
+mod output;
+mod places;
+mod record;
+mod report;
+mod sampler;
+mod signals;
+mod text;
+mod tree;
+
+pub use measure::{is_requested, main};

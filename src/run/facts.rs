@@ -1,0 +1,34 @@
+//! What happened in a run, apart from the measurement.
+
+use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
+
+use nix::sys::signal::Signal;
+
+use super::child::Ended;
+
+/// What happened, apart from the measurement.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) command: Vec<OsString>,
+    pub(super) begun: SystemTime,
+    pub(super) ended: Ended,
+    pub(super) duration: Duration,
+    pub(super) followed: Option<Followed>,
+    /// Whether descendants of the command still run.
+    pub(super) left: bool,
+    /// How long a driver call was waited for that had not returned.
+    pub(super) hangs: Option<Duration>,
+    /// Whether the machine's other processes are visible; `None` if that is unknown.
+    pub(super) sees_host: Option<bool>,
+}
+
+/// The time between the end of the command and the end of its descendants.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) time: Duration,
+    /// The number of descendants with GPU memory when the command ended.
+    pub(super) processes: usize,
+    /// The signal that ended it; `None` if the descendants ended.
+    pub(super) until: Option<Signal>,
+}

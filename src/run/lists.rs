@@ -1,0 +1,55 @@
+//! The process lists of one device, merged.
+
+use std::collections::BTreeMap;
+
+use crate::faults::Reason;
+use crate::nvml::{Device, Error, ListKind, ProcessBuffer, Severity};
+
+/// Reads the lists of one device and remembers which of them need not be read each time.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    buffer: ProcessBuffer,
+    /// In the order of [`ListKind`]: whether the device has no such list.
+    absent: [bool; ListKind::ALL.len()],
+    /// Whether the list held a process when it was last read.
+    in_use: [bool; ListKind::ALL.len()],
+}
+
+impl Lists {
+    /// The pids on the device, each with its bytes; `None` if the driver does not report them. A process in several
+    /// lists is one process, with its whole memory in each; one that holds nothing is left out (an MPS list names the
+    /// clients of other GPUs too). Unless `all` lists are wanted, an empty list other than the compute list is not read
+    /// again: each takes as long as the compute list.
+    ///
+    /// # Errors
+    /// When a list that the device has cannot be read.
+    pub(super) fn read(&mut self, device: &Device<'_>, all: bool) -> Result<BTreeMap<u32, Option<u64>>, Error> {
+        let mut merged = BTreeMap::<u32, Option<u64>>::new();
+        for kind in ListKind::ALL {
+            let index = kind as usize;
+            let wanted = kind == ListKind::Compute || all || self.in_use[index];
+            if self.absent[index] || !wanted {
+                continue;
+            }
+            match device.processes(kind, &mut self.buffer) {
+                Ok(listed) => {
+                    self.in_use[index] = false;
+                    for process in listed {
+                        self.in_use[index] = true;
+                        let used = merged.entry(process.pid).or_default();
+                        *used = (*used).max(process.used);
+                    }
+                }
+                // A GPU without graphics or MPS support has no such processes. Old drivers reject the call as invalid.
+                Err(error) if kind != ListKind::Compute && is_unsupported(&error) => self.absent[index] = true,
+                Err(error) => return Err(error),
+            }
+        }
+        merged.retain(|_, used| *used != Some(0));
+        Ok(merged)
+    }
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    error.severity() == Severity::Absent || error.reason() == Reason::InvalidArgument
+}

@@ -1,0 +1,179 @@
+//! The course of a run: prepare, start the command, wait for its end, report.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::Signal;
+use tokio::time::timeout;
+
+use super::arguments::{self, Arguments, Ending, Format};
+use super::child::{Child, Ended, SIGNAL_BASE};
+use super::facts::{Facts, Followed};
+use super::names::Names;
+use super::output::Output;
+use super::report::Report;
+use super::sampler::{LIST_INTERVAL, Sampler};
+use super::signals::{self, Signals};
+use super::text;
+use crate::attribution;
+use crate::config::EXIT_USAGE;
+use crate::demo::SimulatedMachine;
+use crate::nvml::Library;
+
+/// The exit status when the command could not be started because of this program's own needs.
+const FAILURE: u8 = 1;
+/// How long the command waits for the driver to open. A driver without persistence takes a few seconds for each GPU.
+const OPENING: Duration = Duration::from_secs(30);
+/// How often the descendants of an ended command are looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// The longest wait for names at the end.
+const NAMING: Duration = Duration::from_millis(500);
+
+/// Whether the command line is one of `run`: `vram-exporter run …`.
+pub fn is_requested(args: &[OsString]) -> bool {
+    args.get(1).is_some_and(|first| first == OsStr::new(arguments::NAME))
+}
+
+/// Runs the command and reports. `args` are those of [`std::env::args_os`], `env` those of [`std::env::vars_os`].
+/// Returns the exit status.
+pub fn main(args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
+    let arguments = match arguments::read(args.into_iter().skip(1), env) {
+        Ok(arguments) => arguments,
+        Err(Ending::Help(text)) => {
+            // A reader may close standard output early.
+            let _ = io::stdout().lock().write_all(text.as_bytes());
+            return 0;
+        }
+        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+    };
+    let prepared = Output::open(arguments.output.as_deref()).and_then(|output| {
+        let simulated = arguments.config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
+        Ok((output, simulated))
+    });
+    let (output, simulated) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return refuse(&format!("{error:#}"), EXIT_USAGE),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(run(arguments, output, simulated.as_ref())),
+        Err(error) => refuse(&error.to_string(), FAILURE),
+    }
+}
+
+fn refuse(why: &str, status: u8) -> u8 {
+    say(why);
+    status
+}
+
+fn say(text: &str) {
+    // If standard error is closed, nothing is left to write to.
+    let _ = writeln!(io::stderr().lock(), "vram-exporter run: {text}");
+}
+
+async fn run(mut arguments: Arguments, output: Output, simulated: Option<&SimulatedMachine>) -> u8 {
+    let library = match (simulated, arguments.config.nvml.library.clone()) {
+        (Some(machine), _) => machine.library(),
+        (None, Some(path)) => Library::At(path),
+        (None, None) => Library::Search,
+    };
+    if let Some(machine) = simulated {
+        arguments.config = machine.adapt(arguments.config);
+    }
+    let mut signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => return refuse(&format!("signals cannot be handled: {error}"), FAILURE),
+    };
+    // Without names the report shows pids.
+    let names = Names::start(&arguments.config).ok();
+    let (sampler, is_open) = match Sampler::open(library, arguments.period, names.clone()) {
+        Ok(opened) => opened,
+        Err(error) => return refuse(&format!("no thread could be started: {error}"), FAILURE),
+    };
+    // The driver is opened before the command starts, so that nothing of the command is missed.
+    let opening = timeout(OPENING, is_open);
+    tokio::pin!(opening);
+    loop {
+        tokio::select! {
+            _ = &mut opening => break,
+            signal = signals.next() => if signals::asks_to_end(signal) {
+                return refuse(&format!("{signal} before the command started"), (SIGNAL_BASE + signal as i32) as u8);
+            },
+        }
+    }
+    let (start, begun) = (Instant::now(), SystemTime::now());
+    let child = match Child::start(&arguments.command) {
+        Ok(child) => child,
+        Err(not_started) => {
+            let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+            return refuse(&format!("{program:?} cannot be started: {}", not_started.error), not_started.status);
+        }
+    };
+    sampler.begin(start);
+    let call_timeout = arguments.config.nvml.call_timeout;
+    let ended = command_end(&child, &mut signals).await;
+    let duration = start.elapsed();
+    let followed = follow(&child, &mut signals, &sampler, call_timeout).await;
+    let left = child.reap().remaining;
+    let (state, hangs) = sampler.end(call_timeout);
+    let owners = names.map(|names| names.finish(NAMING)).unwrap_or_default();
+    let sees_host = attribution::sees_host_processes(Path::new("/proc")).filter(|_| simulated.is_none());
+    let hangs = hangs.then_some(call_timeout);
+    let facts = Facts { command: arguments.command, begun, ended, duration, followed, left, hangs, sees_host };
+    let report = Report::of(&facts, &state, &owners);
+    let written = match arguments.format {
+        Format::Text => Ok(text::of(&report)),
+        Format::Json => serde_json::to_string_pretty(&report).map(|json| json + "\n").map_err(anyhow::Error::from),
+    };
+    // The command has run: its status is the more important one.
+    if let Err(error) = written.and_then(|report| output.write(&report)) {
+        say(&format!("{error:#}"));
+    }
+    ended.status()
+}
+
+/// Forwards signals until the command ends.
+async fn command_end(child: &Child, signals: &mut Signals) -> Ended {
+    loop {
+        if let Some(ended) = child.reap().command {
+            return ended;
+        }
+        let signal = signals.next().await;
+        if signals::is_forwarded(signal) {
+            child.signal(signal);
+        }
+        if signal == Signal::SIGTSTP {
+            signals::stop();
+        }
+    }
+}
+
+/// Waits until no descendant of the ended command holds GPU memory, or a signal arrives. `None` if none did.
+async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: Duration) -> Option<Followed> {
+    let begin = Instant::now();
+    let (mut processes, mut until) = (None, None);
+    // A process can live only as long as it is a child of this one, or a descendant of such a child.
+    while until.is_none() && child.reap().remaining && sampler.is_running() {
+        let asked = Instant::now();
+        sampler.want_pass();
+        let mut living = None;
+        while living.is_none() && asked.elapsed() < limit {
+            until = until.or(end_within(LOOK, signals).await);
+            living = sampler.living_since(asked);
+        }
+        // A driver call that hangs says nothing about the processes.
+        if living.is_none_or(|living| living == 0) {
+            break;
+        }
+        processes = processes.or(living);
+        until = until.or(end_within(LIST_INTERVAL, signals).await);
+    }
+    processes.map(|processes| Followed { time: begin.elapsed(), processes, until })
+}
+
+/// Waits for a signal that asks to end, or until another signal arrives or the time is over.
+async fn end_within(time: Duration, signals: &mut Signals) -> Option<Signal> {
+    timeout(time, signals.next()).await.ok().filter(|signal| signals::asks_to_end(*signal))
+}

@@ -1,0 +1,178 @@
+//! What a reader must know to understand the numbers, in sentences: what was not measured and why, and what happened at
+//! the end.
+
+use nix::sys::signal::Signal;
+
+use super::facts::{Facts, Followed};
+use super::format;
+use super::record::{Membership, PlaceRecord};
+use super::sampler::State;
+
+/// The notes. `labels`: the names of the devices, in the order of their records.
+pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |text: String| notes.push(text);
+    match (&state.problem, &state.machine) {
+        (Some(problem), None) => note(format!("no GPU memory was measured: {problem}")),
+        (Some(problem), Some(_)) => note(format!("the measurement ended early: {problem}")),
+        (None, None) => note("no GPU memory was measured: the driver could not be opened in time".to_owned()),
+        (None, Some(machine)) if machine.places.is_empty() => {
+            note("no GPU memory was measured: the driver shows no GPU".to_owned());
+        }
+        (None, Some(_)) if state.record.rounds == 0 => note("no GPU memory was measured".to_owned()),
+        (None, Some(_)) => {}
+    }
+    if let Some(limit) = facts.hangs {
+        note(format!(
+            "a driver call had not returned after {}: what came after its begin was not measured",
+            format::seconds(limit.as_secs_f64())
+        ));
+    }
+    for index in state.machine.iter().flat_map(|machine| &machine.unreachable) {
+        note(format!("GPU {index} cannot be opened: nothing was measured on it"));
+    }
+    let measured = state.record.lists > 0 && !labels.is_empty();
+    let mut processes = state.record.places.iter().flat_map(|place| place.processes.values());
+    let found = processes.any(|process| process.membership == Membership::Tree);
+    if measured && !found {
+        note("no process of the command was listed on a GPU".to_owned());
+    }
+    if measured && facts.sees_host == Some(false) {
+        note(
+            "this pid namespace is not the machine's: the driver shows only the processes of this namespace, or none; the \
+             memory of a GPU as a whole is right; to see all processes, share the machine's pid namespace (docker run \
+             --pid=host, hostPID: true)"
+                .to_owned(),
+        );
+    }
+    for (label, record) in labels.iter().zip(&state.record.places) {
+        notes.extend(on_device(label, record, state));
+    }
+    notes.extend(on_end(facts));
+    notes
+}
+
+fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
+    let mut notes = Vec::new();
+    if record.own_peak.is_none() && record.failures == 0 && state.record.rounds > 0 {
+        notes.push(format!("{label}: the driver does not report the memory of the GPU as a whole"));
+    }
+    if let Some(peak) = record.spike() {
+        notes.push(format!(
+            "{label}: its own peak of {} at {} was too short for a list of its processes; they were listed at least every {}",
+            format::bytes(peak.bytes),
+            format::seconds(peak.at.as_secs_f64()),
+            format::seconds(state.record.longest_list_gap.as_secs_f64()),
+        ));
+    }
+    if record.unknown_memory {
+        notes.push(format!("{label}: at times the driver did not report the memory of a process of the command"));
+    }
+    let unidentified = record.processes.values().filter(|process| process.membership == Membership::Unidentified);
+    let simulated = state.machine.as_ref().is_some_and(|machine| machine.simulated);
+    match unidentified.count() {
+        // Simulated processes have a simulated `/proc`, and do not belong to the command.
+        _ if simulated => {}
+        0 => {}
+        count => notes.push(format!(
+            "{label}: /proc did not show {count} of the listed processes; whether they belong to the command is unknown"
+        )),
+    }
+    if record.failures > 0 {
+        notes.push(format!("{label}: {} driver calls failed", record.failures));
+    }
+    notes
+}
+
+fn on_end(facts: &Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(Followed { time, processes, until }) = &facts.followed {
+        let (time, until) = (format::seconds(time.as_secs_f64()), until.map(Signal::as_str));
+        notes.push(match until {
+            None => {
+                format!("{processes} of its processes outlived the command and were followed until they ended, {time}")
+            }
+            Some(signal) => format!(
+                "{processes} of its processes outlived the command and were followed for {time}, until {signal}"
+            ),
+        });
+    }
+    if facts.left {
+        notes.push("processes of the command still run: what they do from now on is not measured".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use super::super::child::Ended;
+    use super::super::places::{Machine, Place};
+    use super::super::record::{Entry, Level, ProcessKey, Record};
+    use super::*;
+
+    fn facts(sees_host: Option<bool>) -> Facts {
+        Facts {
+            command: Vec::new(),
+            begun: SystemTime::UNIX_EPOCH,
+            ended: Ended::Exited(0),
+            duration: Duration::from_secs(1),
+            followed: None,
+            left: false,
+            hangs: None,
+            sees_host,
+        }
+    }
+
+    /// One GPU with one process.
+    fn state(membership: Membership) -> State {
+        let places = vec![Place { gpu: Arc::default(), mig: None }];
+        let machine = Machine { simulated: false, driver_version: None, places, unreachable: Vec::new() };
+        let mut record = Record::new(1);
+        record.begin_round(Duration::ZERO);
+        record.sample(0, Duration::ZERO, Level { used: 100 << 20, allocatable: 1 << 40 });
+        let key = ProcessKey { pid: 7, start: None };
+        record.list(0, Duration::ZERO, &[Entry { key, membership, used: Some(90 << 20) }], Some(100 << 20));
+        record.end_lists(Duration::ZERO);
+        let mut state = State::default();
+        (state.machine, state.record) = (Some(machine), record);
+        state
+    }
+
+    fn notes(facts: &Facts, state: &State) -> String {
+        of(facts, state, &["GPU 0".to_owned()]).join("\n")
+    }
+
+    #[test]
+    fn a_complete_measurement_needs_no_note() {
+        assert_eq!(notes(&facts(Some(true)), &state(Membership::Tree)), "");
+        assert_eq!(notes(&facts(None), &state(Membership::Tree)), "");
+    }
+
+    #[test]
+    fn a_container_is_told_what_it_cannot_see_and_how_it_could() {
+        let hidden = notes(&facts(Some(false)), &state(Membership::Unidentified));
+        assert!(hidden.contains("no process of the command was listed"), "{hidden}");
+        assert!(hidden.contains("--pid=host"), "{hidden}");
+        assert!(hidden.contains("GPU 0: /proc did not show 1 of the listed processes"), "{hidden}");
+    }
+
+    #[test]
+    fn a_spike_without_a_list_is_named() {
+        let mut state = state(Membership::Tree);
+        state.record.sample(0, Duration::from_millis(1234), Level { used: 9 << 30, allocatable: 1 << 40 });
+        let spike = notes(&facts(None), &state);
+        assert!(spike.contains("GPU 0: its own peak of 9.00 GiB at 1.2 s was too short"), "{spike}");
+    }
+
+    #[test]
+    fn a_measurement_that_did_not_begin_is_said_to_be_none() {
+        let mut state = state(Membership::Tree);
+        state.record = Record::new(1);
+        assert_eq!(notes(&facts(None), &state), "no GPU memory was measured");
+        state.machine = None;
+        assert!(notes(&facts(None), &state).contains("could not be opened in time"));
+    }
+}

@@ -1,0 +1,113 @@
+//! The report for a person. Names come from processes that may be hostile: no control character reaches the terminal.
+
+use std::fmt::Write;
+
+use super::format::{bytes, printable, seconds};
+use super::report::{Board, Gpu, Process, Report};
+
+/// The number of other processes of a GPU that are shown by name.
+const OTHERS: usize = 5;
+
+/// The report as text.
+pub(super) fn of(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write(report, &mut out);
+    out
+}
+
+fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+    let command: Vec<String> = report.command.iter().map(|part| printable(part)).collect();
+    let end = match report.signal {
+        Some(signal) => format!("ended by {signal}"),
+        None => format!("exit status {}", report.exit_status),
+    };
+    writeln!(out, "vram-exporter run: {}: {end} after {}", command.join(" "), seconds(report.duration_seconds))?;
+    if report.simulated {
+        writeln!(out, "  SIMULATED GPUs: no number is a measurement")?;
+    }
+    if let Some(peak) = &report.together {
+        let gpus = report.gpus.iter().filter(|gpu| gpu.together.is_some()).count();
+        let on = if gpus == 1 { String::new() } else { format!(", on {gpus} GPUs together") };
+        writeln!(out, "  peak       {} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
+    }
+    // Without any process of the command, the GPUs themselves are all that there is.
+    let all = report.gpus.iter().all(|gpu| gpu.processes.is_empty());
+    for gpu in report.gpus.iter().filter(|gpu| all || !gpu.processes.is_empty()) {
+        write_gpu(gpu, out)?;
+    }
+    if let Some(fits) = &report.fits_in {
+        let at_least = if fits.at_least { "at least " } else { "" };
+        let on = if report.gpus.iter().filter(|gpu| gpu.together.is_some()).count() > 1 { " for each GPU" } else { "" };
+        writeln!(
+            out,
+            "  fits in    {at_least}{}; MIG {} (needed: {at_least}{}{on})",
+            name(fits.board.as_ref()),
+            name(fits.mig_profile.as_ref()),
+            bytes(fits.needed_bytes)
+        )?;
+    }
+    if let Some(sampling) = &report.sampling {
+        writeln!(
+            out,
+            "  measured   {} samples, longest gap {}; {} lists of processes, longest gap {}",
+            sampling.samples,
+            seconds(sampling.longest_gap_seconds),
+            sampling.lists,
+            seconds(sampling.longest_list_gap_seconds)
+        )?;
+    }
+    for note in &report.notes {
+        writeln!(out, "  note       {}", printable(note))?;
+    }
+    Ok(())
+}
+
+fn name(board: Option<&Board>) -> String {
+    board.map_or("none in the table".to_owned(), |board| format!("{} ({})", board.name, bytes(board.allocatable_bytes)))
+}
+
+fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
+    write!(out, "  {}", gpu.label())?;
+    if let Some(name) = &gpu.name {
+        write!(out, " {}", printable(name))?;
+    }
+    match &gpu.together {
+        Some(peak) => writeln!(out, ": {} at {}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?,
+        None => writeln!(out)?,
+    }
+    for process in &gpu.processes {
+        writeln!(out, "    {}", describe(process))?;
+    }
+    if let (Some(peak), Some(at), Some(allocatable)) =
+        (gpu.used_peak_bytes, gpu.used_peak_seconds, gpu.allocatable_bytes)
+    {
+        writeln!(out, "    GPU itself: peak {} of {} at {}", bytes(peak), bytes(allocatable), seconds(at))?;
+    }
+    if let (Some(least), Some(at), Some(full)) = (gpu.least_free_bytes, gpu.least_free_seconds, gpu.nearly_full_seconds)
+    {
+        writeln!(out, "    least left: {} at {}; at or above 90 %: {}", bytes(least), seconds(at), seconds(full))?;
+    }
+    if gpu.others.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<String> = gpu.others.iter().take(OTHERS).map(describe).collect();
+    let more = match gpu.others.len().saturating_sub(OTHERS) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    writeln!(out, "    others: {}{more}", shown.join("; "))
+}
+
+fn describe(process: &Process) -> String {
+    let mut text = format!("pid {}", process.pid);
+    for part in [&process.name, &process.user].into_iter().flatten() {
+        text.push(' ');
+        text.push_str(&printable(part));
+    }
+    match (process.peak_bytes, process.peak_seconds) {
+        (Some(peak), Some(at)) => text.push_str(&format!(": {} at {}", bytes(peak), seconds(at))),
+        _ => text.push_str(": memory not reported"),
+    }
+    text
+}

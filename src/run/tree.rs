@@ -1,0 +1,131 @@
+//! The processes that belong to the command: its descendants in `/proc`, and those that the kernel handed over to this
+//! process because their parents ended.
+//!
+//! Invariant: a process that belongs to the tree stays in it. Only the listed processes are looked up, from the child
+//! to the parent, so that the cost does not depend on the number of processes of the machine.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use procfs::process::{Process, Stat};
+
+use super::record::{Membership, ProcessKey};
+
+/// How long an answer of `/proc` is used again. No pid is reused within this time.
+const VALID_FOR: Duration = Duration::from_millis(100);
+/// Deeper than any tree of processes.
+const DEEPEST: usize = 256;
+/// How often a search is repeated because a process on the way to the root ended.
+const TRIES: usize = 3;
+
+/// A listed process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) key: ProcessKey,
+    pub(super) membership: Membership,
+    /// Whether the process still runs.
+    pub(super) alive: bool,
+}
+
+/// The descendants of a process.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: u32,
+    known: HashMap<u32, (Found, Instant)>,
+}
+
+impl Tree {
+    /// The descendants of `root`, without `root` itself.
+    pub(super) fn below(root: u32) -> Self {
+        Self { root, known: HashMap::new() }
+    }
+
+    /// Whose process a pid is at the moment.
+    pub(super) fn find(&mut self, pid: u32, now: Instant) -> Found {
+        let known = self.known.get(&pid).copied();
+        if let Some((found, at)) = known
+            && now.saturating_duration_since(at) < VALID_FOR
+        {
+            return found;
+        }
+        let found = match (stat(pid), known) {
+            // The driver lists a process for a moment after its end.
+            (None, Some((found, _))) => Found { alive: false, ..found },
+            (None, None) => {
+                return Found {
+                    key: ProcessKey { pid, start: None },
+                    membership: Membership::Unidentified,
+                    alive: false,
+                };
+            }
+            (Some(stat), Some((found, _))) if found.key.start == Some(stat.starttime) => {
+                Found { alive: is_alive(&stat), ..found }
+            }
+            (Some(stat), _) => Found {
+                key: ProcessKey { pid, start: Some(stat.starttime) },
+                membership: membership(self.root, pid),
+                alive: is_alive(&stat),
+            },
+        };
+        self.known.insert(pid, (found, now));
+        found
+    }
+}
+
+fn membership(root: u32, pid: u32) -> Membership {
+    // A parent that ends while its line of ancestors is followed makes the kernel choose another parent.
+    (0..TRIES).find_map(|_| is_below(root, pid)).map_or(Membership::Unidentified, |below| match below {
+        true => Membership::Tree,
+        false => Membership::Other,
+    })
+}
+
+/// `None` if a process on the way to the root has ended.
+fn is_below(root: u32, pid: u32) -> Option<bool> {
+    let mut current = pid;
+    for _ in 0..DEEPEST {
+        let parent = u32::try_from(stat(current)?.ppid).unwrap_or(0);
+        match parent {
+            parent if parent == root => return Some(true),
+            0 => return Some(false),
+            parent => current = parent,
+        }
+    }
+    Some(false)
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()
+}
+
+fn is_alive(stat: &Stat) -> bool {
+    !matches!(stat.state, 'Z' | 'X' | 'x')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn children_belong_to_the_tree_and_ancestors_do_not() {
+        let own = std::process::id();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut tree = Tree::below(own);
+        let now = Instant::now();
+        let found = tree.find(child.id(), now);
+        assert_eq!((found.membership, found.alive), (Membership::Tree, true));
+        assert!(found.key.start.is_some());
+        assert_eq!(tree.find(1, now).membership, Membership::Other);
+        assert_eq!(tree.find(own, now).membership, Membership::Other);
+        let unknown = tree.find(4_194_304, now);
+        assert_eq!((unknown.membership, unknown.key.start), (Membership::Unidentified, None));
+
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let later = tree.find(child.id(), now + VALID_FOR);
+        assert_eq!((later.membership, later.alive, later.key), (Membership::Tree, false, found.key));
+    }
+}

@@ -1,0 +1,112 @@
+//! `--once --format=table` and `--format=json`: what a person or a script reads at a terminal.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::harness::{Machine, finish};
+
+const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
+
+fn once(machine: &Machine, format: &str) -> Output {
+    finish(machine.command(&["--log.level=error"]).args(["--once", "--format", format]))
+}
+
+fn table(scenario: &str) -> String {
+    let output = once(&Machine::built_in(scenario), "table");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(scenario: &str) -> Value {
+    let output = once(&Machine::built_in(scenario), "json");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_table_has_a_block_for_each_gpu_with_its_processes_and_the_rest() {
+    let table = table("busy-h200");
+    assert!(table.starts_with("SIMULATED"), "{table}");
+    let gpu = table.split_once("GPU 0  NVIDIA H200").unwrap().1;
+    let rows: Vec<&str> = gpu.lines().skip_while(|line| !line.contains("PID")).skip(1).collect();
+    let processes = rows.iter().filter(|row| row.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+    assert_eq!(processes.count(), 16, "{table}");
+    assert!(rows.last().unwrap().contains("unattributed 128 MiB"), "{table}");
+    assert!(gpu.contains("window peak") && gpu.contains("utilization") && gpu.contains("°C"), "{table}");
+    assert!(!table.contains('\u{1b}'), "colour although standard output is no terminal");
+}
+
+#[test]
+fn a_table_shows_mig_devices_and_what_the_driver_does_not_report() {
+    let sliced = table("mig-h100");
+    assert_eq!(sliced.lines().filter(|line| line.trim_start().starts_with("MIG ")).count(), 7, "{sliced}");
+    assert!(sliced.contains("(MIG 5)"), "{sliced}");
+    let unified = table("unified-memory");
+    assert!(unified.contains("not reported by the driver"), "{unified}");
+    assert!(table("idle-h200").contains("no processes"));
+}
+
+#[test]
+fn hostile_names_do_not_reach_the_terminal() {
+    let table = table("hostile-names");
+    assert!(table.contains("\\u{1b}[31mred"), "{table}");
+    assert!(table.chars().all(|c| c == '\n' || !c.is_control()), "{table:?}");
+    let json = json("hostile-names");
+    let names = json["gpus"][0]["processes"].as_array().unwrap().iter().filter_map(|process| process["name"].as_str());
+    assert!(names.into_iter().any(|name| name.contains("\u{1b}[31mred")), "{json}");
+}
+
+#[test]
+fn json_holds_the_same_as_the_exposition() {
+    let machine = Machine::built_in("busy-h200");
+    let scrape = machine.once(&[]);
+    let json = json("busy-h200");
+    assert_eq!((json["version"].as_u64(), json["simulated"].as_bool()), (Some(1), Some(true)));
+    let gpu = &json["gpus"][0];
+    for (field, family) in [
+        ("total_bytes", "gpu_memory_total_bytes"),
+        ("reserved_bytes", "gpu_memory_reserved_bytes"),
+        ("used_bytes", "gpu_memory_used_bytes"),
+        ("free_bytes", "gpu_memory_free_bytes"),
+        ("peak_bytes", "gpu_memory_peak_bytes"),
+        ("window_peak_bytes", "gpu_memory_window_peak_bytes"),
+        ("unattributed_bytes", "gpu_memory_unattributed_bytes"),
+    ] {
+        assert_eq!(gpu[field].as_f64(), scrape.value(family, &[]), "{field}");
+    }
+    let processes = gpu["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 16);
+    for process in processes {
+        let pid = process["pid"].to_string();
+        let value = |family| scrape.value(family, &[("pid", &pid)]);
+        assert_eq!(process["used_bytes"].as_f64(), value("gpu_process_memory_used_bytes"), "{process}");
+        assert_eq!(process["peak_bytes"].as_f64(), value("gpu_process_memory_peak_bytes"), "{process}");
+    }
+}
+
+#[test]
+fn a_value_that_is_unknown_is_absent() {
+    let json = json("unified-memory");
+    let gpu = json["gpus"][0].as_object().unwrap();
+    assert!(!gpu.contains_key("used_bytes") && !gpu.contains_key("unattributed_bytes"), "{json}");
+    let absent = |process: &Value| !process.as_object().unwrap().contains_key("used_bytes");
+    assert_eq!(gpu["processes"].as_array().unwrap().iter().filter(|process| absent(process)).count(), 1, "{json}");
+}
+
+#[test]
+fn without_a_driver_the_status_is_2_except_for_prometheus() {
+    let machine = Machine::built_in("idle-h200");
+    // The later flag would be a second one: the harness names a library.
+    let machine = machine.with_library(NO_LIBRARY.split_once('=').unwrap().1.into());
+    for (format, status, text) in [
+        ("table", 2, "no driver: no NVML library"),
+        ("json", 2, "\"up\": false"),
+        ("prometheus", 0, "vram_exporter_nvml_up 0"),
+    ] {
+        let output = once(&machine, format);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{format}: {said}");
+        assert!(said.contains(text), "{format}: {said}");
+    }
+}

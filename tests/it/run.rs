@@ -1,0 +1,407 @@
+//! `vram-exporter run`: the command's input, output, signals and exit status, and what the report says about its
+//! processes.
+//!
+//! The simulator reports a real process if the control file names its pid. A script that waits until the simulated
+//! `/proc` shows a pid knows that the sampler has read a list with it. No test depends on a time.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+
+use crate::harness::{Machine, bare, eventually, finish, pid};
+
+const MIB: u64 = 1 << 20;
+/// What a context takes, according to the simulator.
+const CONTEXT: u64 = 520 * MIB;
+const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
+
+/// Functions for scripts. `place` replaces the control file, `listed PID` waits until the sampler has read and sorted a
+/// list with the pid: the process that `mark` adds appears only in a later list.
+const FUNCTIONS: &str = r#"
+place() { cat > "$NVML_SIM_CONTROL.new"; mv "$NVML_SIM_CONTROL.new" "$NVML_SIM_CONTROL"; }
+await() { while [ ! -e "$1" ]; do sleep 0.01; done; }
+listed() {
+    await "$NVML_SIM_PROCFS/$1"
+    { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = %s\ncontext = "0B"\n' "$2"; } | place
+    await "$NVML_SIM_PROCFS/$2"
+}
+"#;
+
+fn script(body: &str) -> String {
+    format!("{FUNCTIONS}{body}")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The report of a run as JSON, and the exit status.
+fn report(machine: &Machine, flags: &[&str], body: &str) -> (Value, Option<i32>) {
+    let flags: Vec<&str> = flags.iter().copied().chain(["--format=json"]).collect();
+    let output = finish(&mut machine.run(&flags, &script(body)));
+    (parse(&output), output.status.code())
+}
+
+fn parse(output: &Output) -> Value {
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+fn notes(report: &Value) -> String {
+    report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// A run whose output is read while it runs.
+struct Running {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        // Its own process group: signals of the test's terminal, if it has one, are not meant here.
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(pid(&self.child), signal).unwrap();
+    }
+
+    /// The exit status, the rest of standard output, and standard error.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let status = eventually("the end of the run", || self.child.try_wait().unwrap());
+        let (mut out, mut err) = (String::new(), String::new());
+        self.lines.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (status.code(), out, err)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_exit_status_is_the_one_of_the_command() {
+    let machine = Machine::new(GPU);
+    for (body, status, how) in [
+        ("exit 0", 0, "exit status 0"),
+        ("exit 7", 7, "exit status 7"),
+        ("kill -KILL $$", 137, "ended by SIGKILL"),
+        ("kill -TERM $$", 143, "ended by SIGTERM"),
+    ] {
+        let output = finish(&mut machine.run(&[], body));
+        assert_eq!(output.status.code(), Some(status), "{body}");
+        assert!(text(&output.stderr).contains(how), "{body}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_command_that_cannot_start_has_the_status_of_a_shell_and_no_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report");
+    let output = format!("--output={}", file.display());
+    for (command, status) in [("/nonexistent/train", 127), ("/etc/passwd", 126), ("/", 126)] {
+        let ended = finish(&mut bare(&["run", "--demo=idle-h200", &output, "--", command]));
+        assert_eq!(ended.status.code(), Some(status), "{command}");
+        assert!(text(&ended.stderr).contains("cannot be started"), "{}", text(&ended.stderr));
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "neither a report nor half of one");
+}
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let marker = folder.path().join("started");
+    let script = format!("touch {}", marker.display());
+    for flags in [
+        &["--rate=0"][..],
+        &["--format=xml"],
+        &["--nvml.call-timeout=soon"],
+        &["--demo=nosuch"],
+        &["--output=/nonexistent/report"],
+        &["--output=/dev/null"],
+    ] {
+        let mut command = bare(&["run"]);
+        let ended = finish(command.args(flags).args(["--", "sh", "-c", &script]).env("PATH", "/usr/bin:/bin"));
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(64), "{flags:?}: {said}");
+        assert!(said.starts_with("vram-exporter run: "), "{said}");
+    }
+    assert_eq!(finish(&mut bare(&["run"])).status.code(), Some(64));
+    assert!(!marker.exists());
+    let help = finish(&mut bare(&["run", "--help"]));
+    assert!(help.status.success() && text(&help.stdout).contains("--output"), "{help:?}");
+}
+
+#[test]
+fn input_and_output_are_the_command_s_own() {
+    let machine = Machine::new(GPU);
+    let mut command = machine.run(&[], "cat; echo oops >&2");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "hello");
+    let said = text(&output.stderr);
+    assert!(said.starts_with("oops\nvram-exporter run: sh -c cat"), "{said}");
+}
+
+#[test]
+fn the_report_goes_to_a_file_as_a_whole() {
+    let machine = Machine::new(GPU);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    fs::write(&file, "an older report").unwrap();
+    let flag = format!("--output={}", file.display());
+    let check = format!("grep -q older {}", file.display());
+    let output = finish(&mut machine.run(&[&flag, "--format=json"], &check));
+    assert!(output.status.success(), "the file is replaced at the end");
+    assert_eq!(text(&output.stderr), "");
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!((report["version"].as_u64(), report["exit_status"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let machine = Machine::new(GPU);
+    let body = "trap 'echo TERM; exit 3' TERM; for s in HUP INT QUIT USR1 USR2; do trap \"echo $s\" $s; done; echo ready; \
+                while :; do sleep 0.01; done";
+    let mut running = Running::start(machine.run(&[], body));
+    assert_eq!(running.line(), "ready");
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+        running.signal(signal);
+        assert_eq!(running.line(), signal.as_str().trim_start_matches("SIG"));
+    }
+    running.signal(Signal::SIGTERM);
+    let (status, out, report) = running.end();
+    assert_eq!((status, out.as_str()), (Some(3), "TERM\n"));
+    assert!(report.contains("exit status 3"), "{report}");
+}
+
+#[test]
+fn a_stopped_run_stops_its_command_and_both_continue() {
+    let machine = Machine::new(GPU);
+    let mut command = machine.run(&[], "echo $$; read line; exit 4");
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let both = [running.line().parse().unwrap(), running.child.id()];
+    let state = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    };
+    running.signal(Signal::SIGTSTP);
+    eventually("both are stopped", || (both.map(state) == ['T', 'T']).then_some(()));
+    running.signal(Signal::SIGCONT);
+    eventually("both continue", || (!both.map(state).contains(&'T')).then_some(()));
+    running.child.stdin.take().unwrap().write_all(b"on\n").unwrap();
+    assert_eq!(running.end().0, Some(4));
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_ignored() {
+    let machine = Machine::new(GPU);
+    let run = machine.run(&[], "kill -HUP $$; echo alive");
+    let mut outer = Command::new("sh");
+    outer.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
+    outer.env_clear().envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = finish(&mut outer);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("alive\n", Some(0)), "{output:?}");
+}
+
+#[test]
+fn peaks_are_those_of_one_moment_and_of_each_process() {
+    let other = "[[process]]\npid = 4100\ncommand = [\"/opt/server\"]\nuser = \"mira\"\nmemory = \"5GiB\"\n";
+    let machine = Machine::new(&format!("{}{other}", GPU.repeat(2)));
+    // First 1 and 2 GiB, then 512 MiB and 2.25 GiB: the peaks of the two were not at the same moment.
+    let (report, status) = report(
+        &machine,
+        &[],
+        r#"
+        sh -c "await() { while [ ! -e \$1 ]; do sleep 0.01; done; }; await $NVML_SIM_PROCFS/3000002" &
+        state() { printf '[[process]]\npid = %s\nmemory = "%s"\n[[process]]\npid = %s\ngpus = [0, 1]\nmemory = "%s"\n' $$ $1 $! $2 | place; }
+        state 1GiB 2GiB; listed $! 3000001
+        state 512MiB 2304MiB; listed $! 3000002
+        wait
+        "#,
+    );
+    assert_eq!(status, Some(0));
+    let contexts = 3 * CONTEXT;
+    assert_eq!(report["together"]["peak_bytes"], 5 * 1024 * MIB + contexts, "{report:#}");
+    let gpu = &report["gpus"][0];
+    assert_eq!(gpu["together"]["peak_bytes"], 3 * 1024 * MIB + 2 * CONTEXT, "{report:#}");
+    assert_eq!(gpu["together"]["processes"], 2);
+    let peaks: Vec<_> =
+        gpu["processes"].as_array().unwrap().iter().map(|p| p["peak_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(peaks, [2304 * MIB + CONTEXT, 1024 * MIB + CONTEXT]);
+    assert_eq!(report["gpus"][1]["together"]["peak_bytes"], 2304 * MIB + CONTEXT);
+    let server = gpu["others"].as_array().unwrap().iter().find(|process| process["pid"] == 4100).unwrap();
+    assert_eq!((server["name"].as_str(), server["user"].as_str()), (Some("server"), Some("mira")), "{report:#}");
+    assert_eq!(server["peak_bytes"], 5 * 1024 * MIB + CONTEXT);
+    // Both contexts of the command and the other's take 8 MiB that belong to no process.
+    let used = (3 + 5) * 1024 * MIB + 3 * CONTEXT + 3 * 8 * MIB;
+    assert_eq!(gpu["used_peak_bytes"], used, "{report:#}");
+    assert_eq!(gpu["least_free_bytes"].as_u64().unwrap(), gpu["allocatable_bytes"].as_u64().unwrap() - used);
+    assert_eq!(report["fits_in"]["needed_bytes"], 3 * 1024 * MIB + 2 * CONTEXT + 2 * 8 * MIB);
+    assert_eq!(report["fits_in"]["board"]["name"], "T4");
+    assert_eq!(report["fits_in"]["mig_profile"]["name"], "1g.5gb of an A100 40GB");
+}
+
+/// A script that leaves a process with 1 GiB behind, whose parent ends at once; the script waits until it is listed.
+const ORPHAN: &str = r#"
+    (sh -c "echo \$\$ > $NVML_SIM_PROCFS/../orphan; while [ ! -e $NVML_SIM_PROCFS/../stop ]; do sleep 0.01; done" > /dev/null 2>&1 &)
+    await "$NVML_SIM_PROCFS/../orphan"; orphan=
+    while [ -z "$orphan" ]; do orphan=$(cat "$NVML_SIM_PROCFS/../orphan"); done
+    printf '[[process]]\npid = %s\nmemory = "1GiB"\n' $orphan | place
+    listed $orphan 3000001
+    echo $$
+"#;
+
+/// Starts [`ORPHAN`] and waits until the script has ended and has been collected.
+fn with_orphan(machine: &Machine) -> Running {
+    let mut running = Running::start(machine.run(&["--format=json"], &script(ORPHAN)));
+    let shell = format!("/proc/{}", running.line());
+    eventually("the end of the script", || (!Path::new(&shell).exists()).then_some(()));
+    running
+}
+
+#[test]
+fn an_orphan_is_followed_until_it_ends() {
+    let machine = Machine::new(GPU);
+    let running = with_orphan(&machine);
+    let orphan: u32 = fs::read_to_string(machine.folder.path().join("orphan")).unwrap().trim().parse().unwrap();
+    // It grows after the end of the command. The other process shows that the lists with that have been read.
+    let grown = format!("[[process]]\npid = {orphan}\nmemory = \"2GiB\"\n");
+    machine.control(&grown);
+    for marker in [3_000_002, 3_000_003] {
+        machine.control(&format!("{grown}[[process]]\npid = {marker}\ncontext = \"0B\"\n"));
+        eventually("a list after the growth", || machine.procfs().join(marker.to_string()).exists().then_some(()));
+    }
+    fs::write(machine.folder.path().join("stop"), "").unwrap();
+    let (status, _, report) = running.end();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(status, Some(0));
+    let process = &report["gpus"][0]["processes"][0];
+    assert_eq!(
+        (process["pid"].as_u64(), process["peak_bytes"].as_u64()),
+        (Some(orphan.into()), Some(2048 * MIB + CONTEXT))
+    );
+    assert!(notes(&report).contains("1 of its processes outlived the command"), "{report:#}");
+    assert!(notes(&report).contains("until they ended"), "{report:#}");
+    assert!(report["followed_seconds"].is_number());
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_an_orphan() {
+    let machine = Machine::new(GPU);
+    let running = with_orphan(&machine);
+    running.signal(Signal::SIGTERM);
+    let (status, _, report) = running.end();
+    fs::write(machine.folder.path().join("stop"), "").unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(status, Some(0), "the command had ended before the signal");
+    assert!(notes(&report).contains("until SIGTERM"), "{report:#}");
+    assert!(notes(&report).contains("still run"), "{report:#}");
+}
+
+#[test]
+fn a_process_on_a_mig_device_is_measured_there() {
+    let machine = Machine::new("[[gpu]]\nmodel = \"H100\"\nmig = [\"1g.10gb\", \"\", \"2g.20gb\"]\n");
+    let body = r#"printf '[[process]]\npid = %s\nmig = 2\nmemory = "3GiB"\n' $$ | place
+        await "$NVML_SIM_PROCFS/$$"
+        { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = 3000001\nmig = 0\ncontext = "0B"\n'; } | place
+        await "$NVML_SIM_PROCFS/3000001""#;
+    let (report, _) = report(&machine, &[], body);
+    let devices = report["gpus"].as_array().unwrap();
+    assert_eq!(devices.len(), 2, "{report:#}");
+    let profiles: Vec<_> = devices.iter().map(|device| device["mig"]["profile"].as_str().unwrap()).collect();
+    assert_eq!(profiles, ["1g.10gb", "2g.20gb"]);
+    assert!(devices[0]["together"].is_null(), "{report:#}");
+    assert_eq!(devices[1]["together"]["peak_bytes"], 3 * 1024 * MIB + CONTEXT);
+}
+
+#[test]
+fn memory_that_the_driver_does_not_report_is_absent() {
+    let machine = Machine::new("[[gpu]]\nmodel = \"GB10\"\n");
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"unknown\"\\n' $$ | place; listed $$ 3000001";
+    let (report, _) = report(&machine, &[], body);
+    let gpu = report["gpus"][0].as_object().unwrap();
+    for absent in ["used_peak_bytes", "allocatable_bytes", "least_free_bytes", "nearly_full_seconds", "together"] {
+        assert!(!gpu.contains_key(absent), "{absent}: {report:#}");
+    }
+    assert!(report["together"].is_null() && report["fits_in"].is_null(), "{report:#}");
+    assert!(gpu["processes"][0]["peak_bytes"].is_null());
+    assert!(notes(&report).contains("does not report the memory of the GPU as a whole"), "{report:#}");
+    assert!(notes(&report).contains("did not report the memory of a process"), "{report:#}");
+}
+
+#[test]
+fn without_a_driver_the_command_runs_all_the_same() {
+    let machine = Machine::new(GPU).with_library("/nonexistent/libnvidia-ml.so.1".into());
+    let (report, status) = report(&machine, &[], "exit 5");
+    assert_eq!((status, report["exit_status"].as_u64()), (Some(5), Some(5)));
+    assert!(notes(&report).contains("no GPU memory was measured: no NVML library"), "{report:#}");
+    assert!(report["together"].is_null() && report["sampling"].is_null(), "{report:#}");
+    assert_eq!(report["gpus"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_command_without_gpu_memory_is_said_to_have_none() {
+    let (report, _) = report(&Machine::built_in("busy-h200"), &[], "await $NVML_SIM_PROCFS/4100");
+    assert!(report["together"].is_null() && report["fits_in"].is_null(), "{report:#}");
+    assert!(notes(&report).contains("no process of the command was listed"), "{report:#}");
+    assert_eq!(report["gpus"][0]["others"].as_array().map(Vec::len), Some(16));
+}
+
+#[test]
+fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
+    let machine = Machine::new(GPU);
+    let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"hang\"\\n'";
+    // The list of the marker may never be read, so the script does not wait for it.
+    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 0.3; exit 6");
+    let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
+    assert_eq!(status, Some(6));
+    assert!(notes(&report).contains("a driver call had not returned"), "{report:#}");
+}
+
+#[test]
+fn a_lost_driver_ends_the_measurement_and_not_the_command() {
+    let machine = Machine::new(GPU);
+    let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"error\"\\ncode = \"DRIVER_NOT_LOADED\"\\n'";
+    let body = format!("{fault} | place; sleep 0.3; exit 6");
+    let (report, status) = report(&machine, &[], &body);
+    assert_eq!(status, Some(6));
+    assert!(notes(&report).contains("the measurement ended early: the driver was lost"), "{report:#}");
+}
+
+#[test]
+fn hostile_names_do_not_reach_the_terminal() {
+    let machine = Machine::built_in("hostile-names");
+    let output =
+        finish(&mut machine.run(&[], &script("await $NVML_SIM_PROCFS/6009; listed 6009 3000001 # \u{1b}[31m")));
+    let said = text(&output.stderr);
+    assert!(said.contains("\\u{1b}[31m"), "{said}");
+    assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
+}
+
+#[test]
+fn a_demo_says_that_the_gpus_are_simulated() {
+    let output = finish(&mut bare(&["run", "--demo", "--", "/bin/true"]));
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("SIMULATED"), "{}", text(&output.stderr));
+}
