@@ -15,13 +15,16 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment."""
+    """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment. `prefix` is a command that
+    runs it; then `pid` and `process` are those of the prefix."""
 
-    def __init__(self, mode, *args, environment=None):
+    def __init__(self, mode, *args, environment=None, prefix=()):
         self.mode = mode
+        # A prefix ends after its command, and writes a report.
+        self.grace = 30.0 if prefix else 5.0
         self.buffer = b""
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "cuda_child.py"), mode, *map(str, args)],
+            [*prefix, sys.executable, os.path.join(HERE, "cuda_child.py"), mode, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **(environment or {})},
@@ -48,8 +51,8 @@ class Child:
         self.process.stdin.flush()
 
     def end(self):
-        """Request that the process exit by closing its stdin; kill it if it does not."""
-        end_process(self.process)
+        """Request the end by closing stdin; kill the process if it does not end."""
+        end_process(self.process, self.grace)
 
 
 def end_process(process, grace=5.0):

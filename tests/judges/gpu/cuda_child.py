@@ -1,17 +1,18 @@
 """One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
-Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies
-small matrices endlessly, `spikes` allocates and frees on command, `leak` allocates 64 MiB more each second, `burst` allocates and frees
-without a pause, `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice
-as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle that it reads from
-stdin. `tensors` holds PyTorch tensors and reports how much their allocator has reserved, `arrays` holds a JAX array. Each prints one JSON
-line when it is ready. Only `busy`, `leak`, `training`, `paced` and `tensors` load PyTorch, only `arrays` loads JAX; the others call the
-driver directly, so that an allocation is the driver's own.
+Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
+matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
+`training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
+`ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
+says what its allocator has reserved, `arrays` holds a JAX array. `rank` holds --mib for --hold seconds and ends by itself, as one process of a
+torchrun twice as much as the one before it. Each other mode prints one JSON line when it is ready. Only `busy`, `leak`, `training`, `paced`
+and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
 """
 
 import argparse
 import ctypes
 import json
+import os
 import sys
 import threading
 import time
@@ -239,14 +240,28 @@ def arrays(options):
     sys.stdin.read()
 
 
+def rank(options):
+    """The rank is that of torchrun, which sets LOCAL_RANK; 0 without it."""
+    number = int(os.environ.get("LOCAL_RANK", "0"))
+    lib = Cuda.load()
+    devices = c_int()
+    if lib.cuInit(c_uint(0)) or lib.cuDeviceGetCount(byref(devices)) or not devices.value:
+        raise RuntimeError("CUDA finds no device")
+    # No context on another device than its own.
+    cuda = Cuda(number % devices.value)
+    cuda.allocate((number + 1) * options.mib * MIB)
+    time.sleep(options.hold)
+
+
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
-    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays}  # fmt: skip
+    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank}  # fmt: skip
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=list(MODES))
     parser.add_argument("--mib", type=int, default=0, help="device memory to hold")
+    parser.add_argument("--hold", type=float, default=5, help="seconds that rank holds its memory")
     parser.add_argument("--steps", type=int, default=200, help="training steps")
     parser.add_argument("--nvml", metavar="PATH", help="the NVML library of driver-load")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ import traceback
 import check_cost
 import check_memory
 import check_owners
+import check_run
 import check_sharing
 import check_survival
 import nvml_abi
@@ -41,6 +42,11 @@ CHECKS = {
     "allocators": check_sharing.allocators,
     "jax": check_sharing.jax,
     "two-gpus": check_sharing.two_gpus,
+    "run-training": check_run.training,
+    "run-ranks": check_run.ranks,
+    "run-tree": check_run.tree,
+    "run-ends": check_run.ends,
+    "run-pace": check_run.pace,
 }
 
 
@@ -57,6 +63,9 @@ class Setup:
 
     def gpu(self):
         return nvml_abi.Gpu(0, self.library)
+
+    def gpus(self):
+        return nvml_abi.Gpu.all(self.library)
 
     def about(self):
         version = subprocess.run([self.exporter, "--version"], capture_output=True, text=True, check=True, timeout=30)
