@@ -80,6 +80,8 @@ impl Names {
 struct Reader {
     tree: Attribution,
     others: Attribution,
+    /// Whether the processes of others are looked up in another `/proc` than the kernel's.
+    other_procfs: bool,
     owners: Arc<Mutex<Owners>>,
     /// Processes whose users are not known yet, with the time until which they are looked up.
     open: Vec<(ProcessKey, Membership, Instant)>,
@@ -87,14 +89,14 @@ struct Reader {
 
 impl Reader {
     fn new(settings: Settings, owners: Arc<Mutex<Owners>>) -> Self {
-        let own = settings.procfs != Path::new(PROC);
+        let other_procfs = settings.procfs != Path::new(PROC);
         let tree = Settings {
             procfs: PROC.into(),
-            passwd: if own { None } else { settings.passwd.clone() },
+            passwd: if other_procfs { None } else { settings.passwd.clone() },
             ..settings.clone()
         };
         let attribution = |settings| Attribution::new(settings, Snapshot::new(), Arc::new(Faults::default()));
-        Self { tree: attribution(tree), others: attribution(settings), owners, open: Vec::new() }
+        Self { tree: attribution(tree), others: attribution(settings), other_procfs, owners, open: Vec::new() }
     }
 
     fn run(mut self, requests: &Receiver<Request>) {
@@ -130,12 +132,9 @@ impl Reader {
     fn read(&mut self, key: ProcessKey, membership: Membership) -> bool {
         let attribution = if membership == Membership::Tree { &mut self.tree } else { &mut self.others };
         let Some(identity) = attribution.identify_all(&[key.pid]).pop() else { return true };
-        let is_same = match (identity.start, key.start) {
-            (StartTime::Ticks(read), Some(listed)) if membership == Membership::Tree => read == listed,
-            // The kernel's /proc does not show a simulated process.
-            (StartTime::Ticks(_), _) => membership != Membership::Tree,
-            (StartTime::Unknown, _) => return false,
-        };
+        let StartTime::Ticks(read) = identity.start else { return false };
+        // The kernel's /proc does not show a simulated process, so that its start time is not known from there.
+        let is_same = key.start == Some(read) || (self.other_procfs && membership != Membership::Tree);
         if is_same {
             self.owners.lock().insert(key, identity.owner.clone());
         }

@@ -32,8 +32,8 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
         note(format!("GPU {index} cannot be opened: nothing was measured on it"));
     }
     let measured = state.record.lists > 0 && !labels.is_empty();
-    let mut processes = state.record.places.iter().flat_map(|place| place.processes.values());
-    let found = processes.any(|process| process.membership == Membership::Tree);
+    let mut processes = state.record.places.iter().flat_map(|place| place.processes.iter().flatten());
+    let found = processes.any(|(_, process)| process.membership == Membership::Tree);
     if measured && !found {
         note("no process of the command was listed on a GPU".to_owned());
     }
@@ -68,9 +68,10 @@ fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
     if record.unknown_memory {
         notes.push(format!("{label}: at times the driver did not report the memory of a process of the command"));
     }
-    let unidentified = record.processes.values().filter(|process| process.membership == Membership::Unidentified);
+    let processes = record.processes.iter().flatten();
+    let unidentified = processes.filter(|(_, process)| process.membership == Membership::Unidentified).count();
     let simulated = state.machine.as_ref().is_some_and(|machine| machine.simulated);
-    match unidentified.count() {
+    match unidentified {
         // Simulated processes have a simulated `/proc`, and do not belong to the command.
         _ if simulated => {}
         0 => {}
@@ -78,8 +79,8 @@ fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
             "{label}: /proc did not show {count} of the listed processes; whether they belong to the command is unknown"
         )),
     }
-    if record.failures > 0 {
-        notes.push(format!("{label}: {} driver calls failed", record.failures));
+    if let Some(first) = &record.first_failure {
+        notes.push(format!("{label}: {} driver calls failed, the first: {first}", record.failures));
     }
     notes
 }

@@ -4,6 +4,7 @@
 //! sum is unknown, the sum is unknown. A time is counted from the start of the command.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// The share of the allocatable memory from which on a GPU counts as nearly full.
@@ -79,11 +80,13 @@ pub(super) struct PlaceRecord {
     pub(super) tree_peak: Option<Extreme>,
     /// The number of the command's processes at that moment.
     pub(super) tree_processes: usize,
-    pub(super) processes: BTreeMap<ProcessKey, ProcessRecord>,
+    /// `None` before the first list.
+    pub(super) processes: Option<BTreeMap<ProcessKey, ProcessRecord>>,
     /// Whether the driver listed a process of the command without its memory.
     pub(super) unknown_memory: bool,
-    /// Failed calls to the device.
+    /// Failed calls to the device, and the first of them.
     pub(super) failures: u64,
+    pub(super) first_failure: Option<String>,
     /// The sum of the command's processes in the last list; `None` if it is unknown.
     tree_now: Option<u64>,
     last: Option<(Duration, bool)>,
@@ -133,12 +136,18 @@ impl Record {
         }
     }
 
-    /// A call to a device failed: what follows is unknown until the next sample.
-    pub(super) fn fail(&mut self, place: usize, at: Duration) {
+    /// The memory of a device could not be read: it is unknown until the next sample.
+    pub(super) fn no_sample(&mut self, place: usize, at: Duration, error: &dyn Display) {
         let place = &mut self.places[place];
-        place.failures += 1;
+        place.fail(error);
         place.close_step(at);
-        place.last = None;
+    }
+
+    /// The processes of a device could not be read: their sum is unknown until the next list.
+    pub(super) fn no_list(&mut self, place: usize, error: &dyn Display) {
+        let place = &mut self.places[place];
+        place.fail(error);
+        place.tree_now = None;
     }
 
     /// The processes of a device. `level`: the memory in use before and after the list was read, the lower of the two.
@@ -146,9 +155,10 @@ impl Record {
         let place = &mut self.places[place];
         place.listed_peak = place.listed_peak.max(level);
         let (mut sum, mut count) = (Some(0_u64), 0);
+        let processes = place.processes.get_or_insert_default();
         for entry in entries {
             let new = ProcessRecord { membership: entry.membership, peak: None };
-            let process = place.processes.entry(entry.key).or_insert(new);
+            let process = processes.entry(entry.key).or_insert(new);
             if let Some(used) = entry.used {
                 raise(&mut process.peak, used, at);
             }
@@ -187,6 +197,11 @@ impl PlaceRecord {
     /// The peak of the device, if it was too short for a list of its processes.
     pub(super) fn spike(&self) -> Option<Extreme> {
         self.own_peak.filter(|peak| peak.bytes > self.listed_peak.unwrap_or(0).saturating_add(SPIKE))
+    }
+
+    fn fail(&mut self, error: &dyn Display) {
+        self.failures += 1;
+        self.first_failure.get_or_insert_with(|| error.to_string());
     }
 
     fn close_step(&mut self, at: Duration) {
@@ -235,7 +250,7 @@ mod tests {
         }
         assert_eq!(record.together, extreme(61, 200));
         assert_eq!(record.places[0].tree_peak, extreme(61, 200));
-        let peaks: Vec<_> = record.places[0].processes.values().map(|process| process.peak).collect();
+        let peaks: Vec<_> = record.places[0].processes.iter().flatten().map(|(_, process)| process.peak).collect();
         assert_eq!(peaks, [extreme(50, 100), extreme(50, 0)]);
     }
 
@@ -260,7 +275,7 @@ mod tests {
         record.end_lists(ms(0));
         assert_eq!((record.together, record.places[0].tree_peak), (None, None));
         assert!(!record.places[0].unknown_memory);
-        assert_eq!(record.places[0].processes.len(), 2);
+        assert_eq!(record.places[0].processes.as_ref().map(BTreeMap::len), Some(2));
     }
 
     #[test]
@@ -273,6 +288,19 @@ mod tests {
         record.list(0, ms(5), &[tree(1, 40)], None);
         record.end_lists(ms(5));
         assert_eq!(record.together, extreme(40, 5));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_makes_the_sum_unknown() {
+        let mut record = Record::new(2);
+        record.list(0, ms(0), &[tree(1, 40)], None);
+        record.no_list(1, &"lost");
+        record.end_lists(ms(0));
+        assert_eq!((record.together, record.places[0].tree_peak), (None, extreme(40, 0)));
+        assert!(record.places[0].processes.is_some() && record.places[1].processes.is_none());
+        record.list(1, ms(9), &[tree(1, 5)], None);
+        record.end_lists(ms(9));
+        assert_eq!(record.together, extreme(45, 9));
     }
 
     #[test]
@@ -294,10 +322,11 @@ mod tests {
         let full = Level { used: 100, allocatable: 100 };
         record.sample(0, ms(0), full);
         record.sample(0, ms(5000), full);
-        record.fail(0, ms(5010));
+        record.no_sample(0, ms(5010), &"lost");
         record.sample(0, ms(5900), full);
         record.end(ms(5901));
-        assert_eq!((record.places[0].nearly_full, record.places[0].failures), (ms(11), 1));
+        let place = &record.places[0];
+        assert_eq!((place.nearly_full, place.failures, place.first_failure.as_deref()), (ms(11), 1, Some("lost")));
     }
 
     #[test]

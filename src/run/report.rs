@@ -91,10 +91,12 @@ pub(super) struct Gpu {
     pub(super) nearly_full_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) together: Option<Together>,
-    /// The command's processes, the largest first.
-    pub(super) processes: Vec<Process>,
-    /// The other processes that were seen on the GPU, the largest first.
-    pub(super) others: Vec<Process>,
+    /// The command's processes, the largest first. `None` if no list could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) processes: Option<Vec<Process>>,
+    /// The other processes that were seen on the GPU, the largest first. `None` if no list could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) others: Option<Vec<Process>>,
 }
 
 /// A MIG device of the GPU.
@@ -195,10 +197,10 @@ fn together(peak: Extreme, processes: Option<usize>) -> Together {
 
 fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
     let of = |wanted: fn(Membership) -> bool| {
-        let listed = record.processes.iter().filter(move |(_, process)| wanted(process.membership));
+        let listed = record.processes.as_ref()?.iter().filter(move |(_, process)| wanted(process.membership));
         let mut listed: Vec<_> = listed.map(|(key, process)| describe(key, process, owners)).collect();
         listed.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
-        listed
+        Some(listed)
     };
     let mig =
         place.mig.as_ref().map(|mig| Mig { index: mig.index, uuid: mig.uuid.clone(), profile: mig.profile.clone() });

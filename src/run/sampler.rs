@@ -144,6 +144,11 @@ fn open(library: &Library) -> anyhow::Result<Driver> {
     Ok(driver)
 }
 
+/// The error with its cause.
+fn describe(error: Error) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
 /// A device and what is known of it.
 struct Sampled<'d> {
     device: Device<'d>,
@@ -272,7 +277,7 @@ impl<'w, 'd> Round<'w, 'd> {
             Err(error) => {
                 match error.severity() {
                     Severity::Absent => sampled.has_memory = false,
-                    _ => record.fail(place, at),
+                    _ => record.no_sample(place, at, &describe(error)),
                 }
                 Ok(None)
             }
@@ -286,8 +291,8 @@ impl<'w, 'd> Round<'w, 'd> {
         let listed = match sampled.lists.read(&sampled.device, all) {
             Ok(listed) => listed,
             Err(error) if error.severity() == Severity::Driver => return Err(error),
-            Err(_) => {
-                self.worker.shared.state.lock().record.fail(place, self.at(now));
+            Err(error) => {
+                self.worker.shared.state.lock().record.no_list(place, &describe(error));
                 return Ok(0);
             }
         };
@@ -303,8 +308,9 @@ impl<'w, 'd> Round<'w, 'd> {
             })
             .collect();
         let record = &mut self.worker.shared.state.lock().record;
-        let known = &record.places[place].processes;
-        let new: Vec<Entry> = entries.iter().filter(|entry| !known.contains_key(&entry.key)).copied().collect();
+        let known = record.places[place].processes.as_ref();
+        let is_new = |entry: &&Entry| known.is_none_or(|known| !known.contains_key(&entry.key));
+        let new: Vec<Entry> = entries.iter().filter(is_new).copied().collect();
         let level = before.zip(after).map(|(before, after)| before.min(after));
         record.list(place, now.saturating_duration_since(self.start), &entries, level);
         if let Some(names) = &self.worker.names {

@@ -32,8 +32,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         writeln!(out, "  peak       {} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
     }
     // Without any process of the command, the GPUs themselves are all that there is.
-    let all = report.gpus.iter().all(|gpu| gpu.processes.is_empty());
-    for gpu in report.gpus.iter().filter(|gpu| all || !gpu.processes.is_empty()) {
+    let has_process = |gpu: &&Gpu| gpu.processes.as_ref().is_some_and(|processes| !processes.is_empty());
+    let all = !report.gpus.iter().any(|gpu| has_process(&gpu));
+    for gpu in report.gpus.iter().filter(|gpu| all || has_process(gpu)) {
         write_gpu(gpu, out)?;
     }
     if let Some(fits) = &report.fits_in {
@@ -76,7 +77,7 @@ fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
         Some(peak) => writeln!(out, ": {} at {}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?,
         None => writeln!(out)?,
     }
-    for process in &gpu.processes {
+    for process in gpu.processes.iter().flatten() {
         writeln!(out, "    {}", describe(process))?;
     }
     if let (Some(peak), Some(at), Some(allocatable)) =
@@ -88,11 +89,12 @@ fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
     {
         writeln!(out, "    least left: {} at {}; at or above 90 %: {}", bytes(least), seconds(at), seconds(full))?;
     }
-    if gpu.others.is_empty() {
+    let others = gpu.others.as_deref().unwrap_or_default();
+    if others.is_empty() {
         return Ok(());
     }
-    let shown: Vec<String> = gpu.others.iter().take(OTHERS).map(describe).collect();
-    let more = match gpu.others.len().saturating_sub(OTHERS) {
+    let shown: Vec<String> = others.iter().take(OTHERS).map(describe).collect();
+    let more = match others.len().saturating_sub(OTHERS) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };

@@ -390,6 +390,24 @@ fn a_lost_driver_ends_the_measurement_and_not_the_command() {
 }
 
 #[test]
+fn a_device_that_fails_has_only_what_was_measured() {
+    let call = "call = [\"nvmlDeviceGetComputeRunningProcesses_v3\", \"nvmlDeviceGetComputeRunningProcesses_v2\"]";
+    let fault = format!("[[fault]]\n{call}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+    let machine = Machine::new(&format!("{}{fault}", GPU.repeat(2)));
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 3000001";
+    let (report, _) = report(&machine, &[], body);
+    let [good, bad] = [0, 1].map(|index| report["gpus"][index].as_object().unwrap());
+    assert_eq!(good["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
+    assert!(bad.contains_key("used_peak_bytes") && !bad.contains_key("processes") && !bad.contains_key("others"));
+    assert!(report["together"].is_null(), "the sum over both is unknown: {report:#}");
+    assert!(notes(&report).contains("GPU 1: "), "{report:#}");
+    assert!(
+        notes(&report).contains("driver calls failed, the first: nvmlDeviceGetComputeRunningProcesses"),
+        "{report:#}"
+    );
+}
+
+#[test]
 fn hostile_names_do_not_reach_the_terminal() {
     let machine = Machine::built_in("hostile-names");
     let output =
