@@ -79,6 +79,9 @@ fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
             "{label}: /proc did not show {count} of the listed processes; whether they belong to the command is unknown"
         )),
     }
+    if record.left_out {
+        notes.push(format!("{label}: there were more processes than are listed here; the others are only in the sums"));
+    }
     if let Some(first) = &record.first_failure {
         notes.push(format!("{label}: {} driver calls failed, the first: {first}", record.failures));
     }

@@ -313,8 +313,10 @@ impl<'w, 'd> Round<'w, 'd> {
         let new: Vec<Entry> = entries.iter().filter(is_new).copied().collect();
         let level = before.zip(after).map(|(before, after)| before.min(after));
         record.list(place, now.saturating_duration_since(self.start), &entries, level);
-        if let Some(names) = &self.worker.names {
-            new.iter().for_each(|entry| names.look_up(entry.key, entry.membership));
+        let remembered = record.places[place].processes.as_ref();
+        if let (Some(names), Some(remembered)) = (&self.worker.names, remembered) {
+            let new = new.iter().filter(|entry| remembered.contains_key(&entry.key));
+            new.for_each(|entry| names.look_up(entry.key, entry.membership));
         }
         Ok(living)
     }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::format::{bytes, printable, seconds};
 use super::report::{Board, Gpu, Process, Report};
 
-/// The number of other processes of a GPU that are shown by name.
+/// The number of processes of the command that are shown for a GPU, and of others. JSON has all.
+const PROCESSES: usize = 32;
 const OTHERS: usize = 5;
 
 /// The report as text.
@@ -77,8 +78,12 @@ fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
         Some(peak) => writeln!(out, ": {} at {}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?,
         None => writeln!(out)?,
     }
-    for process in gpu.processes.iter().flatten() {
+    let processes = gpu.processes.as_deref().unwrap_or_default();
+    for process in processes.iter().take(PROCESSES) {
         writeln!(out, "    {}", describe(process))?;
+    }
+    if processes.len() > PROCESSES {
+        writeln!(out, "    and {} more", processes.len() - PROCESSES)?;
     }
     if let (Some(peak), Some(at), Some(allocatable)) =
         (gpu.used_peak_bytes, gpu.used_peak_seconds, gpu.allocatable_bytes)

@@ -1,7 +1,7 @@
 //! The processes that belong to the command: its descendants in `/proc`, and those that the kernel handed over to this
 //! process because their parents ended.
 //!
-//! Invariant: a process that belongs to the tree stays in it. Only the listed processes are looked up, from the child
+//! Invariant: a process that belongs to the tree stays in it as long as it is listed. Only the listed processes are looked up, from the child
 //! to the parent, so that the cost does not depend on the number of processes of the machine.
 
 use std::collections::HashMap;
@@ -17,6 +17,10 @@ const VALID_FOR: Duration = Duration::from_millis(100);
 const DEEPEST: usize = 256;
 /// How often a search is repeated because a process on the way to the root ended.
 const TRIES: usize = 3;
+/// From this number of known processes on, those that are no longer listed are forgotten.
+const MOST_KNOWN: usize = 4096;
+/// How long a process is not listed before it may be forgotten.
+const UNSEEN: Duration = Duration::from_secs(10);
 
 /// A listed process.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +71,9 @@ impl Tree {
                 alive: is_alive(&stat),
             },
         };
+        if self.known.len() >= MOST_KNOWN {
+            self.known.retain(|_, (_, at)| now.saturating_duration_since(*at) < UNSEEN);
+        }
         self.known.insert(pid, (found, now));
         found
     }

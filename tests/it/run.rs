@@ -112,6 +112,15 @@ fn the_exit_status_is_the_one_of_the_command() {
 }
 
 #[test]
+fn the_peak_of_a_command_that_is_killed_is_reported() {
+    let machine = Machine::new(GPU);
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 3000001; kill -KILL $$";
+    let (report, status) = report(&machine, &[], body);
+    assert_eq!((status, report["signal"].as_str()), (Some(137), Some("SIGKILL")));
+    assert_eq!(report["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
+}
+
+#[test]
 fn a_command_that_cannot_start_has_the_status_of_a_shell_and_no_report() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report");
@@ -249,6 +258,7 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
     let peaks: Vec<_> =
         gpu["processes"].as_array().unwrap().iter().map(|p| p["peak_bytes"].as_u64().unwrap()).collect();
     assert_eq!(peaks, [2304 * MIB + CONTEXT, 1024 * MIB + CONTEXT]);
+    assert!(gpu["processes"].as_array().unwrap().iter().all(|process| process["name"] == "sh"), "{report:#}");
     assert_eq!(report["gpus"][1]["together"]["peak_bytes"], 2304 * MIB + CONTEXT);
     let server = gpu["others"].as_array().unwrap().iter().find(|process| process["pid"] == 4100).unwrap();
     assert_eq!((server["name"].as_str(), server["user"].as_str()), (Some("server"), Some("mira")), "{report:#}");

@@ -18,6 +18,8 @@ const RIGHT: [usize; 4] = [0, 4, 5, 6];
 const NARROWEST: usize = 8;
 const INDENT: usize = 2;
 const GAP: usize = 2;
+/// The width of a label: that of `unattributed`.
+const LABEL: usize = 12;
 /// What is shown for a value that is unknown.
 const UNKNOWN: &str = "-";
 
@@ -80,10 +82,7 @@ fn write_gpu(gpu: &Gpu, style: Style, out: &mut String) -> std::fmt::Result {
     if !gpu.up {
         return writeln!(out, "  does not answer");
     }
-    match &gpu.memory {
-        Some(memory) => writeln!(out, "  memory       {}", describe(memory))?,
-        None => writeln!(out, "  memory       not reported by the driver")?,
-    }
+    write_parts("memory", &gpu.memory.as_ref().map_or_else(not_reported, describe), style, out)?;
     let percent = |ratio: f64| format!("utilization {:.0} %", ratio * 100.0);
     let power = |watts: f64| match gpu.power_limit_watts {
         Some(limit) => format!("{watts:.0} of {limit:.0} W"),
@@ -96,30 +95,57 @@ fn write_gpu(gpu: &Gpu, style: Style, out: &mut String) -> std::fmt::Result {
     ];
     let activity: Vec<String> = activity.into_iter().flatten().collect();
     if !activity.is_empty() {
-        writeln!(out, "  activity     {}", activity.join(", "))?;
+        write_parts("activity", &activity, style, out)?;
     }
     for mig in &gpu.mig_devices {
-        write_mig(mig, out)?;
+        write_mig(mig, style, out)?;
     }
     write_processes(gpu, style, out)
 }
 
-fn write_mig(mig: &Mig, out: &mut String) -> std::fmt::Result {
+fn write_mig(mig: &Mig, style: Style, out: &mut String) -> std::fmt::Result {
     let profile = mig.profile.as_deref().map_or(String::new(), |profile| format!(" {}", printable(profile)));
-    let memory = mig.memory.as_ref().map_or("not reported by the driver".to_owned(), describe);
-    let unattributed = mig.unattributed_bytes.map_or(String::new(), |b| format!(", unattributed {}", bytes(b)));
-    writeln!(out, "  MIG {}{profile}  {memory}{unattributed}", mig.index)
+    let mut parts = mig.memory.as_ref().map_or_else(not_reported, describe);
+    parts.extend(mig.unattributed_bytes.map(|unattributed| format!("unattributed {}", bytes(unattributed))));
+    write_parts(&format!("MIG {}{profile}", mig.index), &parts, style, out)
 }
 
-fn describe(memory: &Memory) -> String {
+/// A label and its parts, on as many lines as the width demands.
+fn write_parts(label: &str, parts: &[String], style: Style, out: &mut String) -> std::fmt::Result {
+    let width = style.width.unwrap_or(usize::MAX);
+    let indent = INDENT + LABEL.max(label.chars().count()) + 1;
+    let mut line = format!("{:INDENT$}{label:LABEL$} ", "");
+    let mut is_first = true;
+    for part in parts {
+        let length = line.chars().count() + part.chars().count() + if is_first { 0 } else { 2 };
+        match is_first {
+            true => line.push_str(part),
+            false if length < width => {
+                line.push_str(", ");
+                line.push_str(part);
+            }
+            false => {
+                writeln!(out, "{line},")?;
+                line = format!("{:indent$}{part}", "");
+            }
+        }
+        is_first = false;
+    }
+    writeln!(out, "{line}")
+}
+
+fn not_reported() -> Vec<String> {
+    vec!["not reported by the driver".to_owned()]
+}
+
+fn describe(memory: &Memory) -> Vec<String> {
     let share = 100.0 * memory.used_bytes as f64 / (memory.allocatable_bytes.max(1)) as f64;
-    format!(
-        "{} of {} used ({share:.0} %), window peak {}, peak {}",
-        bytes(memory.used_bytes),
-        bytes(memory.allocatable_bytes),
-        bytes(memory.window_peak_bytes),
-        bytes(memory.peak_bytes)
-    )
+    let (used, of) = (bytes(memory.used_bytes), bytes(memory.allocatable_bytes));
+    vec![
+        format!("{used} of {of} used ({share:.0} %)"),
+        format!("window peak {}", bytes(memory.window_peak_bytes)),
+        format!("peak {}", bytes(memory.peak_bytes)),
+    ]
 }
 
 fn write_processes(gpu: &Gpu, style: Style, out: &mut String) -> std::fmt::Result {
@@ -228,6 +254,21 @@ mod tests {
             let shown = line(&rows[1], &widths);
             assert!(shown.contains('…') && shown.ends_with("12.52 GiB  94.51 GiB  0.124 s"), "{shown}");
         }
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_go_to_the_next_line() {
+        let parts =
+            ["94.52 GiB of 139.8 GiB used (68 %)", "window peak 94.52 GiB", "peak 94.52 GiB"].map(str::to_owned);
+        let written = |width| {
+            let mut out = String::new();
+            write_parts("memory", &parts, Style { width, bold: false }, &mut out).unwrap();
+            out
+        };
+        assert_eq!(written(None).lines().count(), 1);
+        let narrow = written(Some(76));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 76), "{narrow}");
+        assert!(narrow.ends_with(",\n               peak 94.52 GiB\n"), "{narrow}");
     }
 
     #[test]
