@@ -3,7 +3,7 @@
 //! ```text
 //!  arguments ──> measure ── starts ──> child (the command; signals are forwarded to it)
 //!                   │
-//!                   ├── sampler thread: nvml ──> lists ──> tree (whose process?) ──> record
+//!                   ├── sampler thread: nvml ──> lists ──> tree (membership) ──> record
 //!                   ├── names thread: attribution ──> owners
 //!                   └── at the end: record + owners ──> report ──> text or JSON ──> output
 //! ```

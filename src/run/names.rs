@@ -1,5 +1,5 @@
-//! Who the processes are: a thread that reads names and users while the processes live, because they are gone when the
-//! report is written.
+//! The owners of processes: a thread that reads names and users while the processes live, because the processes have
+//! ended when the report is written.
 //!
 //! Invariant: the sampler never waits for this thread. A name is kept only if the process that was read is the one that
 //! was listed, with the same start time.

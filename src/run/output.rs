@@ -45,7 +45,7 @@ impl Output {
     /// When the file cannot be written, for example because the disk is full.
     pub(super) fn write(self, report: &str) -> Result<()> {
         match self {
-            // If standard error is closed, nobody reads the report.
+            // If standard error is closed, nothing is left to write to.
             Self::StandardError => drop(io::stderr().lock().write_all(report.as_bytes())),
             Self::File { mut aside, path } => {
                 let refused = || format!("the report could not be written to {}", path.display());

@@ -30,7 +30,7 @@ pub(super) struct ProcessKey {
     pub(super) start: Option<u64>,
 }
 
-/// Whose process it is.
+/// Whether a process belongs to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Membership {
     /// The command, or a descendant of it.
@@ -70,7 +70,7 @@ pub(super) struct ProcessRecord {
 pub(super) struct PlaceRecord {
     /// `None` if the driver does not report the memory of the device.
     pub(super) allocatable: Option<u64>,
-    /// The highest memory in use, by whatever process.
+    /// The highest memory in use, by all processes.
     pub(super) own_peak: Option<Extreme>,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,

@@ -159,6 +159,8 @@ struct Sampled<'d> {
     changed: bool,
     /// Whether the device reports its memory.
     has_memory: bool,
+    /// A GPU that is out of reach is not asked before this time.
+    retry: Option<Instant>,
 }
 
 /// Repeated rounds over all devices.
@@ -182,6 +184,7 @@ impl<'w, 'd> Round<'w, 'd> {
             used: None,
             changed: true,
             has_memory: true,
+            retry: None,
         });
         Self {
             worker,
@@ -201,8 +204,7 @@ impl<'w, 'd> Round<'w, 'd> {
         loop {
             if let Err(error) = self.once() {
                 let at = self.start.elapsed().as_secs_f64();
-                let problem =
-                    format!("the driver was lost {at:.1} s after the start: {:#}", anyhow::Error::from(error));
+                let problem = format!("the driver was lost {at:.1} s after the start: {}", describe(error));
                 shared.state.lock().problem = Some(problem);
                 return;
             }
@@ -260,7 +262,7 @@ impl<'w, 'd> Round<'w, 'd> {
     /// Reads the memory of a device. Returns what is in use.
     fn sample(&mut self, place: usize) -> Result<Option<u64>, Error> {
         let sampled = &mut self.devices[place];
-        if !sampled.has_memory {
+        if !sampled.has_memory || sampled.retry.is_some_and(|retry| Instant::now() < retry) {
             return Ok(None);
         }
         let answer = sampled.device.memory();
@@ -275,7 +277,9 @@ impl<'w, 'd> Round<'w, 'd> {
             }
             Err(error) if error.severity() == Severity::Driver => Err(error),
             Err(error) => {
-                match error.severity() {
+                let severity = error.severity();
+                sampled.retry = (severity == Severity::Gpu).then(|| Instant::now() + LIST_INTERVAL);
+                match severity {
                     Severity::Absent => sampled.has_memory = false,
                     _ => record.no_sample(place, at, &describe(error)),
                 }
@@ -288,6 +292,8 @@ impl<'w, 'd> Round<'w, 'd> {
     fn list(&mut self, place: usize, all: bool, now: Instant) -> Result<usize, Error> {
         let before = self.devices[place].used;
         let sampled = &mut self.devices[place];
+        // A list that fails is tried again after the next change or interval.
+        sampled.changed = false;
         let listed = match sampled.lists.read(&sampled.device, all) {
             Ok(listed) => listed,
             Err(error) if error.severity() == Severity::Driver => return Err(error),
@@ -296,7 +302,6 @@ impl<'w, 'd> Round<'w, 'd> {
                 return Ok(0);
             }
         };
-        sampled.changed = false;
         let after = self.sample(place)?;
         let mut living = 0;
         let entries: Vec<Entry> = listed

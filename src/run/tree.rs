@@ -44,7 +44,7 @@ impl Tree {
         Self { root, known: HashMap::new() }
     }
 
-    /// Whose process a pid is at the moment.
+    /// The process that has a pid now.
     pub(super) fn find(&mut self, pid: u32, now: Instant) -> Found {
         let known = self.known.get(&pid).copied();
         if let Some((found, at)) = known

@@ -383,7 +383,7 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"hang\"\\n'";
     // The list of the marker may never be read, so the script does not wait for it.
-    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 0.3; exit 6");
+    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 1; exit 6");
     let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
     assert_eq!(status, Some(6));
     assert!(notes(&report).contains("a driver call had not returned"), "{report:#}");
@@ -393,7 +393,7 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
 fn a_lost_driver_ends_the_measurement_and_not_the_command() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"error\"\\ncode = \"DRIVER_NOT_LOADED\"\\n'";
-    let body = format!("{fault} | place; sleep 0.3; exit 6");
+    let body = format!("{fault} | place; sleep 1; exit 6");
     let (report, status) = report(&machine, &[], &body);
     assert_eq!(status, Some(6));
     assert!(notes(&report).contains("the measurement ended early: the driver was lost"), "{report:#}");
@@ -415,6 +415,21 @@ fn a_device_that_fails_has_only_what_was_measured() {
         notes(&report).contains("driver calls failed, the first: nvmlDeviceGetComputeRunningProcesses"),
         "{report:#}"
     );
+}
+
+#[test]
+fn a_lost_gpu_has_no_values_and_the_others_keep_theirs() {
+    let fault = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\nfrom = \"0s\"\n";
+    let machine = Machine::new(&GPU.repeat(2));
+    machine.control(fault);
+    let body = "cp \"$NVML_SIM_CONTROL\" fault; { cat fault; printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$; } | place; \
+                listed $$ 3000001";
+    let mut command = machine.run(&["--format=json"], &script(body));
+    let report = parse(&finish(command.current_dir(machine.folder.path())));
+    assert_eq!(report["gpus"][0]["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
+    let lost = report["gpus"].as_array().unwrap().get(1);
+    assert!(lost.is_none_or(|gpu| gpu["used_peak_bytes"].is_null() && gpu["processes"].is_null()), "{report:#}");
+    assert!(notes(&report).contains("GPU 1"), "{report:#}");
 }
 
 #[test]
