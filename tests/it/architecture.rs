@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Top-level module → the modules that it may import. `app` may import any; `main` may import `app` and `config`.
+/// Top-level module → the modules that it may import. `app` may import any; `main` may import `app`, `config`
+/// and `run`.
 const ALLOWED: [(&str, &[&str]); 15] = [
     ("main", &["app", "config", "run"]),
     (

@@ -51,7 +51,7 @@ class Child:
         self.process.stdin.flush()
 
     def end(self):
-        """Request the end by closing stdin; kill the process if it does not end."""
+        """Request that the process exit by closing its stdin; kill it if it does not."""
         end_process(self.process, self.grace)
 
 
