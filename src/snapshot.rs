@@ -4,11 +4,13 @@
 //! can be unknown is an `Option`, every reading has the time at which it was last good, and no type here depends on
 //! NVML or Prometheus.
 
+mod feed;
 mod kubernetes;
 mod machine;
 mod memory;
 mod owner;
 mod process;
+mod recorder;
 mod telemetry;
 mod vitals;
 
@@ -17,12 +19,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
+pub use feed::{Feed, MemorySample};
 pub use kubernetes::{Allocations, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
+pub use recorder::{IncidentCount, RecorderPart};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
 };
@@ -47,12 +51,21 @@ pub struct Snapshot {
     pub allocations: ArcSwap<Allocations>,
     /// What each lane reports about itself.
     pub vitals: Vitals,
+    /// Written by the recorder.
+    pub recorder: ArcSwap<RecorderPart>,
+    /// From the lanes to the recorder.
+    pub feed: Feed,
 }
 
 impl Snapshot {
     /// An empty snapshot: no driver, nothing sampled.
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// An empty snapshot with a feed for the recorder.
+    pub fn recorded(feed: Feed) -> Arc<Self> {
+        Arc::new(Self { feed, ..Self::default() })
     }
 
     /// Removes every reading that came from the driver: once it is closed, none of them is valid any longer.

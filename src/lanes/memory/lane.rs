@@ -18,7 +18,7 @@ use crate::lanes::session::Session;
 use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::LaneTask;
-use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryPart, Snapshot};
+use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryFigures, MemoryPart, MemorySample, MigDevice, Snapshot};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
@@ -77,10 +77,11 @@ impl MemoryLane {
         let (mut moved, mut changed) = (0, false);
         for (position, accumulator) in state.accumulators.iter().enumerate() {
             match self.sampler.sample(caller, position, accumulator, began)? {
-                Sampled::Same => {}
+                Sampled::Same => continue,
                 Sampled::Changed => changed = true,
                 Sampled::Moved => moved |= WakeBits::bit(position),
             }
+            self.pass_on(&accumulator.lock().shown, began);
         }
         if moved != 0 {
             state.idle.moved(began);
@@ -133,6 +134,23 @@ impl MemoryLane {
                 }
             }
         });
+    }
+
+    /// Passes the changed memory of a GPU and of its MIG devices on to the recorder.
+    fn pass_on(&self, shown: &GpuMemory, began: Instant) {
+        let sample = |mig: Option<&Arc<MigDevice>>, at: Option<Instant>, figures: Option<MemoryFigures>| MemorySample {
+            gpu: shown.gpu.clone(),
+            mig: mig.cloned(),
+            // From the tick that found the memory to be unknown.
+            at: at.filter(|_| figures.is_some()).unwrap_or(began),
+            used: figures.map(|figures| figures.used),
+            allocatable: figures.map_or(0, |figures| figures.total.saturating_sub(figures.reserved.unwrap_or(0))),
+        };
+        let feed = &self.snapshot.feed;
+        feed.add_sample(|| sample(None, shown.at, shown.figures));
+        for device in &shown.mig {
+            feed.add_sample(|| sample(Some(&device.device), device.at, device.figures));
+        }
     }
 
     fn accumulator(&self, gpu: &Arc<Gpu>) -> SharedAccumulator {

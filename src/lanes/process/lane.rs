@@ -190,9 +190,12 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
-            let folded = self.state.lock().fold_list(device.position(), device.gpu(), list, layout_holds);
-            match folded {
-                Folded::Alive(alive) => return Ok(Some(alive)),
+            let mut state = self.state.lock();
+            match state.fold_list(device.position(), device.gpu(), list, layout_holds) {
+                Folded::Alive(alive) => {
+                    self.snapshot.feed.add_list(state.shown(device.position()));
+                    return Ok(Some(alive));
+                }
                 // The list is read again, now that the previous process has been recorded as ended.
                 Folded::PidReused => kept.layout = LayoutCheck::default(),
             }

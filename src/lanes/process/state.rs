@@ -142,6 +142,11 @@ impl ProcessLaneState {
         self.attribution.sweep();
     }
 
+    /// What is published of the GPU at a position.
+    pub(super) fn shown(&self, position: usize) -> &Arc<GpuProcesses> {
+        &self.shown[position]
+    }
+
     pub(super) fn part(&self) -> ProcessPart {
         ProcessPart { gpus: self.shown.clone() }
     }

@@ -1,0 +1,127 @@
+//! What the lanes pass on as it happens: a snapshot holds only the latest values, and the recorder must see every one.
+//!
+//! Invariant: a lane never waits here and never allocates. If the reader is too slow, the oldest entries are dropped
+//! and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crossbeam_queue::ArrayQueue;
+
+use super::{Gpu, GpuProcesses, MigDevice};
+
+/// The number of process lists that the feed holds.
+const LISTS: usize = 256;
+
+/// The used memory of a GPU or MIG device from a moment on.
+#[derive(Debug, Clone)]
+pub struct MemorySample {
+    /// The GPU.
+    pub gpu: Arc<Gpu>,
+    /// The MIG device; `None` for the GPU itself.
+    pub mig: Option<Arc<MigDevice>>,
+    /// When it was read.
+    pub at: Instant,
+    /// Bytes; `None` if the memory is unknown from this moment on.
+    pub used: Option<u64>,
+    /// Bytes: total minus reserved memory; 0 if unknown.
+    pub allocatable: u64,
+}
+
+/// Two queues from the lanes to the recorder. By default there are none, and nothing is passed on.
+#[derive(Debug, Default)]
+pub struct Feed {
+    queues: Option<Queues>,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Queues {
+    samples: ArrayQueue<MemorySample>,
+    lists: ArrayQueue<Arc<GpuProcesses>>,
+}
+
+impl Feed {
+    /// A feed with room for this many samples.
+    pub fn with_room(samples: usize) -> Self {
+        let queues = Queues { samples: ArrayQueue::new(samples.max(1)), lists: ArrayQueue::new(LISTS) };
+        Self { queues: Some(queues), dropped: AtomicU64::new(0) }
+    }
+
+    /// Whether anything is passed on.
+    pub fn is_on(&self) -> bool {
+        self.queues.is_some()
+    }
+
+    /// Passes on a sample that differs from the previous one. Called by the memory lane.
+    pub fn add_sample(&self, sample: impl FnOnce() -> MemorySample) {
+        if let Some(queues) = &self.queues
+            && queues.samples.force_push(sample()).is_some()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Passes on a list that was read. Called by the process lane.
+    pub fn add_list(&self, list: &Arc<GpuProcesses>) {
+        if let Some(queues) = &self.queues
+            && queues.lists.force_push(list.clone()).is_some()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the oldest sample.
+    pub fn next_sample(&self) -> Option<MemorySample> {
+        self.queues.as_ref()?.samples.pop()
+    }
+
+    /// Takes the oldest list.
+    pub fn next_list(&self) -> Option<Arc<GpuProcesses>> {
+        self.queues.as_ref()?.lists.pop()
+    }
+
+    /// The number of entries that were dropped because the reader was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// The size of the queues in bytes.
+    pub fn bytes(&self) -> usize {
+        let Some(queues) = &self.queues else { return 0 };
+        // A slot holds an entry and its sequence number.
+        let slot = size_of::<usize>();
+        queues.samples.capacity() * (size_of::<MemorySample>() + slot)
+            + queues.lists.capacity() * (size_of::<Arc<GpuProcesses>>() + slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(used: u64) -> MemorySample {
+        MemorySample { gpu: Arc::default(), mig: None, at: Instant::now(), used: Some(used), allocatable: 100 }
+    }
+
+    #[test]
+    fn without_a_recorder_nothing_is_kept() {
+        let feed = Feed::default();
+        feed.add_sample(|| unreachable!("no sample is made for nobody"));
+        feed.add_list(&Arc::default());
+        assert!(!feed.is_on() && feed.next_sample().is_none() && feed.next_list().is_none());
+        assert_eq!((feed.bytes(), feed.dropped()), (0, 0));
+    }
+
+    #[test]
+    fn a_slow_reader_loses_the_oldest_and_each_loss_is_counted() {
+        let feed = Feed::with_room(4);
+        (0..10).for_each(|used| feed.add_sample(|| sample(used)));
+        let kept: Vec<_> = std::iter::from_fn(|| feed.next_sample()).filter_map(|sample| sample.used).collect();
+        assert_eq!(kept, [6, 7, 8, 9]);
+        assert_eq!(feed.dropped(), 6);
+        (0..LISTS + 2).for_each(|_| feed.add_list(&Arc::default()));
+        assert_eq!(feed.dropped(), 8);
+    }
+}

@@ -1,0 +1,29 @@
+//! What the recorder reports about itself.
+
+/// What the recorder has recorded since the exporter started.
+#[derive(Debug, Clone, Default)]
+pub struct RecorderPart {
+    /// Whether there is a recorder.
+    pub on: bool,
+    /// Bytes: the memory that the recorder takes.
+    pub bytes: u64,
+    /// The number of entries dropped to stay within the limit, or because they came faster than they were taken.
+    pub dropped: u64,
+    /// The incidents, one entry for each GPU and kind.
+    pub incidents: Vec<IncidentCount>,
+}
+
+/// The incidents of one kind on one GPU.
+#[derive(Debug, Clone)]
+pub struct IncidentCount {
+    /// NVML's index of the GPU at the last incident.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The value of the label `kind`.
+    pub kind: &'static str,
+    /// How many there were.
+    pub count: u64,
+    /// Unix time of the last one in seconds.
+    pub last: f64,
+}
