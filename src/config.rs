@@ -23,7 +23,9 @@ mod yaml;
 pub use address::ListenAddress;
 pub use flags::OnceFormat;
 pub use load::{Command, load};
-pub use model::{ApiServer, Config, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Telemetry, Web};
+pub use model::{
+    ApiServer, Config, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Recorder, Telemetry, Web,
+};
 pub use problem::{Error, Problem};
 pub use show::reference;
 

@@ -58,6 +58,8 @@ closed_enum! {
         PodResources => "pod_resources",
         /// The Kubernetes API server.
         KubernetesApi => "kubernetes_api",
+        /// The recorder and its files.
+        Recorder => "recorder",
         /// The web server.
         Http => "http",
         /// The web-config file and the files that it names.
@@ -110,6 +112,8 @@ closed_enum! {
         Panicked => "panicked",
         /// `/proc` of a live process, or a required file, could not be read.
         Unreadable => "unreadable",
+        /// A file could not be written.
+        Unwritable => "unwritable",
         /// A user name could not be looked up.
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
@@ -164,6 +168,10 @@ const ATTRIBUTION: &[Reason] = &[
     Reason::Panicked,
 ];
 
+/// The reasons for faults of the recorder.
+const RECORDER: &[Reason] =
+    &[Reason::Unwritable, Reason::Unreadable, Reason::Malformed, Reason::Overloaded, Reason::Panicked];
+
 /// The reasons for faults of clients and of the responses to them.
 const HTTP: &[Reason] = &[
     Reason::Encoding,
@@ -185,6 +193,7 @@ impl Source {
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
+            Self::Recorder => (&[], RECORDER),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),
         };

@@ -1,4 +1,4 @@
-//! The web server: `/metrics`, health, readiness and a landing page.
+//! The web server: `/metrics`, health, readiness, a landing page and the API.
 //!
 //! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once,
 //! whatever state the driver is in and whatever other clients do.
@@ -7,21 +7,25 @@
 //! handshake, speaks HTTP and asks the [`Guard`](web_config::Guard) about each request; the [`router`](mod@router)
 //! responds.
 
+mod api;
 mod connection;
 mod health;
 mod html;
 mod landing;
 mod limits;
 mod listener;
+pub mod machine;
 mod pool;
 mod request;
 mod response;
 mod router;
 mod scrape;
 mod server;
+mod state;
 mod stream;
 
 pub use limits::Limits;
 pub use listener::Listener;
-pub use router::{ALIVE_WITHIN, HttpState, health_router, router};
+pub use router::{health_router, router};
 pub use server::Server;
+pub use state::{ALIVE_WITHIN, HttpState};

@@ -5,11 +5,12 @@
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
+//!                      │          └──> recorder (history, incidents) ──^
 //!                      └── asks attribution for the owner of a pid
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`] and [`backoff`] are leaves, and only
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`] and `format` are leaves, and only
 //! [`app`] knows all modules and passes each its settings. Some use other crates of the workspace: `cgroup_owner` reads
 //! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
 //! [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a second program beside the exporter: it
@@ -21,6 +22,7 @@ pub mod backoff;
 pub mod config;
 pub mod demo;
 pub mod faults;
+mod format;
 pub mod http;
 #[doc(hidden)]
 pub mod internals;
@@ -28,5 +30,6 @@ pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;
+pub mod recorder;
 pub mod run;
 pub mod snapshot;

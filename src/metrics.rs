@@ -13,6 +13,7 @@ mod exporter;
 mod exposition;
 mod family;
 mod gpu_memory;
+mod incidents;
 mod kubernetes;
 pub(crate) mod label;
 mod label_cache;

@@ -16,7 +16,6 @@ mod arguments;
 mod boards;
 mod child;
 mod facts;
-pub(crate) mod format;
 mod lists;
 mod measure;
 mod names;

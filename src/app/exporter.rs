@@ -13,6 +13,7 @@ use crate::faults::Faults;
 use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::nvml::Library;
+use crate::recorder::Recorder;
 use crate::snapshot::Snapshot;
 
 /// The exporter without its web server.
@@ -22,6 +23,8 @@ pub(super) struct Exporter {
     pub(super) faults: Arc<Faults>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) lanes: Lanes,
+    /// `None` if it is switched off.
+    pub(super) recorder: Option<Arc<Recorder>>,
     /// The followers end when it is dropped.
     _followers: JoinSet<()>,
     /// Keeps the simulated `/proc` while the exporter runs.
@@ -40,7 +43,7 @@ impl Exporter {
         if let Some(machine) = &machine {
             config = machine.adapt(config);
         }
-        let snapshot = Snapshot::new();
+        let snapshot = Snapshot::recorded(settings::feed(&config));
         let metrics =
             Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings::metrics(&config, sees_host(&config)))?);
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
@@ -50,7 +53,11 @@ impl Exporter {
         };
         let lanes = Lanes::start(settings::lanes(&config, library), attribution, snapshot.clone(), faults.clone())
             .context("the lanes could not be started")?;
-        Ok(Self { config, snapshot, faults, metrics, lanes, _followers: followers, _machine: machine })
+        let recorder = settings::recorder(&config)
+            .map(|settings| Recorder::start(settings, snapshot.clone(), faults.clone()))
+            .transpose()
+            .context("the recorder could not be started")?;
+        Ok(Self { config, snapshot, faults, metrics, lanes, recorder, _followers: followers, _machine: machine })
     }
 }
 

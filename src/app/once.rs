@@ -1,6 +1,5 @@
 //! `--once`: one reading of everything, printed as an exposition, a table or JSON.
 
-mod machine;
 mod table;
 
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use super::exporter::Exporter;
 use super::{cluster, runtime};
 use crate::config::{Config, OnceFormat};
 use crate::faults::Faults;
+use crate::http::machine;
 use crate::metrics::Parts;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
@@ -49,6 +49,8 @@ pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
 
 async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
+    // One reading has no history.
+    config.recorder.max_memory_mib = 0;
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
@@ -62,7 +64,7 @@ async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
 }
 
 fn answer(exporter: &Exporter, format: OnceFormat) -> Result<Answer> {
-    let machine = || machine::Machine::of(&Parts::load(&exporter.snapshot), exporter.metrics.settings());
+    let machine = || machine::gpus_with_processes(&Parts::load(&exporter.snapshot), exporter.metrics.settings());
     let (text, up) = match format {
         OnceFormat::Prometheus => (exporter.metrics.encode().context("the exposition could not be built")?, true),
         OnceFormat::Table => {

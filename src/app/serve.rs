@@ -45,7 +45,8 @@ async fn run(config: Config) -> Result<()> {
         exporter.snapshot.clone(),
         exporter.faults.clone(),
         &exporter.config.web.telemetry_path,
-    );
+    )
+    .with_recorder(exporter.recorder.clone());
     service::ready();
     let living = state.clone();
     let keeping_alive = tokio::spawn(service::keep_alive(move || living.unhealthy()));
@@ -59,7 +60,11 @@ async fn run(config: Config) -> Result<()> {
     serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
     watching.abort();
     keeping_alive.abort();
-    tokio::task::spawn_blocking(move || exporter.lanes.stop()).await.context("the lanes did not end")
+    let stop = move || {
+        exporter.lanes.stop();
+        exporter.recorder.iter().for_each(|recorder| recorder.stop());
+    };
+    tokio::task::spawn_blocking(stop).await.context("the lanes did not end")
 }
 
 async fn listen(web: &Web) -> Result<Vec<Listener>> {

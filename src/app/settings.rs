@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::descriptors;
-use crate::config::{Config, Web};
+use crate::config::{Config, Recorder, Web};
 use crate::faults::Source;
 use crate::http::Limits;
 use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
+use crate::recorder::{self, StoreSettings};
+use crate::snapshot::Feed;
 use crate::{attribution, metrics};
 
 /// For the lanes, with the library to open.
@@ -58,6 +60,7 @@ fn is_used(source: Source, config: &Config) -> bool {
         Source::PodResources => config.kubernetes.pod_resources.is_some(),
         Source::KubernetesApi => config.kubernetes.api_server.is_some(),
         Source::WebConfig => config.web.config_file.is_some(),
+        Source::Recorder => config.recorder.max_memory_mib > 0,
         Source::Library
         | Source::Topology
         | Source::Memory
@@ -76,6 +79,28 @@ pub(super) fn attribution(config: &Config) -> attribution::Settings {
         command_line: config.process.command_line,
         hold: descriptors::for_directories(),
     }
+}
+
+/// For the recorder; `None` if it is switched off. The path of a demo's incidents is the same as that of others.
+pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
+    let Recorder { max_memory_mib, path, max_files, max_disk_mib, log_ended_processes } = config.recorder.clone();
+    let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
+    let own = || nix::unistd::gethostname().ok()?.into_string().ok();
+    (max_memory_mib > 0).then(|| recorder::Settings {
+        memory_limit: max_memory_mib << 20,
+        store,
+        log_ended: log_ended_processes,
+        host: config.kubernetes.node_name.clone().or_else(own),
+    })
+}
+
+/// From the lanes to the recorder: room for the samples of sixteen GPUs between two rounds of the recorder, twice.
+pub(super) fn feed(config: &Config) -> Feed {
+    const GPUS: f64 = 16.0;
+    if config.recorder.max_memory_mib == 0 {
+        return Feed::default();
+    }
+    Feed::with_room((2.0 * recorder::PERIOD.as_secs_f64() * config.memory.rate * GPUS).ceil() as usize)
 }
 
 /// For the web server.

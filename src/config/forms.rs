@@ -14,14 +14,17 @@ const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
+/// The beginning of the paths of the API.
+const API: &str = "/api/";
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and asterisks have a
 /// special meaning for the router, and a query or an escape would never match.
 pub(super) fn check_url_path(text: &str) -> Result<(), String> {
-    if TAKEN_PATHS.contains(&text) {
-        return Err(format!("is one of the exporter's other paths ({}); choose another", TAKEN_PATHS.join(", ")));
+    if TAKEN_PATHS.contains(&text) || text.starts_with(API) {
+        let taken = TAKEN_PATHS.join(", ");
+        return Err(format!("is one of the exporter's other paths ({taken}, {API}…); choose another"));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
     if !text.starts_with('/') || !text.chars().all(plain) || text.split('/').any(|part| part == "." || part == "..") {
@@ -99,8 +102,23 @@ mod tests {
             assert_eq!(check_url_path(good), Ok(()), "{good}");
         }
         for bad in [
-            "", "/", "/healthz", "/readyz", "metrics", "/m?x=1", "/m#x", "/{m}", "/:m", "/*m", "/a b", "/\n", "/%2f",
-            "/ä", "/../m", "/.",
+            "",
+            "/",
+            "/healthz",
+            "/readyz",
+            "/api/v1/gpus",
+            "metrics",
+            "/m?x=1",
+            "/m#x",
+            "/{m}",
+            "/:m",
+            "/*m",
+            "/a b",
+            "/\n",
+            "/%2f",
+            "/ä",
+            "/../m",
+            "/.",
         ] {
             assert!(check_url_path(bad).is_err(), "{bad:?}");
         }

@@ -29,6 +29,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("process", "GPU processes"),
     ("telemetry", "GPU telemetry"),
     ("kubernetes", "Kubernetes"),
+    ("recorder", "Recorder of the recent past"),
     ("log", "Log"),
 ];
 
@@ -293,6 +294,44 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(300) },
         set: |c, s| c.kubernetes.timeout = s.duration(),
         help: "Maximum time for the kubelet or the API server to answer.",
+    },
+    Key {
+        name: "recorder.max-memory-mib",
+        default: Some("16"),
+        kind: Kind::Count { min: 0, max: 4096 },
+        set: |c, s| c.recorder.max_memory_mib = s.count(),
+        help: "Memory for the recent past (two hours, or as much as fits) and for the incidents, in MiB. 0 switches the \
+               recorder off.",
+    },
+    Key {
+        name: "recorder.path",
+        default: None,
+        kind: Kind::Path("DIR"),
+        set: |c, s| c.recorder.path = s.path(),
+        help: "An existing folder for the incidents, so that they survive a restart. Not set: they are kept in memory \
+               only, the last 32 of them.",
+    },
+    Key {
+        name: "recorder.max-files",
+        default: Some("200"),
+        kind: Kind::Count { min: 1, max: 100_000 },
+        set: |c, s| c.recorder.max_files = s.count(),
+        help: "Maximum number of incidents in recorder.path. The oldest are removed first.",
+    },
+    Key {
+        name: "recorder.max-disk-mib",
+        default: Some("64"),
+        kind: Kind::Count { min: 1, max: 1_048_576 },
+        set: |c, s| c.recorder.max_disk_mib = s.count(),
+        help: "Maximum size of all incidents in recorder.path in MiB. The oldest are removed first.",
+    },
+    Key {
+        name: "recorder.log-ended-processes",
+        default: Some("true"),
+        kind: Kind::Switch,
+        set: |c, s| c.recorder.log_ended_processes = s.switch(),
+        help: "Log one line for each process that leaves the GPUs, with its owner, its highest memory and how long it \
+               lived; at most 20 lines in 10 seconds.",
     },
     Key {
         name: "log.level",

@@ -23,6 +23,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// `kubernetes.*`
     pub kubernetes: Kubernetes,
+    /// `recorder.*`
+    pub recorder: Recorder,
     /// `log.*`
     pub log: Log,
     /// `--demo`: the scenario's name or path, if the GPUs are simulated.
@@ -40,6 +42,7 @@ impl Config {
             process: Process::default(),
             telemetry: Telemetry::default(),
             kubernetes: Kubernetes::default(),
+            recorder: Recorder::default(),
             log: Log::default(),
             demo: None,
         }
@@ -187,6 +190,21 @@ impl ApiServer {
             _ => Self::At { url: text, token_file: None, ca_file: None },
         }
     }
+}
+
+/// The recorder of the recent past.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Recorder {
+    /// `recorder.max-memory-mib`: 0 switches the recorder off.
+    pub max_memory_mib: usize,
+    /// `recorder.path`: a folder for the incidents.
+    pub path: Option<PathBuf>,
+    /// `recorder.max-files`
+    pub max_files: usize,
+    /// `recorder.max-disk-mib`
+    pub max_disk_mib: usize,
+    /// `recorder.log-ended-processes`
+    pub log_ended_processes: bool,
 }
 
 /// The log on standard error.

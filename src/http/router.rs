@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -15,52 +14,18 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
+use super::api;
 use super::health::{self, HEALTH, READINESS};
 use super::landing::{self, ICON};
 use super::response::text;
-use super::scrape::ScrapeWriters;
-use crate::faults::{Faults, Reason, Source};
-use crate::metrics::{self, Metrics, Parts};
-use crate::snapshot::Snapshot;
+use super::state::HttpState;
+use crate::faults::{Reason, Source};
+use crate::metrics::{self, Parts};
 
-/// How long a lane may be silent by default.
-pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const ICON_SVG: &str = include_str!("icon.svg");
 /// The page needs its own style and icon and nothing else. Even a name rendered as markup could not load anything.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
-
-/// What the responses are made from.
-#[derive(Debug, Clone)]
-pub struct HttpState {
-    /// The registry.
-    pub metrics: Arc<Metrics>,
-    /// The latest readings.
-    pub snapshot: Arc<Snapshot>,
-    /// Where a failed response is counted.
-    pub faults: Arc<Faults>,
-    /// The path of the metrics: begins with `/` and is none of the exporter's other paths.
-    pub telemetry_path: String,
-    /// When the exporter started.
-    pub started: Instant,
-    /// How long a lane may be silent before the exporter counts as not alive.
-    pub alive_within: Duration,
-    writers: ScrapeWriters,
-}
-
-impl HttpState {
-    /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
-    pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
-        let (telemetry_path, started) = (telemetry_path.to_owned(), Instant::now());
-        let (alive_within, writers) = (ALIVE_WITHIN, ScrapeWriters::new());
-        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, writers }
-    }
-
-    /// Why the exporter is not alive, as `/healthz` reports it; `None` while it is.
-    pub fn unhealthy(&self) -> Option<String> {
-        health::unhealthy(&self.snapshot.vitals, self.started.elapsed(), self.alive_within)
-    }
-}
 
 /// All paths of the exporter; their responses are compressed when the client asks for it.
 pub fn router(state: HttpState) -> Router {
@@ -68,7 +33,11 @@ pub fn router(state: HttpState) -> Router {
     // level.
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
-    let pages = health_routes().route("/", get(page)).route(&telemetry_path, get(scrape));
+    let pages = health_routes()
+        .merge(api::routes())
+        .without_v07_checks()
+        .route("/", get(page))
+        .route(&telemetry_path, get(scrape));
     // The configured path takes precedence over the icon.
     let pages = if telemetry_path == ICON { pages } else { pages.route(ICON, get(icon)) };
     pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)

@@ -59,6 +59,15 @@ enum Transport {
     PlainInsteadOfTls,
 }
 
+/// How a request was admitted. The handlers find it in the request's extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The guard demands neither a password nor a certificate.
+    Open,
+    /// The client gave the password or the certificate that the guard demands.
+    Authenticated,
+}
+
 /// A web server: any number of listeners for the same pages, within the same limits.
 #[derive(Debug)]
 pub struct Server {
@@ -216,7 +225,7 @@ impl Server {
 
     /// Passes a request to the router, or responds with the reason for refusing it. Health probes need neither a
     /// password nor a permit.
-    async fn authorize_and_route(&self, request: Request, connection: &Connection) -> Response {
+    async fn authorize_and_route(&self, mut request: Request, connection: &Connection) -> Response {
         if let Some(problem) = host_problem(&request) {
             return text(StatusCode::BAD_REQUEST, problem);
         }
@@ -233,6 +242,8 @@ impl Server {
                 return overloaded();
             };
             connection.hold_permit(permit);
+            let admission = if self.guard.demands_credentials() { Admission::Authenticated } else { Admission::Open };
+            request.extensions_mut().insert(admission);
             // Rendering takes milliseconds: a client that sends requests without a pause waits
             // behind the others each time.
             if self.pool.is_busy() {

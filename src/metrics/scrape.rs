@@ -12,7 +12,7 @@ use super::label_cache::LabelCache;
 use super::own_process::OwnProcess;
 use super::settings::Settings;
 use super::view::Parts;
-use super::{data_quality, driver, gpu_memory, kubernetes, mig, processes, telemetry, workloads};
+use super::{data_quality, driver, gpu_memory, incidents, kubernetes, mig, processes, telemetry, workloads};
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -139,6 +139,7 @@ impl Metrics {
         }
         workloads::collect(&gpus, out);
         kubernetes::collect(parts, &self.settings, out);
+        incidents::collect(&self.snapshot.recorder.load(), self.settings.exporter_metrics, out);
         telemetry::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
         data_quality::collect(&self.settings, parts.driver.up, &gpus, out);

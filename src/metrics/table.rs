@@ -4,17 +4,18 @@
 
 use super::family::{Family, Section};
 use super::{
-    build_metrics, data_quality, driver, exporter, gpu_memory, kubernetes, mig, own_process, processes, telemetry,
-    workloads,
+    build_metrics, data_quality, driver, exporter, gpu_memory, incidents, kubernetes, mig, own_process, processes,
+    telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 11] = [
+pub static SECTIONS: [&Section; 12] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
     &workloads::SECTION,
     &kubernetes::SECTION,
+    &incidents::SECTION,
     &telemetry::SECTION,
     &driver::SECTION,
     &data_quality::SECTION,

@@ -4,9 +4,9 @@
 use nix::sys::signal::Signal;
 
 use super::facts::{Facts, Followed};
-use super::format;
 use super::record::{Membership, PlaceRecord};
 use super::sampler::State;
+use crate::format;
 
 /// The notes. `labels`: the names of the devices, in the order of their records.
 pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String> {

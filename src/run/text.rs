@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::format::{bytes, printable, seconds};
 use super::report::{Board, Gpu, Process, Report};
+use crate::format::{bytes, printable, seconds};
 
 /// The number of processes of the command that are shown for a GPU, and of others. JSON has all.
 const PROCESSES: usize = 32;

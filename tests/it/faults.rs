@@ -29,7 +29,13 @@ fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
 }
 
 /// The families left when a GPU does not respond: its state, its identity, and the errors that the driver reported.
-const STAYING: [&str; 3] = ["gpu_up", "gpu_info", "gpu_xid_errors_total"];
+const STAYING: [&str; 5] = [
+    "gpu_up",
+    "gpu_info",
+    "gpu_xid_errors_total",
+    "gpu_memory_incidents_total",
+    "gpu_memory_last_incident_timestamp_seconds",
+];
 
 /// The number of values shown for a GPU.
 fn values(scrape: &Scrape, gpu: &str) -> usize {

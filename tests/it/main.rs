@@ -26,6 +26,7 @@ mod owners;
 mod page;
 mod peaks;
 mod pod_resources;
+mod recorder;
 mod reliability;
 mod run;
 mod service;

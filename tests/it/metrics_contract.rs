@@ -696,7 +696,7 @@ fn rows<'s>(scrape: &'s Scrape, family: &'s str) -> Vec<Vec<&'s str>> {
 
 #[test]
 fn every_source_in_use_has_a_count_of_faults_from_the_start() {
-    let always = ["library", "topology", "memory", "process", "telemetry", "attribution", "http"];
+    let always = ["library", "topology", "memory", "process", "telemetry", "attribution", "recorder", "http"];
     let scrape = Machine::one().scrape();
     assert_eq!(rows(&scrape, "vram_exporter_faults_total"), always.map(|source| vec![source, "0"]));
     assert_eq!(scrape.count("vram_exporter_faults_by_reason_total"), 0);

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::time::MissedTickBehavior;
 
+use crate::client::ClientAuth;
 use crate::credentials::Credentials;
 use crate::error::Problem;
 use crate::files::Fingerprint;
@@ -87,6 +88,16 @@ impl Guard {
     /// What is in effect.
     pub fn summary(&self) -> Summary {
         self.settings.load().summary.clone()
+    }
+
+    /// Whether every client has to authenticate: with a password, or with a certificate.
+    pub fn demands_credentials(&self) -> bool {
+        let settings = self.settings.load();
+        let certificate = matches!(
+            settings.summary.client_auth,
+            Some(ClientAuth::RequireAnyClientCert | ClientAuth::RequireAndVerifyClientCert)
+        );
+        certificate || !settings.users.is_empty()
     }
 
     /// Decides from a request's headers whether to admit it. A password that has not been seen before is checked on a

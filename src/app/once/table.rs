@@ -6,8 +6,8 @@
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-use super::machine::{Gpu, Machine, Memory, Mig, Process};
-use crate::run::format::{bytes, printable, seconds};
+use crate::format::{bytes, printable, seconds};
+use crate::http::machine::{Document, Gpu, Gpus, Memory, Mig, Process};
 
 const HEADER: [&str; 7] = ["PID", "USER", "PROCESS", "WORKLOAD", "USED", "PEAK", "IDLE"];
 /// The columns that may be cut, the first one to be cut first.
@@ -46,14 +46,14 @@ impl Style {
 }
 
 /// The table.
-pub(super) fn of(machine: &Machine, style: Style) -> String {
+pub(super) fn of(machine: &Document<Gpus>, style: Style) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write(machine, style, &mut out);
     out
 }
 
-fn write(machine: &Machine, style: Style, out: &mut String) -> std::fmt::Result {
+fn write(machine: &Document<Gpus>, style: Style, out: &mut String) -> std::fmt::Result {
     if !machine.driver.up {
         let why = machine.driver.problem.as_deref().unwrap_or("it has not answered yet");
         return writeln!(out, "no driver: {}", printable(why));
@@ -63,9 +63,9 @@ fn write(machine: &Machine, style: Style, out: &mut String) -> std::fmt::Result 
     }
     let version = |version: &Option<String>| version.as_deref().map_or(UNKNOWN.to_owned(), printable);
     let (driver, cuda) = (version(&machine.driver.driver_version), version(&machine.driver.cuda_version));
-    let count = machine.gpus.len();
+    let count = machine.content.gpus.len();
     writeln!(out, "driver {driver}, CUDA {cuda}, {count} GPU{}", if count == 1 { "" } else { "s" })?;
-    for gpu in &machine.gpus {
+    for gpu in &machine.content.gpus {
         out.push('\n');
         write_gpu(gpu, style, out)?;
     }

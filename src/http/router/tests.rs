@@ -1,6 +1,9 @@
 //! The response when the metrics cannot be written.
 
 use super::*;
+use crate::faults::Faults;
+use crate::metrics::Metrics;
+use crate::snapshot::Snapshot;
 
 #[tokio::test]
 async fn an_exposition_that_cannot_be_built_is_an_error_and_a_fault() {

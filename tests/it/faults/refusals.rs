@@ -25,7 +25,9 @@ const COMES_AND_GOES: &str = "gpu_process_sm_utilization_ratio";
 /// The sum of each family on each GPU. Several series of a family on one GPU count as one.
 pub(crate) fn shown_values(scrape: &Scrape) -> BTreeMap<(String, String), f64> {
     let mut told = BTreeMap::new();
-    let lasting = |series: &&Series| series.name.starts_with("gpu_") && series.name != COMES_AND_GOES;
+    let is_incident = |series: &Series| series.name.contains("_incident");
+    let lasting =
+        |series: &&Series| series.name.starts_with("gpu_") && series.name != COMES_AND_GOES && !is_incident(series);
     for series in scrape.series.iter().filter(lasting) {
         if let Some(gpu) = series.label("gpu") {
             *told.entry((gpu.to_owned(), series.name.clone())).or_default() += series.value;

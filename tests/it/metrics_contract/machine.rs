@@ -112,6 +112,11 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
     WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
 }
 
+pub(crate) fn incidents(gpu: &Gpu) -> IncidentCount {
+    let uuid = gpu.uuid.clone();
+    IncidentCount { gpu: gpu.index, uuid, kind: "near_limit", count: 2, last: 1_700_000_000.5 }
+}
+
 pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> Device {
     Device { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
 }
@@ -125,6 +130,7 @@ pub(crate) struct Machine {
     pub(crate) xids: Vec<GpuXids>,
     pub(crate) pods: Pods,
     pub(crate) allocations: Allocations,
+    pub(crate) recorder: RecorderPart,
     pub(crate) settings: Settings,
     pub(crate) faults: Arc<Faults>,
 }
@@ -139,6 +145,7 @@ impl Machine {
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
+            recorder: RecorderPart { on: true, bytes: 4096, dropped: 3, incidents: vec![incidents(&gpus[0])] },
             settings: Settings {
                 stale_after: Duration::from_secs(2),
                 ..metrics_settings(&Config::default(), Some(true))
@@ -160,6 +167,7 @@ impl Machine {
         snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
         snapshot.pods.store(Arc::new(self.pods));
         snapshot.allocations.store(Arc::new(self.allocations));
+        snapshot.recorder.store(Arc::new(self.recorder));
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
         snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
         snapshot.vitals.add_missed(Lane::Process, 5);

@@ -129,11 +129,12 @@ fn assert_valid(command: Command, given: &Given) {
 }
 
 fn assert_bounded(config: &Config) {
-    let Config { web, nvml, path, memory, process, telemetry, kubernetes, log, demo: _ } = config;
+    let Config { web, nvml, path, memory, process, telemetry, kubernetes, recorder, log, demo: _ } = config;
     assert!(!web.listen_addresses.is_empty());
     let path_is_plain = web.telemetry_path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
     assert!(web.telemetry_path.starts_with('/') && path_is_plain, "{:?}", web.telemetry_path);
     assert!(!["/", "/healthz", "/readyz"].contains(&web.telemetry_path.as_str()));
+    assert!(!web.telemetry_path.starts_with("/api/"), "{:?}", web.telemetry_path);
     let within = |value: Duration, least: u64, most: u64| {
         assert!((Duration::from_millis(least)..=Duration::from_secs(most)).contains(&value), "{value:?}");
     };
@@ -160,9 +161,12 @@ fn assert_bounded(config: &Config) {
         let url = url.to_ascii_lowercase();
         assert!(url.starts_with("https://") || url.starts_with("http://"), "{url}");
     }
+    assert!(recorder.max_memory_mib <= 4096 && (1..=100_000).contains(&recorder.max_files), "{recorder:?}");
+    assert!((1..=1_048_576).contains(&recorder.max_disk_mib), "{recorder:?}");
     assert!(!log.level.is_empty());
-    let paths = [nvml.library.as_ref(), Some(&path.procfs), path.passwd.as_ref(), kubernetes.pod_resources.as_ref()];
-    for path in paths.into_iter().flatten() {
+    let files =
+        [nvml.library.as_ref(), path.passwd.as_ref(), kubernetes.pod_resources.as_ref(), recorder.path.as_ref()];
+    for path in files.into_iter().flatten().chain([&path.procfs]) {
         let text = path.to_str().expect("every path is valid UTF-8");
         assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
     }

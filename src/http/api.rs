@@ -1,0 +1,205 @@
+//! The API, `/api/v1/…`: the recorded time and the incidents as JSON. `docs/openapi.json` describes it.
+//!
+//! Invariants: every answer is bounded; a value that is not known is absent or null, never 0; the API changes nothing,
+//! except that a client that had to authenticate can request an incident.
+
+mod parameters;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Serialize;
+
+use self::parameters::Parameters;
+use super::machine;
+use super::server::Admission;
+use super::state::HttpState;
+use crate::metrics::Parts;
+use crate::recorder::{self, HistoryQuery, Incident, Kind, Of, Recorder};
+
+/// The path of the incidents.
+const INCIDENTS: &str = "/api/v1/incidents";
+/// The maximum number of processes or workloads of an answer.
+const MAX_ENTRIES: usize = 2048;
+/// The maximum number of events of an answer, and how many there are if none is requested.
+const MAX_EVENTS: usize = 4096;
+const DEFAULT_EVENTS: usize = 200;
+
+/// The routes of the API.
+pub(super) fn routes() -> Router<Arc<HttpState>> {
+    Router::new()
+        .route("/api/v1/gpus", get(gpus))
+        .route("/api/v1/processes", get(processes))
+        .route("/api/v1/workloads", get(workloads))
+        .route("/api/v1/history", get(history))
+        .route("/api/v1/events", get(events))
+        .route(INCIDENTS, get(incidents).post(request_incident))
+        .route("/api/v1/incidents/{id}", get(incident))
+}
+
+/// An answer that is not given: its status and why.
+pub(super) struct Problem(StatusCode, String);
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Body {
+            error: String,
+        }
+        json(self.0, &Body { error: self.1 })
+    }
+}
+
+impl Problem {
+    pub(super) fn bad_request(why: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, why.into())
+    }
+}
+
+type Answer = Result<Response, Problem>;
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => sent(status, "application/json", body),
+        Err(error) => super::response::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn sent(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (status, headers, body).into_response()
+}
+
+fn recorder(state: &HttpState) -> Result<&Arc<Recorder>, Problem> {
+    let off = "the recorder is switched off: recorder.max-memory-mib is 0";
+    state.recorder.as_ref().ok_or_else(|| Problem(StatusCode::NOT_FOUND, off.to_owned()))
+}
+
+async fn gpus(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    Parameters::read(query.as_deref())?.end(&[])?;
+    Ok(json(StatusCode::OK, &machine::gpus(&Parts::load(&state.snapshot), state.metrics.settings())))
+}
+
+async fn processes(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    let most = limit(query.as_deref())?;
+    Ok(json(StatusCode::OK, &machine::processes(&Parts::load(&state.snapshot), state.metrics.settings(), most)))
+}
+
+async fn workloads(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    let most = limit(query.as_deref())?;
+    Ok(json(StatusCode::OK, &machine::workloads(&Parts::load(&state.snapshot), state.metrics.settings(), most)))
+}
+
+/// The parameter `limit`, the only one.
+fn limit(query: Option<&str>) -> Result<usize, Problem> {
+    let mut given = Parameters::read(query)?;
+    let limit = given.number("limit", 1.0, MAX_ENTRIES as f64)?;
+    given.end(&["limit"])?;
+    Ok(limit.map_or(MAX_ENTRIES, |limit| limit as usize))
+}
+
+async fn history(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    let recorder = recorder(&state)?;
+    let mut given = Parameters::read(query.as_deref())?;
+    let of = match given.text("of").as_deref() {
+        None | Some("gpus") => Of::Gpus,
+        Some("processes") => Of::Processes,
+        Some("workloads") => Of::Workloads,
+        Some(_) => return Err(Problem::bad_request("of: must be gpus, processes or workloads")),
+    };
+    let (from, to, step) = (given.time("from")?, given.time("to")?, given.number("step", 0.01, 3600.0)?);
+    let uuid = given.text("uuid");
+    given.end(&["of", "from", "to", "step", "uuid"])?;
+    if from.zip(to).is_some_and(|(from, to)| from >= to) {
+        return Err(Problem::bad_request("from: must be before to"));
+    }
+    Ok(json(StatusCode::OK, &recorder.history(&HistoryQuery { from, to, step, uuid, of })))
+}
+
+async fn events(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    #[derive(Serialize)]
+    struct Events {
+        events: Vec<recorder::Event>,
+    }
+    let recorder = recorder(&state)?;
+    let mut given = Parameters::read(query.as_deref())?;
+    let (from, to) = (given.time("from")?, given.time("to")?);
+    let limit = given.number("limit", 1.0, MAX_EVENTS as f64)?.map_or(DEFAULT_EVENTS, |limit| limit as usize);
+    given.end(&["from", "to", "limit"])?;
+    Ok(json(StatusCode::OK, &Events { events: recorder.events(from, to, limit) }))
+}
+
+/// An incident in the list of incidents.
+#[derive(Serialize)]
+struct Listed<'i> {
+    id: &'i str,
+    kind: Kind,
+    at: f64,
+    complete: bool,
+    gpu: u32,
+    uuid: &'i str,
+    summary: &'i str,
+}
+
+impl<'i> Listed<'i> {
+    fn of(incident: &'i Incident) -> Self {
+        let Incident { id, kind, at, complete, gpu, summary, .. } = incident;
+        Self { id, kind: *kind, at: *at, complete: *complete, gpu: gpu.index, uuid: &gpu.uuid, summary }
+    }
+}
+
+async fn incidents(State(state): State<Arc<HttpState>>) -> Answer {
+    #[derive(Serialize)]
+    struct Incidents<'i> {
+        incidents: Vec<Listed<'i>>,
+    }
+    let kept = recorder(&state)?.incidents();
+    let incidents = kept.iter().rev().map(|incident| Listed::of(incident)).collect();
+    Ok(json(StatusCode::OK, &Incidents { incidents }))
+}
+
+/// One incident, in the format of the parameter `format`: `json`, `text`, or `trace` for Perfetto.
+async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+    let recorder = recorder(&state)?;
+    let mut given = Parameters::read(query.as_deref())?;
+    let format = given.text("format");
+    given.end(&["format"])?;
+    let unknown = || Problem(StatusCode::NOT_FOUND, format!("no such incident; {INCIDENTS} lists those that are kept"));
+    let incident = recorder.incident(&id).ok_or_else(unknown)?;
+    match format.as_deref() {
+        None | Some("json") => Ok(json(StatusCode::OK, &*incident)),
+        Some("text") => Ok(sent(StatusCode::OK, "text/plain; charset=utf-8", recorder::text(&incident))),
+        Some("trace") => Ok(sent(StatusCode::OK, "application/json", recorder::chrome_trace(&incident))),
+        Some(_) => Err(Problem::bad_request("format: must be json, text or trace")),
+    }
+}
+
+/// Records an incident. Only for clients that had to authenticate: each request takes memory from earlier incidents.
+async fn request_incident(
+    State(state): State<Arc<HttpState>>,
+    axum::Extension(admission): axum::Extension<Admission>,
+    headers: HeaderMap,
+) -> Answer {
+    let recorder = recorder(&state)?;
+    if admission == Admission::Open {
+        let why = "only a client that has to authenticate can request an incident: configure users or client certificates \
+                   in web.config-file";
+        return Err(Problem(StatusCode::FORBIDDEN, why.to_owned()));
+    }
+    // A browser sends the password of its user with the requests of other sites too.
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return Err(Problem(StatusCode::FORBIDDEN, "a request of another site is not accepted".to_owned()));
+    }
+    let none = || Problem(StatusCode::SERVICE_UNAVAILABLE, "no GPU has been read yet".to_owned());
+    let incident = recorder.record().ok_or_else(none)?;
+    Ok(json(StatusCode::CREATED, &Listed::of(&incident)))
+}

@@ -1,0 +1,52 @@
+//! What all responses are made from.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::health;
+use super::scrape::ScrapeWriters;
+use crate::faults::Faults;
+use crate::metrics::Metrics;
+use crate::recorder::Recorder;
+use crate::snapshot::Snapshot;
+
+/// How long a lane may be silent by default.
+pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// What the responses are made from.
+#[derive(Debug, Clone)]
+pub struct HttpState {
+    /// The registry.
+    pub metrics: Arc<Metrics>,
+    /// The latest readings.
+    pub snapshot: Arc<Snapshot>,
+    /// Where a failed response is counted.
+    pub faults: Arc<Faults>,
+    /// The path of the metrics: begins with `/` and is none of the exporter's other paths.
+    pub telemetry_path: String,
+    /// When the exporter started.
+    pub started: Instant,
+    /// How long a lane may be silent before the exporter counts as not alive.
+    pub alive_within: Duration,
+    /// The recorder; `None` if it is switched off.
+    pub recorder: Option<Arc<Recorder>>,
+    pub(super) writers: ScrapeWriters,
+}
+
+impl HttpState {
+    /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
+    pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
+        let (telemetry_path, started) = (telemetry_path.to_owned(), Instant::now());
+        let (alive_within, writers) = (ALIVE_WITHIN, ScrapeWriters::new());
+        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder: None, writers }
+    }
+
+    /// The state with a recorder.
+    pub fn with_recorder(self, recorder: Option<Arc<Recorder>>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// Why the exporter is not alive, as `/healthz` reports it; `None` while it is.
+    pub fn unhealthy(&self) -> Option<String> {
+        health::unhealthy(&self.snapshot.vitals, self.started.elapsed(), self.alive_within)
+    }
+}

@@ -1,0 +1,35 @@
+//! The recorder: what happened in the last two hours, and a frozen copy of each moment that mattered.
+//!
+//! ```text
+//!  memory lane ── each change ──┐                    ┌──> history, events ──> http
+//!  process lane ── each list ───┴─> feed ──> ledger ─┤
+//!  snapshot (driver, states, Xids) ───────────^      └──> incidents ──> http, log, store (a folder)
+//! ```
+//!
+//! Invariants: a lane never waits for the recorder, because the [`feed`](crate::snapshot::Feed) has no lock; the memory
+//! of the recorder stays within its limit; an incident says what was seen and no more.
+
+mod answers;
+mod clock;
+mod ended_log;
+mod event;
+mod freeze;
+mod gpu_history;
+mod handle;
+mod incident;
+mod incidents;
+mod ledger;
+mod process_history;
+mod series;
+mod store;
+mod text;
+mod trace;
+mod words;
+
+pub use answers::{HistoryAnswer, HistoryQuery, HistorySeries, Of};
+pub use event::{Event, Held, What, Who};
+pub use handle::{PERIOD, Recorder, Settings};
+pub use incident::{Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
+pub use store::StoreSettings;
+pub use text::text;
+pub use trace::chrome_trace;

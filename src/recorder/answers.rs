@@ -1,0 +1,166 @@
+//! Answers to questions about the recorded time. Every answer is bounded.
+
+use serde::Serialize;
+
+use super::event::{Event, Who};
+use super::freeze::chart;
+use super::gpu_history::GpuHistory;
+use super::incident::Chart;
+use super::ledger::Ledger;
+use super::process_history::ProcessHistory;
+use super::series::{COARSE, Micros, SECOND};
+
+/// The maximum number of points of a series.
+pub(super) const MAX_POINTS: u64 = 2_000;
+/// The time span of an answer if none is requested: five minutes.
+const DEFAULT_SPAN: Micros = 300 * SECOND;
+/// The smallest part of a chart.
+const LEAST_STEP: Micros = SECOND / 100;
+/// The maximum number of series of an answer.
+const MAX_SERIES: usize = 128;
+
+/// Which values of the recorded time are requested. Times are Unix seconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryQuery {
+    /// The beginning; five minutes before the end if it is absent.
+    pub from: Option<f64>,
+    /// The end; now if it is absent.
+    pub to: Option<f64>,
+    /// Seconds: the length of a part; as short as the maximum number of points allows if it is absent.
+    pub step: Option<f64>,
+    /// The UUID of the GPU; all GPUs if it is absent.
+    pub uuid: Option<String>,
+    /// Which series.
+    pub of: Of,
+}
+
+/// The kinds of series.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Of {
+    /// GPUs and MIG devices.
+    #[default]
+    Gpus,
+    /// Processes.
+    Processes,
+    /// Workloads.
+    Workloads,
+}
+
+/// Recorded values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryAnswer {
+    /// Unix time in seconds: the beginning of the answer.
+    pub from: f64,
+    /// The end of the answer.
+    pub to: f64,
+    /// Since when the recorder has been running: nothing before this is known.
+    pub recorded_since: f64,
+    /// The series, those with the highest memory first for processes and workloads.
+    pub series: Vec<HistorySeries>,
+    /// The number of series that were left out.
+    pub more_series: usize,
+}
+
+/// The values of one GPU, MIG device, process or workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistorySeries {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The UUID of the MIG device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+    /// The GPU's allocatable memory in bytes, for the series of a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+    /// The process, for the series of a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<Who>,
+    /// The workload, for the series of a workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// The kind of the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload_kind: Option<&'static str>,
+    /// Used memory.
+    pub memory: Chart,
+}
+
+/// The recorded values of a time span.
+pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
+    let now = ledger.now();
+    let to = query.to.map_or(now.micros, |to| now.moment(to).min(now.micros));
+    let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
+    let from = from.max(to.saturating_sub(COARSE)).min(to);
+    let step = query.step.map_or(0, |seconds| (seconds * 1e6) as Micros);
+    let step = step.max(LEAST_STEP).max((to - from).div_ceil(MAX_POINTS));
+    let gpus = ledger.gpus.iter().filter(|gpu| query.uuid.as_ref().is_none_or(|uuid| gpu.gpu.uuid == *uuid));
+    let mut series: Vec<(u64, HistorySeries)> = Vec::new();
+    let mut more_series = 0;
+    for gpu in gpus {
+        let draw = |values: &super::series::Series| chart(values, from, to, step, now);
+        match query.of {
+            Of::Gpus => {
+                series.push((
+                    0,
+                    HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) },
+                ));
+                series.extend(gpu.mig.iter().map(|(device, values)| {
+                    (0, HistorySeries { mig_uuid: Some(device.uuid.clone()), ..of(gpu, draw(values)) })
+                }));
+            }
+            Of::Processes => {
+                let within =
+                    |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
+                let mut found: Vec<_> = gpu.processes().filter(within).collect();
+                found.sort_by_key(|process| std::cmp::Reverse(process.peak));
+                more_series += found.len().saturating_sub(MAX_SERIES);
+                found.truncate(MAX_SERIES);
+                series.extend(found.into_iter().map(|process| {
+                    let peak = process.peak.map_or(0, |(peak, _)| peak);
+                    (peak, HistorySeries { process: Some(process.who()), ..of(gpu, draw(&process.series)) })
+                }));
+            }
+            Of::Workloads => series.extend(gpu.workloads.iter().map(|workload| {
+                let highest = workload.series.highest(from, to).map_or(0, |(_, highest)| highest);
+                let named = HistorySeries {
+                    mig_uuid: workload.mig.as_ref().map(|device| device.uuid.clone()),
+                    workload: Some(workload.workload.name.clone()),
+                    workload_kind: Some(workload.workload.kind.label()),
+                    ..of(gpu, draw(&workload.series))
+                };
+                (highest, named)
+            })),
+        }
+    }
+    if query.of != Of::Gpus {
+        series.sort_by_key(|(highest, _)| std::cmp::Reverse(*highest));
+    }
+    more_series += series.len().saturating_sub(MAX_SERIES);
+    series.truncate(MAX_SERIES);
+    let series = series.into_iter().map(|(_, series)| series).collect();
+    HistoryAnswer { from: now.unix(from), to: now.unix(to), recorded_since: now.unix(0), series, more_series }
+}
+
+fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {
+    HistorySeries {
+        gpu: gpu.gpu.index,
+        uuid: gpu.gpu.uuid.clone(),
+        mig_uuid: None,
+        allocatable_bytes: None,
+        process: None,
+        workload: None,
+        workload_kind: None,
+        memory,
+    }
+}
+
+/// The latest events of a time span, oldest first.
+pub(super) fn events(ledger: &Ledger, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
+    let now = ledger.now();
+    let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));
+    let mut events: Vec<_> = ledger.events.within(from, to).rev().take(limit).map(|event| event.shown(now)).collect();
+    events.reverse();
+    events
+}

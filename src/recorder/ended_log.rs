@@ -1,0 +1,68 @@
+//! One log line for each process that has ended.
+//!
+//! Invariant: a burst of short-lived processes writes a bounded number of lines and one line with the number of those
+//! that were left out.
+
+use super::ledger::Gone;
+use super::series::{Micros, SECOND};
+use super::words;
+use crate::format;
+
+/// The maximum number of lines in a period.
+const MAX_LINES: u64 = 20;
+const PERIOD: Micros = 10 * SECOND;
+
+/// Writes the lines.
+#[derive(Debug, Default)]
+pub(super) struct EndedLog {
+    /// When the current period began.
+    began: Micros,
+    lines: u64,
+    left_out: u64,
+}
+
+impl EndedLog {
+    /// Writes a line for each process, as far as the period allows.
+    pub(super) fn write(&mut self, gone: &[Gone], now: Micros) {
+        if now.saturating_sub(self.began) >= PERIOD {
+            if self.left_out > 0 {
+                tracing::info!(processes = self.left_out, "more processes left the GPUs; their lines were left out");
+            }
+            *self = Self { began: now, ..Self::default() };
+        }
+        for process in gone {
+            if self.lines >= MAX_LINES {
+                self.left_out += 1;
+                continue;
+            }
+            self.lines += 1;
+            write(process);
+        }
+    }
+}
+
+fn write(gone: &Gone) {
+    let Gone { who, lived_seconds, peaks } = gone;
+    let name = who.name.as_deref().map(words::name);
+    let peak_bytes = peaks.iter().filter_map(|(_, peak, _)| *peak).max();
+    let gpus: Vec<String> = peaks
+        .iter()
+        .map(|(gpu, peak, before)| {
+            let peak = peak.map_or_else(|| "unknown".to_owned(), format::bytes);
+            before.map_or_else(
+                || format!("{gpu}: {peak}"),
+                |seconds| format!("{gpu}: {peak}, {seconds:.1} s before the end"),
+            )
+        })
+        .collect();
+    tracing::info!(
+        pid = who.pid,
+        name,
+        user = who.user.as_deref().map(words::name),
+        workload = who.workload.as_deref().map(words::name),
+        peak_bytes,
+        lived_seconds = (lived_seconds * 10.0).round() / 10.0,
+        gpus = gpus.join("; "),
+        "process left the GPU: highest memory by GPU"
+    );
+}

@@ -1,0 +1,219 @@
+//! What happened: the events that the recorder keeps.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Now;
+use super::series::Micros;
+
+/// The number of events that are kept.
+const MAX_EVENTS: usize = 4096;
+
+/// An event with its time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Unix time in seconds.
+    pub at: f64,
+    /// NVML's index of the GPU; absent for an event that concerns no single GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// The GPU's UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum What {
+    /// The exporter started. Nothing before this is known.
+    ExporterStarted,
+    /// The driver was opened.
+    DriverOpened {
+        /// Its version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<String>,
+    },
+    /// The driver was closed or lost.
+    DriverClosed {
+        /// Why, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+    },
+    /// The GPU does not respond: it is lost, or its memory cannot be read.
+    GpuLost,
+    /// A driver call for the GPU does not return.
+    GpuStalled,
+    /// The GPU responds again.
+    GpuBack,
+    /// Critical errors of the GPU.
+    Xid {
+        /// NVIDIA's code.
+        xid: u64,
+        /// How many there were since the last look, a quarter of a second before.
+        count: u64,
+    },
+    /// A process appeared on the GPU.
+    ProcessStarted(Who),
+    /// A process left the GPU.
+    ProcessEnded {
+        /// Which process.
+        #[serde(flatten)]
+        who: Who,
+        /// Bytes: the highest memory that it held; absent if that was never known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peak_bytes: Option<u64>,
+        /// Unix time in seconds at which it reached its peak.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peak_at: Option<f64>,
+        /// Seconds from its start, or from when it was first seen, to its end.
+        lived_seconds: f64,
+    },
+    /// The GPU's memory was higher than ever since the exporter started.
+    NewPeak {
+        /// Bytes.
+        used_bytes: u64,
+        /// The processes with the most memory at that time, largest first.
+        holders: Vec<Held>,
+    },
+    /// The GPU's memory rose to this share of what can be allocated.
+    Reached {
+        /// 0.9, 0.95 or 0.98.
+        ratio: f64,
+        /// Bytes.
+        used_bytes: u64,
+    },
+    /// An incident was recorded.
+    Incident {
+        /// Its id.
+        id: String,
+    },
+}
+
+/// Which process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Who {
+    /// The pid in the exporter's pid namespace.
+    pub pid: u32,
+    /// The process's name; absent if `/proc` does not show it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The user's name, or the uid; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The workload; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// The UUID of the MIG device; absent on a GPU without MIG.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+}
+
+/// A process and the memory that it held.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// Bytes.
+    pub used_bytes: u64,
+}
+
+/// The latest events, oldest first, on the recorder's clock.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    kept: VecDeque<Recorded>,
+    bytes: usize,
+    dropped: u64,
+}
+
+/// An event before its time is converted.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) at: Micros,
+    /// NVML's index and the UUID.
+    pub(super) gpu: Option<(u32, String)>,
+    pub(super) what: What,
+}
+
+impl Recorded {
+    /// The event with its time on the wall clock.
+    pub(super) fn shown(&self, now: Now) -> Event {
+        let (gpu, uuid) = self.gpu.clone().unzip();
+        Event { at: now.unix(self.at), gpu, uuid, what: self.what.clone() }
+    }
+
+    fn bytes(&self) -> usize {
+        let holders = match &self.what {
+            What::NewPeak { holders, .. } => holders.capacity() * (size_of::<Held>() + 96),
+            _ => 0,
+        };
+        size_of::<Self>() + 128 + holders
+    }
+}
+
+impl Events {
+    pub(super) fn add(&mut self, event: Recorded) {
+        self.bytes += event.bytes();
+        self.kept.push_back(event);
+        if self.kept.len() > MAX_EVENTS {
+            self.drop_oldest();
+        }
+    }
+
+    /// Drops the oldest event. Returns whether there was one.
+    pub(super) fn drop_oldest(&mut self) -> bool {
+        let Some(event) = self.kept.pop_front() else { return false };
+        self.bytes = self.bytes.saturating_sub(event.bytes());
+        self.dropped += 1;
+        true
+    }
+
+    /// The events from `from` to `to`, oldest first.
+    pub(super) fn within(&self, from: Micros, to: Micros) -> impl DoubleEndedIterator<Item = &Recorded> {
+        self.kept.iter().filter(move |event| (from..=to).contains(&event.at))
+    }
+
+    /// The estimated size in bytes, with the names.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The number of events that were dropped to make room.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_events_are_dropped_and_counted() {
+        let mut events = Events::default();
+        for at in 0..5000 {
+            events.add(Recorded { at, gpu: None, what: What::ExporterStarted });
+        }
+        assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
+        assert_eq!(events.within(0, Micros::MAX).next().map(|event| event.at), Some(5000 - MAX_EVENTS as u64));
+        assert_eq!(events.within(4990, 4992).count(), 3);
+        let before = events.bytes();
+        assert!(events.drop_oldest() && events.bytes() < before);
+    }
+
+    #[test]
+    fn an_event_is_one_flat_object_and_reads_back() {
+        let who = Who { pid: 7, name: Some("train.py".into()), ..Who::default() };
+        let what = What::ProcessEnded { who, peak_bytes: Some(5), peak_at: Some(1.5), lived_seconds: 2.0 };
+        let event = Event { at: 3.25, gpu: Some(0), uuid: Some("GPU-1".into()), what };
+        let text = serde_json::to_string(&event).unwrap();
+        let expected = r#"{"at":3.25,"gpu":0,"uuid":"GPU-1","kind":"process_ended","pid":7,"name":"train.py","peak_bytes":5,"peak_at":1.5,"lived_seconds":2.0}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+    }
+}

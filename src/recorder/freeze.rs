@@ -1,0 +1,153 @@
+//! Builds an incident from the histories of its GPU.
+
+use std::cmp::Reverse;
+
+use super::clock::{Now, unix};
+use super::event::{Event, Recorded};
+use super::gpu_history::GpuHistory;
+use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
+use super::ledger::{Ledger, Trigger};
+use super::process_history::ProcessHistory;
+use super::series::{FINE, Micros, SECOND, Series};
+use super::words;
+
+/// How long after its moment an incident still records.
+pub(super) const AFTER: Micros = 10 * SECOND;
+/// The time before the moment in which the GPU's peak is searched.
+const PEAK_WITHIN: Micros = 5 * SECOND;
+/// The parts of the charts.
+const GPU_STEP: Micros = SECOND / 10;
+const PROCESS_STEP: Micros = SECOND / 2;
+/// The maximum number of processes and events in an incident.
+const MAX_PROCESSES: usize = 16;
+const MAX_EVENTS: usize = 200;
+
+/// The incident of a trigger, as far as it is known now. `None` if its GPU is not known any longer.
+pub(super) fn freeze(
+    ledger: &Ledger,
+    trigger: &Trigger,
+    now: Now,
+    host: Option<&str>,
+    simulated: bool,
+) -> Option<Incident> {
+    let gpu = ledger.gpu(&trigger.gpu)?;
+    let (begin, end) = (trigger.at.saturating_sub(FINE), now.micros.min(trigger.at + AFTER));
+    let peak_by = if trigger.kind == Kind::EndedAtPeak { trigger.at } else { end };
+    let peak = gpu.memory.highest(trigger.at.saturating_sub(PEAK_WITHIN), peak_by);
+    // Without any known memory, the processes are those of the moment.
+    let moment = peak.map_or(trigger.at, |(at, _)| gpu.list_moment(at).min(peak_by.max(at)));
+    let present = |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= begin) && process.first <= end;
+    let mut processes: Vec<_> = gpu.processes().filter(present).collect();
+    let held = |process: &ProcessHistory| process.series.at(moment).filter(|_| process.first <= moment);
+    let is_cause = |process: &ProcessHistory| trigger.pid == Some(process.pid);
+    // The process that ended is never left out.
+    processes.sort_by_key(|process| Reverse((held(process), process.peak)));
+    let cause = processes.iter().position(|process| is_cause(process)).filter(|&index| index >= MAX_PROCESSES);
+    if let Some(index) = cause {
+        processes.swap(index, MAX_PROCESSES - 1);
+    }
+    let listed_bytes = processes.iter().filter_map(|process| held(process)).reduce(u64::saturating_add);
+    let more_processes = processes.len().saturating_sub(MAX_PROCESSES);
+    let holders: Vec<Holder> =
+        (processes.iter().take(MAX_PROCESSES)).map(|process| holder(process, gpu, (begin, end), moment, now)).collect();
+    // A recorder that has been running for a shorter time knows the growth of the last second only.
+    let grew = |holder: &Holder| holder.grew.ten_seconds.or(holder.grew.second);
+    let mut growers: Vec<_> = holders.iter().filter_map(|holder| Some((grew(holder)?, holder.who.pid))).collect();
+    growers.retain(|(bytes, _)| *bytes > 0);
+    growers.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    let mut incident = Incident {
+        version: VERSION,
+        id: id(trigger, gpu, now),
+        kind: trigger.kind,
+        at: now.unix(trigger.at),
+        complete: now.micros >= trigger.at + AFTER,
+        summary: String::new(),
+        host: host.map(str::to_owned),
+        simulated,
+        gpu: IncidentGpu {
+            index: gpu.gpu.index,
+            uuid: gpu.gpu.uuid.clone(),
+            name: gpu.gpu.name.clone(),
+            allocatable_bytes: Some(gpu.allocatable).filter(|bytes| *bytes > 0),
+        },
+        peak: peak.map(|(at, used_bytes)| Peak {
+            at: now.unix(at),
+            used_bytes,
+            left_bytes: (gpu.allocatable > 0).then(|| gpu.allocatable.saturating_sub(used_bytes)),
+            listed_at: gpu.listed_at(moment).map(|at| now.unix(at)),
+            listed_bytes,
+        }),
+        processes: holders,
+        more_processes,
+        grew_most: growers.into_iter().map(|(_, pid)| pid).collect(),
+        events: events(ledger, gpu, begin, end, now),
+        memory: chart(&gpu.memory, begin, end, GPU_STEP, now),
+    };
+    incident.summary = words::summary(&incident, trigger);
+    Some(incident)
+}
+
+fn holder(
+    process: &ProcessHistory,
+    gpu: &GpuHistory,
+    (begin, end): (Micros, Micros),
+    moment: Micros,
+    now: Now,
+) -> Holder {
+    let held = |at: Micros| match at < process.first {
+        // The GPU was watched then, and the process was not on it.
+        true => gpu.memory.begin().filter(|&begin| begin <= at).map(|_| 0),
+        false => process.series.at(at),
+    };
+    let grew = |span: Micros| {
+        let (after, before) = (held(moment)?, held(moment.checked_sub(span)?)?);
+        i64::try_from(i128::from(after) - i128::from(before)).ok()
+    };
+    let last_seen = process.ended.map_or(end, |(after, _)| after);
+    Holder {
+        who: process.who(),
+        used_bytes: held(moment).filter(|_| process.first <= moment),
+        peak_bytes: process.peak.map(|(peak, _)| peak),
+        peak_at: process.peak.map(|(_, at)| now.unix(at)),
+        at_peak_until: (process.peak)
+            .map(|(peak, at)| now.unix(process.series.last_at_least(peak, last_seen).unwrap_or(at))),
+        grew: Growth { second: grew(SECOND), ten_seconds: grew(10 * SECOND), minute: grew(60 * SECOND) },
+        started_at: process.start().and_then(unix),
+        ended: process.ended.map(|(after, by)| Between { after: now.unix(after), by: now.unix(by) }),
+        memory: chart(&process.series, begin.max(process.first), end, PROCESS_STEP, now),
+    }
+}
+
+/// The events of the machine and of one GPU, the latest ones.
+fn events(ledger: &Ledger, gpu: &GpuHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
+    let concerns = |event: &&Recorded| event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid);
+    let latest = ledger.events.within(begin, end).filter(concerns).rev().take(MAX_EVENTS);
+    let mut events: Vec<_> = latest.map(|event| event.shown(now)).collect();
+    events.reverse();
+    events
+}
+
+/// The chart of a series, without parts that repeat the one before.
+pub(super) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now: Now) -> Chart {
+    let mut points = Vec::new();
+    let mut before = None;
+    for point in series.points(from, to, step) {
+        let (min, max) = point.range.unzip();
+        let values = (min, max, point.last);
+        // What is not known at the beginning is absent; later it must be told apart from a repetition.
+        if before != Some(values) && (before.is_some() || min.is_some()) {
+            points.push((now.unix(point.at), min, max, point.last));
+            before = Some(values);
+        }
+    }
+    points.shrink_to_fit();
+    Chart { step_seconds: step as f64 / 1e6, points }
+}
+
+/// The time in UTC, the GPU and the kind: unique, sorted by time, and usable as a file name.
+fn id(trigger: &Trigger, gpu: &GpuHistory, now: Now) -> String {
+    let since = std::time::Duration::try_from_secs_f64(now.unix(trigger.at)).unwrap_or_default();
+    let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string();
+    let digits: String = time.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
+    format!("{digits}-gpu{}-{}", gpu.gpu.index, trigger.kind.label())
+}

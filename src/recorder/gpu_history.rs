@@ -1,0 +1,241 @@
+//! One GPU over time: its memory, its MIG devices, its processes and its workloads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::event::{Held, What};
+use super::process_history::ProcessHistory;
+use super::series::{FINE, Micros, SECOND, Series};
+use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
+
+/// The shares of the allocatable memory whose crossing is an event.
+pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
+/// A level can be crossed again once memory has fallen this far below it, as a share of the allocatable memory.
+const REARM: f64 = 0.03;
+/// A new peak is an event once memory has not risen above it for this long.
+const SETTLED: Micros = SECOND;
+/// The least number of bytes between two new peaks.
+const PEAK_STEP: u64 = 16 << 20;
+/// The maximum number of lists whose times are kept.
+const MAX_LISTS: usize = 12_000;
+/// The processes that a new peak names.
+const HOLDERS: usize = 5;
+
+/// A GPU.
+#[derive(Debug)]
+pub(super) struct GpuHistory {
+    pub(super) gpu: Arc<Gpu>,
+    /// Bytes: total minus reserved memory; 0 while unknown.
+    pub(super) allocatable: u64,
+    pub(super) memory: Series,
+    pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
+    /// The processes on the GPU.
+    pub(super) living: Vec<ProcessHistory>,
+    /// The processes that have ended, the first to end first.
+    pub(super) ended: VecDeque<ProcessHistory>,
+    pub(super) workloads: Vec<WorkloadHistory>,
+    /// The times of the lists of the last two minutes, oldest first.
+    lists: VecDeque<Micros>,
+    pub(super) state: GpuState,
+    /// Whether each of [`LEVELS`] has been reached and memory has not fallen far below it since.
+    reached: [bool; LEVELS.len()],
+    /// The highest memory since the recorder started, and when it was reached.
+    highest: (u64, Micros),
+    /// The highest memory for which there was an event.
+    announced: u64,
+}
+
+/// A workload on a GPU (or MIG device).
+#[derive(Debug)]
+pub(super) struct WorkloadHistory {
+    pub(super) workload: Arc<Workload>,
+    pub(super) mig: Option<Arc<MigDevice>>,
+    pub(super) series: Series,
+    /// The last list that contained it.
+    pub(super) seen: Micros,
+}
+
+/// How many processes a list changed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// The last ones of [`GpuHistory::living`] appeared.
+    pub(super) started: usize,
+    /// The last ones of [`GpuHistory::ended`] ended.
+    pub(super) ended: usize,
+}
+
+impl GpuHistory {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        Self {
+            gpu,
+            allocatable: 0,
+            memory: Series::default(),
+            mig: Vec::new(),
+            living: Vec::new(),
+            ended: VecDeque::new(),
+            workloads: Vec::new(),
+            lists: VecDeque::new(),
+            state: GpuState::Unsampled,
+            reached: [false; LEVELS.len()],
+            highest: (0, 0),
+            announced: 0,
+        }
+    }
+
+    /// Records a sample of the memory lane. Returns the levels that it reached.
+    pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
+        if let Some(device) = &sample.mig {
+            let known = self.mig.iter().position(|(known, _)| known.uuid == device.uuid);
+            let index = known.unwrap_or_else(|| {
+                self.mig.push((device.clone(), Series::default()));
+                self.mig.len() - 1
+            });
+            self.mig[index].1.see(at, sample.used);
+            return Vec::new();
+        }
+        self.gpu.clone_from(&sample.gpu);
+        self.memory.see(at, sample.used);
+        let Some(used) = sample.used else { return Vec::new() };
+        self.allocatable = sample.allocatable;
+        if used > self.highest.0 {
+            self.highest = (used, at);
+        }
+        let mut crossed = Vec::new();
+        for (level, reached) in LEVELS.into_iter().zip(&mut self.reached) {
+            let ratio = used as f64 / self.allocatable.max(1) as f64;
+            if ratio >= level && !std::mem::replace(reached, true) {
+                crossed.push(level);
+            } else if ratio < level - REARM {
+                *reached = false;
+            }
+        }
+        crossed
+    }
+
+    /// The new peak, once it has settled, with the processes that held the most at that time.
+    pub(super) fn new_peak(&mut self, now: Micros) -> Option<(Micros, What)> {
+        let (used_bytes, at) = self.highest;
+        if used_bytes < self.announced.saturating_add(PEAK_STEP) || now.saturating_sub(at) < SETTLED {
+            return None;
+        }
+        self.announced = used_bytes;
+        let moment = self.list_moment(at);
+        let mut holders: Vec<Held> = (self.processes())
+            .filter_map(|process| Some((process, process.series.at(moment)?)))
+            .filter(|(_, used_bytes)| *used_bytes > 0)
+            .map(|(process, used_bytes)| Held { who: process.who(), used_bytes })
+            .collect();
+        holders.sort_by_key(|held| std::cmp::Reverse(held.used_bytes));
+        holders.truncate(HOLDERS);
+        Some((at, What::NewPeak { used_bytes, holders }))
+    }
+
+    /// The moment for which the processes describe the GPU's memory as it was from `at` on: just before the memory
+    /// changed again, because a list is read only after the change that it shows.
+    pub(super) fn list_moment(&self, at: Micros) -> Micros {
+        const LONGEST_PLATEAU: Micros = SECOND;
+        let changed = self.memory.next_change(at).map_or(Micros::MAX, |next| next.saturating_sub(1));
+        changed.min(at + LONGEST_PLATEAU)
+    }
+
+    /// The processes on the GPU and those that have ended.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &ProcessHistory> {
+        self.living.iter().chain(&self.ended)
+    }
+
+    /// The last list at or before a moment of the last two minutes.
+    pub(super) fn listed_at(&self, moment: Micros) -> Option<Micros> {
+        let after = self.lists.partition_point(|&at| at <= moment);
+        after.checked_sub(1).map(|index| self.lists[index])
+    }
+
+    /// Records a list of the process lane.
+    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros) -> Changed {
+        let mut changed = Changed::default();
+        self.lists.push_back(at);
+        while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
+            self.lists.pop_front();
+        }
+        for process in list.processes.iter().filter(|process| process.alive) {
+            let known = self.living.iter().position(|known| known.is(process));
+            let index = known.unwrap_or_else(|| {
+                changed.started += 1;
+                self.living.push(ProcessHistory::new(process, at));
+                self.living.len() - 1
+            });
+            self.living[index].see(process, at);
+        }
+        let last_state =
+            |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
+        let has_ended = |known: &mut ProcessHistory| {
+            let is_missing = known.seen != at;
+            // A process that is missing from a list that was cut may be among those that were left out.
+            let may_be_left_out = is_missing && list.other.is_some() && last_state(known).is_none();
+            if may_be_left_out {
+                known.series.see(at, None);
+            }
+            is_missing && !may_be_left_out
+        };
+        for mut known in self.living.extract_if(.., has_ended) {
+            known.end(last_state(&known), at);
+            changed.ended += 1;
+            self.ended.push_back(known);
+        }
+        self.list_workloads(list, at);
+        changed
+    }
+
+    fn list_workloads(&mut self, list: &GpuProcesses, at: Micros) {
+        let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
+        for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
+            let is_same = |known: &WorkloadHistory| {
+                known.workload == workload.workload && device(&known.mig) == device(&workload.mig)
+            };
+            let known = self.workloads.iter().position(is_same);
+            let index = known.unwrap_or_else(|| {
+                let (workload, mig) = (workload.workload.clone(), workload.mig.clone());
+                self.workloads.push(WorkloadHistory { workload, mig, series: Series::default(), seen: at });
+                self.workloads.len() - 1
+            });
+            self.workloads[index].series.see(at, workload.used);
+            self.workloads[index].seen = at;
+        }
+        let was_cut = list.other_workloads.is_some();
+        for known in self.workloads.iter_mut().filter(|known| known.seen != at) {
+            known.series.see(at, (!was_cut).then_some(0));
+        }
+    }
+
+    /// From this moment on nothing is known about the GPU.
+    pub(super) fn lose(&mut self, at: Micros) {
+        self.memory.see(at, None);
+        self.mig.iter_mut().for_each(|(_, series)| series.see(at, None));
+        self.living.iter_mut().for_each(|process| process.series.see(at, None));
+        self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
+    }
+
+    /// All series of the GPU.
+    pub(super) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
+        let processes = self.living.iter_mut().chain(&mut self.ended);
+        std::iter::once(&mut self.memory)
+            .chain(self.mig.iter_mut().map(|(_, series)| series))
+            .chain(processes.map(|process| &mut process.series))
+            .chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
+    }
+
+    /// The memory that the history takes.
+    pub(super) fn bytes(&self) -> usize {
+        let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
+        let lists = self.lists.capacity() * size_of::<Micros>();
+        let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
+        let workloads = self.workloads.iter().map(|workload| size_of::<WorkloadHistory>() + workload.series.bytes());
+        size_of::<Self>() + self.memory.bytes() + lists + mig + processes + workloads.sum::<usize>()
+    }
+}
+
+impl WorkloadHistory {
+    /// Whether none of its processes is on the GPU.
+    pub(super) fn is_over(&self) -> bool {
+        self.series.last() == Some(0)
+    }
+}

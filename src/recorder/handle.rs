@@ -1,0 +1,233 @@
+//! The running recorder: its thread, and what others ask it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::answers::{self, HistoryAnswer, HistoryQuery};
+use super::ended_log::EndedLog;
+use super::event::Event;
+use super::incident::Incident;
+use super::incidents::Incidents;
+use super::ledger::Ledger;
+use super::series::{Micros, SECOND};
+use super::store::{Store, StoreSettings};
+use crate::faults::{Faults, Reason, Source};
+use crate::snapshot::{RecorderPart, Snapshot};
+
+/// How often the recorder takes what the lanes passed on. The feed holds twice as much.
+pub const PERIOD: Duration = Duration::from_millis(250);
+/// How often old entries are dropped.
+const AGE_EVERY: Micros = SECOND;
+/// Of the memory limit, the feed and the incidents take their share first; the histories always get this part.
+const LEAST_FOR_HISTORIES: usize = 2;
+/// Incidents of earlier runs that are read at the start.
+const RESTORED: usize = 16;
+
+/// The settings of the recorder.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Bytes: the memory that histories, events and incidents may take.
+    pub memory_limit: usize,
+    /// Where incidents are written; `None` keeps them in memory only.
+    pub store: Option<StoreSettings>,
+    /// Whether a line is logged for each process that ends.
+    pub log_ended: bool,
+    /// The machine's name.
+    pub host: Option<String>,
+}
+
+/// The recorder. Dropping it leaves its thread running; [`Recorder::stop`] ends it.
+#[derive(Debug)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread and those who ask share. The lanes never lock it.
+#[derive(Debug)]
+struct Shared {
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    memory: Mutex<Memory>,
+    store: Option<Mutex<Option<Store>>>,
+    log_ended: bool,
+    memory_limit: usize,
+    stopping: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Memory {
+    ledger: Ledger,
+    incidents: Incidents,
+}
+
+impl Recorder {
+    /// Starts the recorder's thread.
+    ///
+    /// # Errors
+    /// When the system cannot create a thread.
+    pub fn start(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> io::Result<Arc<Self>> {
+        let mut incidents = Incidents::new(settings.host);
+        let store = match settings.store {
+            Some(store) => {
+                let (store, earlier) = Store::open(store, RESTORED, faults.clone())?;
+                earlier.into_iter().for_each(|incident| incidents.restore(incident));
+                Some(Mutex::new(Some(store)))
+            }
+            None => None,
+        };
+        let ledger = Ledger::new(Instant::now());
+        let shared = Arc::new(Shared {
+            snapshot,
+            faults,
+            memory: Mutex::new(Memory { ledger, incidents }),
+            store,
+            log_ended: settings.log_ended,
+            memory_limit: settings.memory_limit,
+            stopping: AtomicBool::new(false),
+        });
+        let work = shared.clone();
+        let thread = thread::Builder::new().name("recorder".into()).spawn(move || work.run())?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Ends the thread, after it has taken what the lanes passed on, and writes the incidents in progress.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.lock().take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the recorder panicked");
+            }
+        }
+        let store = self.shared.store.as_ref().and_then(|store| store.lock().take());
+        if let Some(store) = store {
+            store.close();
+        }
+    }
+
+    /// The recorded values of a time span, thinned so that minimum and maximum are kept.
+    pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
+        let memory = self.shared.memory.lock();
+        answers::history(&memory.ledger, query)
+    }
+
+    /// The events of a time span in Unix seconds, oldest first: the latest ones, at most `limit`.
+    pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
+        let memory = self.shared.memory.lock();
+        answers::events(&memory.ledger, from, to, limit)
+    }
+
+    /// The incidents that are kept, oldest first.
+    pub fn incidents(&self) -> Vec<Arc<Incident>> {
+        self.shared.memory.lock().incidents.all().cloned().collect()
+    }
+
+    /// The incident with that id.
+    pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
+        let memory = self.shared.memory.lock();
+        memory.incidents.all().find(|incident| incident.id == id).cloned()
+    }
+
+    /// Records an incident now, for the GPU that is the fullest. `None`: there is no GPU.
+    pub fn record(&self) -> Option<Arc<Incident>> {
+        let mut memory = self.shared.memory.lock();
+        let Memory { ledger, incidents } = &mut *memory;
+        let now = ledger.now();
+        let trigger = ledger.request(now.micros)?;
+        let (incident, is_new) = incidents.record(trigger, ledger, now, self.shared.simulated())?;
+        if is_new {
+            ledger.note_incident(&incident, now);
+        }
+        Some(incident)
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let (mut log, mut aged) = (EndedLog::default(), 0);
+        while !self.stopping.load(Ordering::Relaxed) {
+            let round = std::panic::AssertUnwindSafe(|| self.round(&mut log, &mut aged));
+            if std::panic::catch_unwind(round).is_err() {
+                let error = io::Error::other("the recorder panicked and continues with the next round");
+                self.faults.report(Source::Recorder, Reason::Panicked, None, &error);
+            }
+            thread::park_timeout(PERIOD);
+        }
+        self.round(&mut log, &mut aged);
+        // What is in progress is written as far as it is known.
+        let unfinished: Vec<_> =
+            self.memory.lock().incidents.all().filter(|incident| !incident.complete).cloned().collect();
+        unfinished.iter().for_each(|incident| self.write(incident));
+    }
+
+    /// Takes what the lanes passed on, records and completes incidents, and publishes what the metrics show.
+    fn round(&self, log: &mut EndedLog, aged: &mut Micros) {
+        let feed = &self.snapshot.feed;
+        let mut memory = self.memory.lock();
+        let Memory { ledger, incidents } = &mut *memory;
+        let now = ledger.now();
+        while let Some(sample) = feed.next_sample() {
+            ledger.sample(&sample);
+        }
+        while let Some(list) = feed.next_list() {
+            ledger.list(&list, now);
+        }
+        ledger.look(&self.snapshot, now);
+        let simulated = self.simulated();
+        let mut to_write = Vec::new();
+        for trigger in ledger.take_triggers() {
+            if let Some((incident, true)) = incidents.record(trigger, ledger, now, simulated) {
+                announce(&incident);
+                ledger.note_incident(&incident, now);
+                to_write.push(incident);
+            }
+        }
+        to_write.extend(incidents.complete(ledger, now, simulated));
+        if now.micros.saturating_sub(*aged) >= AGE_EVERY {
+            *aged = now.micros;
+            let others = feed.bytes() + incidents.bytes();
+            ledger
+                .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
+            self.publish(ledger, incidents);
+        }
+        let gone = ledger.take_gone();
+        drop(memory);
+        if self.log_ended {
+            log.write(&gone, now.micros);
+        }
+        to_write.iter().for_each(|incident| self.write(incident));
+    }
+
+    fn publish(&self, ledger: &Ledger, incidents: &Incidents) {
+        let feed = &self.snapshot.feed;
+        self.snapshot.recorder.store(Arc::new(RecorderPart {
+            on: true,
+            bytes: (ledger.bytes() + incidents.bytes() + feed.bytes()) as u64,
+            dropped: ledger.dropped() + feed.dropped(),
+            incidents: incidents.counts().cloned().collect(),
+        }));
+    }
+
+    fn write(&self, incident: &Arc<Incident>) {
+        if let Some(store) = self.store.as_ref().map(|store| store.lock())
+            && let Some(store) = &*store
+        {
+            store.write(incident);
+        }
+    }
+
+    fn simulated(&self) -> bool {
+        self.snapshot.driver.load().simulated
+    }
+}
+
+fn announce(incident: &Incident) {
+    let Incident { id, kind, gpu, summary, .. } = incident;
+    tracing::info!(id, kind = kind.label(), gpu = gpu.index, uuid = gpu.uuid, "incident: {summary}");
+}

@@ -1,0 +1,178 @@
+//! An incident: a frozen copy of the time around a moment that matters. This is the format of the API and of the files.
+
+use serde::{Deserialize, Serialize};
+
+use super::event::{Event, Who};
+
+/// The version of the format. It changes when a field changes its meaning or goes away.
+pub const VERSION: u32 = 1;
+
+/// Why an incident was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A process ended within 5 s of its own highest memory, while its GPU was at least 95 % full.
+    EndedAtPeak,
+    /// The GPU's memory rose to 98 % of what can be allocated.
+    NearLimit,
+    /// The GPU does not respond any longer.
+    GpuLost,
+    /// The driver reported an Xid that concerns memory.
+    MemoryXid,
+    /// A client requested it.
+    OnDemand,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::EndedAtPeak, Self::NearLimit, Self::GpuLost, Self::MemoryXid, Self::OnDemand];
+
+    /// The value of the label `kind`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::EndedAtPeak => "ended_at_peak",
+            Self::NearLimit => "near_limit",
+            Self::GpuLost => "gpu_lost",
+            Self::MemoryXid => "memory_xid",
+            Self::OnDemand => "on_demand",
+        }
+    }
+}
+
+/// An incident. All times are Unix times in seconds, all memory is in bytes. A value that is not known is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Unique on this machine; usable as a file name.
+    pub id: String,
+    /// Why it was recorded.
+    pub kind: Kind,
+    /// The moment.
+    pub at: f64,
+    /// Whether the ten seconds after the moment are contained.
+    pub complete: bool,
+    /// What was seen, in one or two sentences.
+    pub summary: String,
+    /// The machine's name; absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether the GPUs are simulated. Then no number is a measurement.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// The GPU.
+    pub gpu: IncidentGpu,
+    /// The GPU's highest memory in the seconds before the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
+    /// The processes, those that held the most at the peak first.
+    pub processes: Vec<Holder>,
+    /// The number of processes that were left out because others held more.
+    pub more_processes: usize,
+    /// The pids of processes that grew in the ten seconds before the GPU's peak, those that grew most first.
+    pub grew_most: Vec<u32>,
+    /// What happened in the recorded time, oldest first.
+    pub events: Vec<Event>,
+    /// The GPU's memory over the recorded time.
+    pub memory: Chart,
+}
+
+/// The GPU of an incident.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct IncidentGpu {
+    /// NVML's index at that time.
+    pub index: u32,
+    /// Its UUID.
+    pub uuid: String,
+    /// The product's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The memory that can be allocated: total minus reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+}
+
+/// The GPU's highest memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// When it was first reached.
+    pub at: f64,
+    /// Used memory.
+    pub used_bytes: u64,
+    /// What was left to be allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_bytes: Option<u64>,
+    /// When the processes were last listed before the memory changed again: the list that `processes` refers to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_at: Option<f64>,
+    /// The sum of the processes in that list, including those that are left out below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_bytes: Option<u64>,
+}
+
+/// A process of an incident.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// What it held at the GPU's peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// Its own highest memory up to the end of the recorded time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// When it reached that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_at: Option<f64>,
+    /// The last time at which it held its highest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_peak_until: Option<f64>,
+    /// How much more it held at the GPU's peak than 1, 10 and 60 seconds before; negative if less. Absent if its memory
+    /// was not known then. A process that did not exist yet held 0.
+    pub grew: Growth,
+    /// When it started; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<f64>,
+    /// When it left the GPU: between these two times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Between>,
+    /// Its memory over the recorded time.
+    pub memory: Chart,
+}
+
+/// Growth of a process in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// In the last second.
+    #[serde(rename = "1s", default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<i64>,
+    /// In the last ten seconds.
+    #[serde(rename = "10s", default, skip_serializing_if = "Option::is_none")]
+    pub ten_seconds: Option<i64>,
+    /// In the last minute.
+    #[serde(rename = "60s", default, skip_serializing_if = "Option::is_none")]
+    pub minute: Option<i64>,
+}
+
+/// A time between two readings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Between {
+    /// The last list that contained the process.
+    pub after: f64,
+    /// The first list that did not.
+    pub by: f64,
+}
+
+/// A part of a chart: when it begins, its lowest value, its highest value, and its last value.
+pub type ChartPoint = (f64, Option<u64>, Option<u64>, Option<u64>);
+
+/// A value over time. A part without a known value is absent, and so is a part with the same value as the one before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chart {
+    /// Seconds: the length of each part.
+    pub step_seconds: f64,
+    /// The parts: Unix time at which the part begins, lowest value, highest value and last value, in bytes; the values
+    /// are null from the time at which they became unknown.
+    pub points: Vec<ChartPoint>,
+}

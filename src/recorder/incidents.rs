@@ -1,0 +1,140 @@
+//! The incidents that are kept in memory: those in progress, and the latest complete ones.
+//!
+//! Invariant: an incident is visible as soon as its moment is known, and is replaced once when it is complete. While one
+//! is in progress, another moment of the same kind on the same GPU belongs to it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::clock::Now;
+use super::freeze::{AFTER, freeze};
+use super::incident::{ChartPoint, Incident, IncidentGpu, Kind};
+use super::ledger::{Ledger, Trigger};
+use crate::snapshot::IncidentCount;
+
+/// The number of incidents that are kept in memory.
+const MAX_KEPT: usize = 32;
+/// At most this many of them were requested by clients.
+const MAX_REQUESTED: usize = 8;
+
+/// The incidents, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Incidents {
+    kept: VecDeque<Kept>,
+    /// The incidents since the exporter started, by the GPU's UUID and the kind.
+    counts: BTreeMap<(String, Kind), IncidentCount>,
+    /// The machine's name.
+    host: Option<String>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Set while the incident is in progress.
+    trigger: Option<Trigger>,
+    incident: Arc<Incident>,
+    bytes: usize,
+}
+
+impl Incidents {
+    /// `host` is the machine's name.
+    pub(super) fn new(host: Option<String>) -> Self {
+        Self { host, ..Self::default() }
+    }
+
+    /// Adds an incident of an earlier run.
+    pub(super) fn restore(&mut self, incident: Incident) {
+        self.push(None, incident);
+    }
+
+    /// Freezes the incident of a trigger. Returns it and `true`, or the incident to which the moment belongs and `false`;
+    /// `None` if its GPU is not known any longer.
+    pub(super) fn record(
+        &mut self,
+        trigger: Trigger,
+        ledger: &Ledger,
+        now: Now,
+        simulated: bool,
+    ) -> Option<(Arc<Incident>, bool)> {
+        let is_same = |kept: &&Kept| {
+            let other = kept.trigger.as_ref();
+            other.is_some_and(|other| other.kind == trigger.kind && other.gpu == trigger.gpu)
+        };
+        if let Some(in_progress) = self.kept.iter().find(is_same) {
+            return Some((in_progress.incident.clone(), false));
+        }
+        let mut incident = freeze(ledger, &trigger, now, self.host.as_deref(), simulated)?;
+        let taken = |id: &str| self.kept.iter().any(|kept| kept.incident.id == id);
+        if taken(&incident.id) {
+            let id = (2..).map(|n| format!("{}-{n}", incident.id)).find(|id| !taken(id));
+            incident.id = id.unwrap_or_default();
+        }
+        self.count(&incident);
+        Some((self.push(Some(trigger), incident), true))
+    }
+
+    /// Replaces the incidents whose time after the moment is over. Returns them.
+    pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
+        let mut complete = Vec::new();
+        for kept in &mut self.kept {
+            let Some(trigger) = kept.trigger.take_if(|trigger| now.micros >= trigger.at + AFTER) else { continue };
+            if let Some(mut incident) = freeze(ledger, &trigger, now, self.host.as_deref(), simulated) {
+                incident.id.clone_from(&kept.incident.id);
+                *kept = Kept::new(None, incident);
+                complete.push(kept.incident.clone());
+            }
+        }
+        complete
+    }
+
+    fn push(&mut self, trigger: Option<Trigger>, incident: Incident) -> Arc<Incident> {
+        let kept = Kept::new(trigger, incident);
+        let incident = kept.incident.clone();
+        self.kept.push_back(kept);
+        let requested = |kept: &Kept| kept.incident.kind == Kind::OnDemand;
+        if self.kept.iter().filter(|kept| requested(kept)).count() > MAX_REQUESTED {
+            let oldest = self.kept.iter().position(requested);
+            oldest.map(|index| self.kept.remove(index));
+        }
+        if self.kept.len() > MAX_KEPT {
+            self.kept.pop_front();
+        }
+        incident
+    }
+
+    /// All incidents that are kept, oldest first.
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &Arc<Incident>> {
+        self.kept.iter().map(|kept| &kept.incident)
+    }
+
+    /// The incidents since the exporter started, by GPU and kind.
+    pub(super) fn counts(&self) -> impl Iterator<Item = &IncidentCount> {
+        self.counts.values()
+    }
+
+    fn count(&mut self, incident: &Incident) {
+        let IncidentGpu { index, uuid, .. } = &incident.gpu;
+        let kind = incident.kind.label();
+        let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), kind, count: 0, last: 0.0 };
+        let counted = self.counts.entry((uuid.clone(), incident.kind)).or_insert_with(none);
+        counted.gpu = *index;
+        counted.count += 1;
+        counted.last = incident.at;
+    }
+
+    /// The memory that the incidents take, estimated from above.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept.iter().map(|kept| kept.bytes).sum()
+    }
+}
+
+impl Kept {
+    fn new(trigger: Option<Trigger>, incident: Incident) -> Self {
+        const POINT: usize = size_of::<ChartPoint>();
+        const NAMES: usize = 512;
+        let holders: usize =
+            incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
+        let events = incident.events.capacity() * NAMES;
+        let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
+        Self { trigger, incident: Arc::new(incident), bytes }
+    }
+}

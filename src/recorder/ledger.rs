@@ -1,0 +1,301 @@
+//! All that the recorder remembers: the histories of the GPUs, the events, and the incidents.
+//!
+//! Invariant: the memory that it takes stays within its limit; the oldest is dropped first, and every drop is counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use super::clock::{Clock, Now};
+use super::event::{Events, Recorded, What, Who};
+use super::gpu_history::GpuHistory;
+use super::incident::{Incident, Kind};
+use super::process_history::ProcessHistory;
+use super::series::{COARSE, Micros, SECOND, Series};
+use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
+
+/// A process that ends within this time after it last held its own highest memory ended at its peak.
+const AT_PEAK: Micros = 5 * SECOND;
+/// The share of the allocatable memory from which the end of a process at its peak is an incident.
+const NEARLY_FULL: f64 = 0.95;
+/// Reaching this share of the allocatable memory is an incident.
+const FULL: f64 = 0.98;
+/// The Xids that NVIDIA's catalogue explains with memory: a page fault, ECC errors, retired pages and remapped rows.
+const MEMORY_XIDS: [u64; 8] = [31, 48, 63, 64, 92, 94, 95, 140];
+
+/// What is remembered.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) clock: Clock,
+    /// By the order in which they were first seen.
+    pub(super) gpus: Vec<GpuHistory>,
+    pub(super) events: Events,
+    /// Incidents that have not been frozen yet.
+    triggers: Vec<Trigger>,
+    /// Processes that have left their last GPU and have not been logged yet.
+    gone: Vec<Gone>,
+    driver_up: Option<bool>,
+    xids: HashMap<(String, u64), u64>,
+    dropped: u64,
+}
+
+/// A moment at which an incident is to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trigger {
+    pub(super) kind: Kind,
+    pub(super) at: Micros,
+    /// [`Gpu::key`].
+    pub(super) gpu: String,
+    /// The process that ended.
+    pub(super) pid: Option<u32>,
+    /// The Xid.
+    pub(super) xid: Option<u64>,
+}
+
+/// A process that has ended: one part for each of its GPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Gone {
+    pub(super) who: Who,
+    pub(super) lived_seconds: f64,
+    /// Index of the GPU, peak in bytes, and seconds from the peak to the end.
+    pub(super) peaks: Vec<(u32, Option<u64>, Option<f64>)>,
+}
+
+impl Ledger {
+    pub(super) fn new(start: Instant) -> Self {
+        let mut events = Events::default();
+        events.add(Recorded { at: 0, gpu: None, what: What::ExporterStarted });
+        Self {
+            clock: Clock::starting(start),
+            gpus: Vec::new(),
+            events,
+            triggers: Vec::new(),
+            gone: Vec::new(),
+            driver_up: None,
+            xids: HashMap::new(),
+            dropped: 0,
+        }
+    }
+
+    /// The GPU with that key.
+    pub(super) fn gpu(&self, key: &str) -> Option<&GpuHistory> {
+        self.gpus.iter().find(|known| known.gpu.key() == key)
+    }
+
+    fn gpu_index(&mut self, gpu: &Arc<Gpu>) -> usize {
+        let key = gpu.key();
+        self.gpus.iter().position(|known| known.gpu.key() == key).unwrap_or_else(|| {
+            self.gpus.push(GpuHistory::new(gpu.clone()));
+            self.gpus.len() - 1
+        })
+    }
+
+    /// Records a sample of the memory lane.
+    pub(super) fn sample(&mut self, sample: &MemorySample) {
+        let (at, index) = (self.clock.micros(sample.at), self.gpu_index(&sample.gpu));
+        let crossed = self.gpus[index].sample(sample, at);
+        for ratio in crossed {
+            self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default() });
+            if ratio >= FULL {
+                self.trigger(Kind::NearLimit, at, index, None, None);
+            }
+        }
+    }
+
+    /// Records a list of the process lane.
+    pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
+        let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
+        let index = self.gpu_index(&list.gpu);
+        let changed = self.gpus[index].list(list, at);
+        let (living, ended) = (self.gpus[index].living.len(), self.gpus[index].ended.len());
+        for process in living - changed.started..living {
+            let who = self.gpus[index].living[process].who();
+            self.note(at, index, What::ProcessStarted(who));
+        }
+        for process in ended - changed.ended..ended {
+            self.ended(index, process, at, now);
+        }
+    }
+
+    fn ended(&mut self, index: usize, position: usize, at: Micros, now: Now) {
+        let gpu = &self.gpus[index];
+        let process = &gpu.ended[position];
+        let (pid, first) = (process.pid, process.first);
+        let lived_seconds = process.lived(now.unix(now.micros), now.micros);
+        let what = What::ProcessEnded {
+            who: process.who(),
+            peak_bytes: process.peak.map(|(peak, _)| peak),
+            peak_at: process.peak.map(|(_, at)| now.unix(at)),
+            lived_seconds,
+        };
+        let was_at_peak = process.peak.is_some_and(|(peak, peak_at)| {
+            // A process that held its peak until the end ended at its peak, however long it held it.
+            let last = process.series.last_at_least(peak, process.seen).unwrap_or(peak_at);
+            peak > 0 && at.saturating_sub(last) <= AT_PEAK
+        });
+        let highest = gpu.memory.highest(at.saturating_sub(AT_PEAK).max(first.saturating_sub(SECOND)), at);
+        let limit = gpu.allocatable as f64 * NEARLY_FULL;
+        let was_full = gpu.allocatable > 0 && highest.is_some_and(|(_, used)| used as f64 >= limit);
+        let who = process.who();
+        self.note(at, index, what);
+        if was_at_peak && was_full {
+            self.trigger(Kind::EndedAtPeak, at, index, Some(pid), None);
+        }
+        let remains = self.gpus.iter().any(|gpu| gpu.living.iter().any(|process| process.pid == pid));
+        if !remains {
+            let parts = self.gpus.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
+            let is_same = |process: &ProcessHistory| process.pid == pid && process.seen >= first;
+            let seconds = |process: &ProcessHistory, at| Some(process.ended?.0.saturating_sub(at) as f64 / 1e6);
+            let peaks = parts.filter(|(_, process)| is_same(process)).map(|(gpu, process)| {
+                (gpu, process.peak.map(|(peak, _)| peak), process.peak.and_then(|(_, at)| seconds(process, at)))
+            });
+            let peaks = peaks.collect();
+            self.gone.push(Gone { who, lived_seconds, peaks });
+        }
+    }
+
+    /// Compares the snapshot with what was last seen of the driver, the GPUs and their errors.
+    pub(super) fn look(&mut self, snapshot: &Snapshot, now: Now) {
+        let driver = snapshot.driver.load();
+        let is_known = driver.up || driver.problem.is_some();
+        if is_known && self.driver_up != Some(driver.up) {
+            let what = match driver.up {
+                true => What::DriverOpened { version: driver.driver_version.clone() },
+                false => What::DriverClosed { problem: driver.problem.clone() },
+            };
+            self.events.add(Recorded { at: now.micros, gpu: None, what });
+            if !driver.up {
+                self.gpus.iter_mut().for_each(|gpu| gpu.lose(now.micros));
+            }
+            self.driver_up = Some(driver.up);
+        }
+        for memory in &snapshot.memory.load().gpus {
+            let index = self.gpu_index(&memory.gpu);
+            self.see_state(index, memory.state, now.micros);
+        }
+        for part in &snapshot.xids.load().gpus {
+            for (&xid, &count) in part.errors.iter().flatten() {
+                let before = self.xids.insert((part.gpu.key(), xid), count).unwrap_or(0);
+                if count > before {
+                    let index = self.gpu_index(&part.gpu);
+                    self.note(now.micros, index, What::Xid { xid, count: count - before });
+                    if MEMORY_XIDS.contains(&xid) {
+                        self.trigger(Kind::MemoryXid, now.micros, index, None, Some(xid));
+                    }
+                }
+            }
+        }
+        for index in 0..self.gpus.len() {
+            if let Some((at, what)) = self.gpus[index].new_peak(now.micros) {
+                self.note(at, index, what);
+            }
+        }
+    }
+
+    fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
+        let before = std::mem::replace(&mut self.gpus[index].state, state);
+        match (before, state) {
+            (before, state) if before == state => {}
+            (_, GpuState::Unsampled) => self.gpus[index].state = before,
+            (GpuState::Unsampled, GpuState::Up) => {}
+            (_, GpuState::Up) => self.note(at, index, What::GpuBack),
+            (_, GpuState::Stalled) => self.note(at, index, What::GpuStalled),
+            (_, GpuState::Unreadable) => {
+                self.note(at, index, What::GpuLost);
+                self.trigger(Kind::GpuLost, at, index, None, None);
+            }
+        }
+    }
+
+    /// Requests an incident for a client. `None`: there is no GPU.
+    pub(super) fn request(&mut self, at: Micros) -> Option<Trigger> {
+        let fullest = |gpu: &GpuHistory| gpu.memory.last().unwrap_or(0) as f64 / gpu.allocatable.max(1) as f64;
+        let index = (0..self.gpus.len()).max_by(|&a, &b| fullest(&self.gpus[a]).total_cmp(&fullest(&self.gpus[b])))?;
+        let gpu = self.gpus[index].gpu.key();
+        Some(Trigger { kind: Kind::OnDemand, at, gpu, pid: None, xid: None })
+    }
+
+    /// Records that there was an incident.
+    pub(super) fn note_incident(&mut self, incident: &Incident, now: Now) {
+        let gpu = Some((incident.gpu.index, incident.gpu.uuid.clone()));
+        self.events.add(Recorded {
+            at: now.moment(incident.at),
+            gpu,
+            what: What::Incident { id: incident.id.clone() },
+        });
+    }
+
+    fn note(&mut self, at: Micros, index: usize, what: What) {
+        let gpu = &self.gpus[index].gpu;
+        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), what });
+    }
+
+    fn trigger(&mut self, kind: Kind, at: Micros, index: usize, pid: Option<u32>, xid: Option<u64>) {
+        self.triggers.push(Trigger { kind, at, gpu: self.gpus[index].gpu.key(), pid, xid });
+    }
+
+    /// The incidents to be frozen.
+    pub(super) fn take_triggers(&mut self) -> Vec<Trigger> {
+        std::mem::take(&mut self.triggers)
+    }
+
+    /// The processes to be logged.
+    pub(super) fn take_gone(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Drops what is too old, and the oldest until the rest takes at most `limit` bytes.
+    pub(super) fn age(&mut self, now: Micros, limit: usize) {
+        let oldest = now.saturating_sub(COARSE);
+        for gpu in &mut self.gpus {
+            gpu.series().for_each(|series| series.age(now));
+            while gpu.ended.front().is_some_and(|process| process.seen < oldest) {
+                gpu.ended.pop_front();
+            }
+            gpu.workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
+        }
+        let mut bytes = self.bytes();
+        while bytes > limit && self.make_room() {
+            self.dropped += 1;
+            bytes = self.bytes();
+        }
+    }
+
+    /// Drops the process that ended first; if none has ended, the older half of the largest series; then events. Returns
+    /// whether there was anything to drop.
+    fn make_room(&mut self) -> bool {
+        let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
+        let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
+        if let Some((_, index)) = gpus.min() {
+            // A tenth at once, so that a burst of ends does not add up the sizes once for each.
+            let ended = &mut self.gpus[index].ended;
+            let count = ended.len().div_ceil(10);
+            ended.drain(..count);
+            ended.shrink_to(ended.len() * 2);
+            let oldest = ended.front().map_or(Micros::MAX, |process| process.seen);
+            self.gpus[index].workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
+            self.dropped += count as u64 - 1;
+            return true;
+        }
+        let largest = self.gpus.iter_mut().flat_map(GpuHistory::series).max_by_key(|series| series.bytes());
+        largest.is_some_and(Series::halve) || self.events.drop_oldest()
+    }
+
+    /// The memory that everything takes, estimated from above.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.events.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>()
+    }
+
+    /// The number of processes, series and events that were dropped to make room.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped + self.events.dropped()
+    }
+
+    /// This moment on both clocks.
+    pub(super) fn now(&self) -> Now {
+        self.clock.both(Instant::now(), SystemTime::now())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+use std::time::Duration;
+
+use super::super::freeze::freeze;
+use super::super::incident::Incident;
+use super::super::incidents::Incidents;
+use super::*;
+use crate::snapshot::{Other, Owner, Process, ProcessKind, Workload, WorkloadKind, WorkloadUse};
+
+const GIB: u64 = 1 << 30;
+const ALLOCATABLE: u64 = 140 * GIB;
+/// What the driver takes for each context beside the processes.
+const CONTEXT: u64 = 8 << 20;
+
+/// One GPU, its processes, and a ledger that sees every change of them as the lanes would pass it on.
+struct Scene {
+    start: Instant,
+    gpu: Arc<Gpu>,
+    ledger: Ledger,
+    incidents: Incidents,
+    alive: Vec<Process>,
+    ended: Vec<Process>,
+    millis: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let start = Instant::now();
+        let gpu = Arc::new(Gpu { index: 2, uuid: "GPU-2".into(), ..Gpu::default() });
+        let (ledger, incidents) = (Ledger::new(start), Incidents::new(Some("node-1".into())));
+        Self { start, gpu, ledger, incidents, alive: Vec::new(), ended: Vec::new(), millis: 0 }
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.start + Duration::from_millis(millis)
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_millis(self.millis);
+        self.ledger.clock.both(self.at(self.millis), wall)
+    }
+
+    /// Passes `millis` milliseconds and lets the recorder do its rounds.
+    fn pass(&mut self, millis: u64) -> &mut Self {
+        let until = self.millis + millis;
+        while self.millis < until {
+            self.millis = until.min(self.millis + 250);
+            if self.millis % 1000 < 250 {
+                let processes = self.alive.iter().chain(&self.ended).cloned().collect();
+                self.list_of(processes, None);
+            }
+            self.round();
+        }
+        self
+    }
+
+    fn round(&mut self) {
+        let now = self.now();
+        self.ledger.look(&Snapshot::default(), now);
+        for trigger in self.ledger.take_triggers() {
+            self.incidents.record(trigger, &self.ledger, now, false);
+        }
+        self.incidents.complete(&self.ledger, now, false);
+        self.ledger.age(now.micros, 16 << 20);
+    }
+
+    /// Sets the memory of a process, which starts if it is new: first the GPU's memory changes, 3 ms later the list.
+    fn hold(&mut self, pid: u32, gib: f64) -> &mut Self {
+        let used = (gib * GIB as f64) as u64;
+        if !self.alive.iter().any(|process| process.pid == pid) {
+            self.alive.push(process(pid));
+        }
+        let process = self.alive.iter_mut().find(|process| process.pid == pid).unwrap();
+        (process.used, process.peak) = (Some(used), process.peak.max(Some(used)));
+        self.sample();
+        self.list()
+    }
+
+    fn end(&mut self, pid: u32) -> &mut Self {
+        let index = self.alive.iter().position(|process| process.pid == pid).unwrap();
+        let process = self.alive.remove(index);
+        self.ended.push(Process { alive: false, used: None, ..process });
+        self.sample();
+        self.list()
+    }
+
+    fn sample(&mut self) -> &mut Self {
+        let used = self.alive.iter().map(|process| process.used.unwrap() + CONTEXT).sum();
+        self.sample_of(Some(used))
+    }
+
+    fn sample_of(&mut self, used: Option<u64>) -> &mut Self {
+        let at = self.at(self.millis);
+        self.ledger.sample(&MemorySample { gpu: self.gpu.clone(), mig: None, at, used, allocatable: ALLOCATABLE });
+        self
+    }
+
+    fn list(&mut self) -> &mut Self {
+        self.millis += 3;
+        let processes = self.alive.iter().chain(&self.ended).cloned().collect();
+        self.list_of(processes, None)
+    }
+
+    fn list_of(&mut self, processes: Vec<Process>, other: Option<Other>) -> &mut Self {
+        let (gpu, at) = (self.gpu.clone(), Some(self.at(self.millis)));
+        let living = processes.iter().filter(|process| process.alive);
+        let workloads = living.map(|process| WorkloadUse {
+            workload: process.owner.workload.clone().unwrap(),
+            mig: None,
+            processes: 1,
+            used: process.used,
+            window_peak: None,
+            peak: None,
+        });
+        let workloads = workloads.collect();
+        let list = GpuProcesses { gpu, at, processes, other, workloads, ..GpuProcesses::default() };
+        let now = self.now();
+        self.ledger.list(&list, now);
+        self
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.incidents.all().map(|incident| incident.kind).collect()
+    }
+
+    fn incident(&self, kind: Kind) -> Arc<Incident> {
+        self.incidents.all().find(|incident| incident.kind == kind).unwrap().clone()
+    }
+}
+
+fn process(pid: u32) -> Process {
+    let workload = Workload { name: format!("slurm:{pid}"), kind: WorkloadKind::Slurm, pod: None };
+    let owner = Owner {
+        name: Some(format!("job{pid}.py")),
+        start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(pid))),
+        workload: Some(Arc::new(workload)),
+        ..Owner::default()
+    };
+    Process {
+        pid,
+        kind: ProcessKind::Compute,
+        mig: None,
+        owner: Arc::new(owner),
+        alive: true,
+        ended: None,
+        used: None,
+        window_peak: None,
+        peak: None,
+        sm_utilization: None,
+        last_active: None,
+    }
+}
+
+#[test]
+fn the_victim_of_a_growing_neighbour_leaves_an_incident_that_names_both() {
+    let mut scene = Scene::new();
+    scene.hold(1, 78.5).hold(2, 10.0).pass(30_000);
+    for step in 1..=50 {
+        scene.hold(2, 10.0 + f64::from(step)).pass(200);
+    }
+    scene.pass(300).end(1).pass(500);
+    let early = scene.incident(Kind::EndedAtPeak);
+    assert!(!early.complete, "it is visible at once");
+    scene.pass(12_000);
+    let incident = scene.incident(Kind::EndedAtPeak);
+    assert_eq!(incident.id, early.id);
+    assert!(incident.complete);
+    let peak = incident.peak.as_ref().unwrap();
+    assert_eq!(peak.used_bytes, (138.5 * GIB as f64) as u64 + 2 * CONTEXT);
+    assert_eq!(peak.left_bytes, Some(ALLOCATABLE - peak.used_bytes));
+    let held: Vec<_> = incident.processes.iter().map(|holder| (holder.who.pid, holder.used_bytes)).collect();
+    assert_eq!(held, [(1, Some((78.5 * GIB as f64) as u64)), (2, Some(60 * GIB))]);
+    assert_eq!(peak.listed_bytes, Some((138.5 * GIB as f64) as u64));
+    assert_eq!(incident.grew_most, [2]);
+    let neighbour = &incident.processes[1];
+    assert!(neighbour.grew.second.unwrap() >= 2 << 30, "{:?}", neighbour.grew);
+    assert_eq!(neighbour.grew.minute, None, "60 s before, the recorder was not running");
+    assert_eq!(incident.processes[0].grew.ten_seconds, Some(0));
+    let ended = incident.processes[0].ended.unwrap();
+    assert!(ended.by > ended.after && (ended.by - incident.at).abs() < 1e-3);
+    let begins = "job1.py (pid 1, slurm:1) ended within 0.3 s of its highest memory use, 78.50 GiB; GPU 2 had 138.5 GiB of 140.0 GiB in use, with 1.48 GiB left.";
+    assert!(incident.summary.starts_with(begins), "{}", incident.summary);
+    assert!(
+        incident.summary.contains("job2.py (pid 2, slurm:2) grew the most in the 10 s before, by "),
+        "{}",
+        incident.summary
+    );
+    assert!(
+        !incident.summary.contains("held the most") && incident.summary.contains("refused"),
+        "{}",
+        incident.summary
+    );
+    assert!(!incident.summary.contains("out of memory"), "the process did not say so");
+    assert_eq!(incident.host.as_deref(), Some("node-1"));
+    // 98 % was reached on the way.
+    assert_eq!(scene.kinds(), [Kind::NearLimit, Kind::EndedAtPeak]);
+}
+
+#[test]
+fn a_spike_between_two_lists_is_the_peak_and_belongs_to_no_process() {
+    let mut scene = Scene::new();
+    scene.hold(1, 100.0).hold(2, 20.0).pass(5_000);
+    scene.millis += 5;
+    scene.sample_of(Some(139 * GIB));
+    scene.millis += 2;
+    scene.sample().pass(400).end(1).pass(11_000);
+    let incident = scene.incident(Kind::EndedAtPeak);
+    let peak = incident.peak.as_ref().unwrap();
+    assert_eq!((peak.used_bytes, peak.listed_bytes), (139 * GIB, Some(120 * GIB)));
+    assert!(peak.listed_at.unwrap() < peak.at, "the list is older than the spike, and says so");
+}
+
+#[test]
+fn a_training_that_ends_well_and_a_server_that_stays_are_no_incidents() {
+    let mut scene = Scene::new();
+    scene.hold(1, 0.5).hold(1, 0.9 * 140.0).pass(300_000).hold(1, 100.0).pass(6_000).end(1).pass(11_000);
+    scene.hold(2, 0.92 * 140.0).pass(300_000);
+    assert_eq!(scene.kinds(), []);
+    // Its memory rises and falls by a little around 98 %: one climb.
+    for _ in 0..20 {
+        scene.hold(2, 0.981 * 140.0).pass(1_000).hold(2, 0.979 * 140.0).pass(1_000);
+    }
+    assert_eq!(scene.kinds(), [Kind::NearLimit]);
+    scene.hold(2, 0.9 * 140.0).pass(20_000).hold(2, 0.99 * 140.0).pass(1_000);
+    assert_eq!(scene.kinds(), [Kind::NearLimit; 2]);
+}
+
+#[test]
+fn a_process_that_ends_at_its_peak_on_a_gpu_with_room_is_no_incident() {
+    let mut scene = Scene::new();
+    scene.hold(1, 100.0).pass(5_000).end(1).pass(11_000);
+    assert_eq!(scene.kinds(), []);
+    // Nor is one that ends long after its peak, whatever another one does.
+    scene.hold(2, 60.0).hold(2, 20.0).pass(6_000).hold(3, 117.0).end(2).pass(11_000);
+    assert_eq!(scene.kinds(), []);
+}
+
+#[test]
+fn several_ends_within_ten_seconds_are_one_incident() {
+    let mut scene = Scene::new();
+    for pid in 1..=7 {
+        scene.hold(pid, 19.2);
+    }
+    scene.pass(2_000);
+    for pid in 1..=7 {
+        scene.end(pid).pass(100);
+    }
+    scene.pass(11_000);
+    assert_eq!(scene.kinds(), [Kind::EndedAtPeak]);
+    let incident = scene.incident(Kind::EndedAtPeak);
+    assert_eq!(incident.processes.iter().filter(|holder| holder.ended.is_some()).count(), 7);
+}
+
+#[test]
+fn a_process_that_another_of_the_same_pid_replaces_has_ended() {
+    let mut scene = Scene::new();
+    scene.hold(1, 10.0).pass(1_000);
+    let former = scene.alive.remove(0);
+    let owner = Owner { start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(99)), ..(*former.owner).clone() };
+    scene.alive.push(Process { owner: Arc::new(owner), used: Some(GIB), peak: Some(GIB), ..process(1) });
+    scene.ended.push(Process { alive: false, used: None, ..former });
+    scene.sample().list().pass(1_000);
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    assert_eq!((gpu.living.len(), gpu.ended.len()), (1, 1));
+    assert_eq!((gpu.living[0].peak.unwrap().0, gpu.ended[0].peak.unwrap().0), (GIB, 10 * GIB));
+    assert_eq!(scene.ledger.take_gone(), [], "a process with this pid is still on the GPU");
+}
+
+#[test]
+fn a_process_beyond_a_limited_list_has_not_ended() {
+    let mut scene = Scene::new();
+    scene.hold(1, 10.0).hold(2, 20.0).pass(1_000);
+    scene.millis += 10;
+    let cut = scene.alive[1..].to_vec();
+    let other = Other { entries: 1, processes: 1, used: Some(10 * GIB) };
+    scene.list_of(cut, Some(other));
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    assert_eq!((gpu.living.len(), gpu.ended.len()), (2, 0));
+    assert_eq!(gpu.living[0].series.last(), None, "its memory is not known");
+}
+
+#[test]
+fn unknown_memory_leaves_a_gap_and_no_incident_of_its_own() {
+    let mut scene = Scene::new();
+    scene.hold(1, 50.0).pass(2_000).sample_of(None).pass(2_000);
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    assert_eq!(gpu.memory.last(), None);
+    assert_eq!(scene.kinds(), []);
+}
+
+#[test]
+fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
+    let mut scene = Scene::new();
+    scene.hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
+    let now = scene.now();
+    let trigger = scene.ledger.request(now.micros).unwrap();
+    let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+    assert_eq!((incident.kind, incident.gpu.index, incident.simulated), (Kind::OnDemand, 2, true));
+    let what: Vec<_> =
+        incident.events.iter().map(|event| serde_json::to_value(event).unwrap()["kind"].to_string()).collect();
+    let expected = ["exporter_started", "reached", "process_started", "new_peak", "process_ended", "process_started"];
+    let expected: Vec<_> = expected.iter().map(|kind| format!("{kind:?}")).collect();
+    // The peak is announced later, but it happened before the end.
+    let mut sorted = what.clone();
+    sorted.sort();
+    let mut wanted = expected.clone();
+    wanted.sort();
+    assert_eq!(sorted, wanted);
+}
+
+#[test]
+fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped() {
+    const LIMIT: usize = 2 << 20;
+    let mut scene = Scene::new();
+    let mut pid = 10;
+    // 150 births a second for a minute and a half.
+    for _ in 0..90 * 4 {
+        for _ in 0..38 {
+            scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..process(pid) });
+            pid += 1;
+        }
+        scene.sample().list();
+        scene.ended = std::mem::take(&mut scene.alive);
+        scene.ended.iter_mut().for_each(|process| (process.alive, process.used) = (false, None));
+        scene.millis += 200;
+        scene.sample().list();
+        let now = scene.now();
+        scene.ledger.look(&Snapshot::default(), now);
+        scene.ledger.take_triggers();
+        scene.ledger.take_gone();
+        scene.ledger.age(now.micros, LIMIT);
+        assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
+    }
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    assert!(gpu.ended.len() > 400, "{}", gpu.ended.len());
+    assert!(scene.ledger.dropped() > u64::from(pid) / 2, "{}", scene.ledger.dropped());
+    assert_eq!(gpu.ended.back().map(|process| process.pid), Some(pid - 1), "the newest are kept");
+}
+
+#[test]
+fn only_so_many_incidents_are_kept_and_requests_displace_few() {
+    let mut scene = Scene::new();
+    scene.hold(1, 130.0);
+    for _ in 0..40 {
+        scene.pass(12_000).hold(2, 9.0).end(2);
+    }
+    scene.pass(12_000);
+    assert_eq!(scene.kinds().len(), 32);
+    assert_eq!(scene.incidents.counts().map(|counted| counted.count).sum::<u64>(), 80);
+    for _ in 0..20 {
+        let now = scene.now();
+        let trigger = scene.ledger.request(now.micros).unwrap();
+        scene.incidents.record(trigger, &scene.ledger, now, false);
+        scene.pass(12_000);
+    }
+    assert_eq!(scene.kinds().iter().filter(|kind| **kind == Kind::OnDemand).count(), 8);
+    let ids: std::collections::HashSet<_> = scene.incidents.all().map(|incident| incident.id.clone()).collect();
+    assert_eq!(ids.len(), scene.kinds().len(), "every id is unique");
+    assert!(scene.incidents.bytes() < 16 << 20);
+}

@@ -1,0 +1,107 @@
+//! One process on one GPU (or MIG device) over time.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::clock::unix;
+use super::event::Who;
+use super::series::{Micros, Series};
+use crate::snapshot::{MigDevice, Owner, Process};
+
+/// The estimated memory of the names of a process, which its GPUs and the snapshot share for a while.
+const NAMES: usize = 512;
+
+/// A process on a GPU.
+#[derive(Debug)]
+pub(super) struct ProcessHistory {
+    pub(super) pid: u32,
+    pub(super) mig: Option<Arc<MigDevice>>,
+    pub(super) owner: Arc<Owner>,
+    /// Its memory.
+    pub(super) series: Series,
+    /// When it was first listed.
+    pub(super) first: Micros,
+    /// Its highest memory in bytes, and when it was first listed with it. `None` if its memory was never known.
+    pub(super) peak: Option<(u64, Micros)>,
+    /// The last list that contained it and the first that did not; `None` while it is on the GPU.
+    pub(super) ended: Option<(Micros, Micros)>,
+    /// The last list that contained it.
+    pub(super) seen: Micros,
+}
+
+impl ProcessHistory {
+    pub(super) fn new(process: &Process, at: Micros) -> Self {
+        Self {
+            pid: process.pid,
+            mig: process.mig.clone(),
+            owner: process.owner.clone(),
+            series: Series::default(),
+            first: at,
+            peak: None,
+            ended: None,
+            seen: at,
+        }
+    }
+
+    /// Whether a listed process is this one. A start time that is not known does not distinguish them.
+    pub(super) fn is(&self, process: &Process) -> bool {
+        let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
+        let starts = (self.owner.start, process.owner.start);
+        let same_start = !matches!(starts, (Some(own), Some(other)) if own != other);
+        self.pid == process.pid && same_start && device(&self.mig) == device(&process.mig)
+    }
+
+    /// Records the process as listed at a moment.
+    pub(super) fn see(&mut self, process: &Process, at: Micros) {
+        self.seen = at;
+        self.owner.clone_from(&process.owner);
+        self.series.see(at, process.used);
+        self.raise(process, at);
+    }
+
+    /// Records that a list at `by` no longer contains the process. Its last state contains its final peak.
+    pub(super) fn end(&mut self, last: Option<&Process>, by: Micros) {
+        self.ended = Some((self.seen, by));
+        if let Some(process) = last {
+            self.raise(process, self.seen);
+        }
+        self.series.see(by, Some(0));
+    }
+
+    /// A list of an earlier attempt may have contained a higher value than the last one.
+    fn raise(&mut self, process: &Process, at: Micros) {
+        if let Some(highest) = process.peak.max(process.used)
+            && self.peak.is_none_or(|(peak, _)| highest > peak)
+        {
+            self.peak = Some((highest, at));
+        }
+    }
+
+    /// How long it lived, as far as that is known: since its start, or since it was first listed.
+    pub(super) fn lived(&self, now_wall: f64, now: Micros) -> f64 {
+        let end = self.ended.map_or(now, |(after, _)| after);
+        let listed = end.saturating_sub(self.first) as f64 / 1e6;
+        let since_end = now.saturating_sub(end) as f64 / 1e6;
+        let start = self.start().and_then(unix);
+        start.map_or(listed, |start| (now_wall - since_end - start).max(listed))
+    }
+
+    pub(super) fn start(&self) -> Option<SystemTime> {
+        self.owner.start
+    }
+
+    pub(super) fn who(&self) -> Who {
+        let Owner { name, uid, user, workload, .. } = &*self.owner;
+        Who {
+            pid: self.pid,
+            name: name.clone(),
+            user: user.clone().or_else(|| uid.map(|uid| uid.to_string())),
+            workload: workload.as_ref().map(|workload| workload.name.clone()),
+            mig_uuid: self.mig.as_ref().map(|device| device.uuid.clone()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.series.bytes() + NAMES
+    }
+}

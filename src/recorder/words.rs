@@ -1,0 +1,107 @@
+//! Sentences about incidents and processes, for people.
+//!
+//! Invariants: a sentence says what was seen and no more; no name can put control characters into a terminal or turn
+//! the text around it.
+
+use std::fmt::Write as _;
+
+use super::event::Who;
+use super::incident::{Holder, Incident, Kind};
+use super::ledger::Trigger;
+use crate::format::{bytes, printable};
+
+/// Names are cut to this many characters.
+const LONGEST_NAME: usize = 80;
+/// Growth below this number of bytes is not worth a sentence.
+const GREW: i64 = 256 << 20;
+/// What no number of an incident contains.
+const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
+
+/// A name that can be written to a terminal, cut to a readable length.
+pub(super) fn name(name: &str) -> String {
+    let mut shown: String = name.chars().take(LONGEST_NAME + 1).collect();
+    if let Some((cut, _)) = shown.char_indices().nth(LONGEST_NAME) {
+        shown.truncate(cut);
+        shown.push('…');
+    }
+    printable(&shown)
+}
+
+/// `train.py (pid 4711, slurm:77)`.
+pub(super) fn process(who: &Who) -> String {
+    let shown = who.name.as_deref().map_or_else(|| "a process".to_owned(), name);
+    match who.workload.as_deref().or(who.user.as_deref()) {
+        Some(owner) => format!("{shown} (pid {}, {})", who.pid, name(owner)),
+        None => format!("{shown} (pid {})", who.pid),
+    }
+}
+
+/// The sentences at the top of an incident.
+pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
+    let mut text = String::new();
+    let gpu = format!("GPU {}", incident.gpu.index);
+    let level = level(incident);
+    let of = |pid| incident.processes.iter().find(|holder| holder.who.pid == pid);
+    // Writing into a String cannot fail.
+    let _ = match (trigger.kind, trigger.pid.and_then(of)) {
+        (Kind::EndedAtPeak, Some(holder)) => {
+            let peak = holder.peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
+            let within = holder.ended.zip(holder.at_peak_until).map(|(ended, until)| ended.by - until);
+            let within = within.map_or_else(String::new, |seconds| format!(" within {:.1} s", seconds.max(0.1)));
+            write!(text, "{} ended{within} of its highest memory use, {peak}; {gpu}{level}.", process(&holder.who))
+        }
+        (Kind::EndedAtPeak, None) => write!(text, "A process ended at its highest memory use; {gpu}{level}."),
+        (Kind::NearLimit, _) => write!(text, "{gpu} became nearly full: it{level}."),
+        (Kind::GpuLost, _) => write!(text, "{gpu} stopped responding; before that it{level}."),
+        (Kind::MemoryXid, _) => {
+            write!(text, "The driver reported Xid {} for {gpu}, which{level}.", trigger.xid.unwrap_or_default())
+        }
+        (Kind::OnDemand, _) => write!(text, "Requested by a client: {gpu}{level}."),
+    };
+    if let Some(most) = incident.processes.first().filter(|holder| Some(holder.who.pid) != trigger.pid)
+        && let Some(used) = most.used_bytes
+    {
+        let _ = write!(text, " {} held the most, {}.", process(&most.who), bytes(used));
+    }
+    if let Some((grower, by)) = incident.grew_most.first().copied().and_then(of).and_then(grew) {
+        let _ = write!(text, " {} grew the most in the 10 s before, by {}.", process(&grower.who), bytes(by));
+    }
+    if incident.kind == Kind::EndedAtPeak {
+        let _ = write!(text, " {REFUSED}");
+    }
+    text
+}
+
+/// ` had 1.2 GiB of 139.8 GiB left`.
+fn level(incident: &Incident) -> String {
+    let Some(peak) = &incident.peak else { return " had an unknown amount of memory in use".to_owned() };
+    match (peak.left_bytes, incident.gpu.allocatable_bytes) {
+        (Some(left), Some(allocatable)) => {
+            format!(" had {} of {} in use, with {} left", bytes(peak.used_bytes), bytes(allocatable), bytes(left))
+        }
+        _ => format!(" had {} in use", bytes(peak.used_bytes)),
+    }
+}
+
+fn grew(holder: &Holder) -> Option<(&Holder, u64)> {
+    let by = holder.grew.ten_seconds.filter(|by| *by >= GREW)?;
+    Some((holder, by.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_printed_without_control_characters_and_not_too_long() {
+        let who = |name: &str| Who {
+            pid: 7,
+            name: Some(name.to_owned()),
+            user: Some("al\u{1b}ice".into()),
+            ..Who::default()
+        };
+        assert_eq!(process(&who("a\nb\u{202E}c")), "a\\nb\\u{202e}c (pid 7, al\\u{1b}ice)");
+        assert!(process(&who(&"ü".repeat(1000))).starts_with(&format!("{}… (pid", "ü".repeat(LONGEST_NAME))));
+        assert_eq!(process(&Who { pid: 3, ..Who::default() }), "a process (pid 3)");
+    }
+}

@@ -1,0 +1,317 @@
+//! The recorder and its API, on a simulated machine: what it keeps, what it calls an incident, and what it refuses.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::harness::{Exporter, Machine, PATIENCE, eventually, eventually_or};
+
+/// An H200 (150,109,880,320 bytes can be allocated): a training that holds 78 GiB, and a neighbour that grows beside it
+/// until the training ends.
+const NEIGHBOURS: &str = r#"
+[[gpu]]
+model = "H200"
+
+[[process]]
+gpu = 0
+start = "-10m"
+end = "8500ms"
+command = ["python3", "train.py"]
+user = "ada"
+cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
+memory = [{ kind = "constant", value = "78GiB" }]
+
+[[process]]
+gpu = 0
+start = "-10m"
+command = ["python3", "serve.py"]
+user = "bob"
+cgroup = "0::/system.slice/serve.service"
+memory = [
+  { kind = "constant", value = "20GiB", for = "10m5s" },
+  { kind = "ramp", from = "20GiB", to = "60GiB", for = "3s" },
+  { kind = "constant", value = "60GiB" },
+]
+"#;
+
+/// A process that holds memory, as an addition to a scenario.
+fn holder(name: &str, memory: &str) -> String {
+    format!("[[process]]\ngpu = 0\ncommand = [\"{name}\"]\nmemory = [{memory}]\n")
+}
+
+const IDLE: &str = "[[gpu]]\nmodel = \"H200\"\n";
+const MOST: u64 = 150_109_880_320;
+
+fn json(exporter: &Exporter, path: &str) -> Value {
+    let answer = exporter.get(path).unwrap();
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    assert!(answer.head.to_lowercase().contains("content-type: application/json"), "{}", answer.head);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+fn error(exporter: &Exporter, path: &str) -> (u16, String) {
+    let answer = exporter.get(path).unwrap();
+    let body: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{path}: {}", answer.body));
+    (answer.status, body["error"].as_str().unwrap().to_owned())
+}
+
+fn incidents(exporter: &Exporter) -> Vec<Value> {
+    json(exporter, "/api/v1/incidents")["incidents"].as_array().unwrap().clone()
+}
+
+/// Waits for an incident of the kind, and for its completion if `complete`.
+fn incident(exporter: &Exporter, kind: &str, complete: bool) -> Value {
+    let id = eventually_or(&format!("an incident of the kind {kind}"), || {
+        let found = incidents(exporter);
+        let wanted = |listed: &&Value| listed["kind"] == kind && (!complete || listed["complete"] == true);
+        let id = found.iter().find(wanted).map(|listed| listed["id"].as_str().unwrap().to_owned());
+        id.ok_or_else(|| format!("{found:?}"))
+    });
+    json(exporter, &format!("/api/v1/incidents/{id}"))
+}
+
+fn kinds_of_events(exporter: &Exporter) -> Vec<String> {
+    let events = json(exporter, "/api/v1/events");
+    events["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_both() {
+    let machine = Machine::new(NEIGHBOURS);
+    let exporter = machine.export(&[]);
+    let incident = incident(&exporter, "ended_at_peak", true);
+    let gib = |value: &Value| value.as_u64().unwrap() as f64 / f64::from(1 << 30);
+    let processes = incident["processes"].as_array().unwrap();
+    let names: Vec<_> = processes.iter().map(|process| process["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["train.py", "serve.py"]);
+    // Both hold their context too.
+    assert!((78.0..79.0).contains(&gib(&processes[0]["used_bytes"])), "{incident}");
+    assert!((60.0..61.0).contains(&gib(&processes[1]["used_bytes"])), "{incident}");
+    assert_eq!(processes[0]["workload"], "slurm:77");
+    assert!(processes[0]["ended"]["by"].as_f64() > processes[0]["ended"]["after"].as_f64());
+    assert_eq!(incident["grew_most"], serde_json::json!([processes[1]["pid"]]));
+    let peak = &incident["peak"];
+    let (used, left) = (peak["used_bytes"].as_u64().unwrap(), peak["left_bytes"].as_u64().unwrap());
+    assert_eq!(used + left, MOST);
+    assert!(used >= peak["listed_bytes"].as_u64().unwrap());
+    let summary = incident["summary"].as_str().unwrap();
+    assert!(summary.starts_with("train.py (pid ") && summary.contains("refused"), "{summary}");
+    assert_eq!(incident["simulated"], true);
+
+    let path = format!("/api/v1/incidents/{}", incident["id"].as_str().unwrap());
+    let text = exporter.get(&format!("{path}?format=text")).unwrap();
+    assert!(text.body.starts_with(summary) && text.body.contains("SIMULATED"), "{}", text.body);
+    let trace = json(&exporter, &format!("{path}?format=trace"));
+    let phases =
+        |phase: &str| trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).count();
+    assert!(phases("C") > 10 && phases("i") > 2 && phases("M") == 6, "{trace}");
+    for event in trace["traceEvents"].as_array().unwrap() {
+        assert!(event["ts"].as_f64().is_some_and(|ts| ts >= 0.0) && event["pid"].is_u64(), "{event}");
+    }
+
+    // The log and the metrics tell of it too.
+    let log = exporter.log();
+    assert!(log.contains("incident: train.py (pid "), "{log}");
+    assert!(
+        log.lines().any(|line| line.contains("process left the GPU") && line.contains("workload=slurm:77")),
+        "{log}"
+    );
+    let scrape = exporter.scrape_until("the metric", |scrape| {
+        scrape.value("gpu_memory_incidents_total", &[("gpu", "0"), ("kind", "ended_at_peak")]) == Some(1.0)
+    });
+    assert!(scrape.value("gpu_memory_last_incident_timestamp_seconds", &[("kind", "ended_at_peak")]).unwrap() > 1.7e9);
+    assert!(
+        scrape.value("vram_exporter_recorder_bytes", &[]).is_some_and(|bytes| bytes > 0.0 && bytes < 16.0 * 1048576.0)
+    );
+    let expected = ["exporter_started", "driver_opened", "process_started", "process_ended", "incident", "reached"];
+    let kinds = kinds_of_events(&exporter);
+    assert!(expected.iter().all(|kind| kinds.iter().any(|seen| seen == kind)), "{kinds:?}");
+}
+
+#[test]
+fn a_spike_of_a_few_milliseconds_is_in_the_history() {
+    let spike = r#"{ kind = "spike", base = "20GiB", peak = "100GiB", hold = "30ms", every = "500ms" }"#;
+    let machine = Machine::new(&format!("{IDLE}{}", holder("spiky", spike)));
+    let exporter = machine.export(&[]);
+    eventually_or("both levels in one part of the history", || {
+        let history = json(&exporter, "/api/v1/history?step=60");
+        let points = history["series"][0]["memory"]["points"].as_array().cloned().unwrap_or_default();
+        let is_band = |point: &&Value| point[1].as_u64() < Some(30 << 30) && point[2].as_u64() > Some(99 << 30);
+        points.iter().find(is_band).map(drop).ok_or_else(|| format!("{points:?}"))
+    });
+    let fine = json(&exporter, "/api/v1/history?of=gpus&step=0.01");
+    assert!(fine["series"][0]["memory"]["points"].as_array().unwrap().len() <= 2001);
+    assert_eq!(fine["series"][0]["allocatable_bytes"], MOST);
+    let processes = json(&exporter, "/api/v1/history?of=processes");
+    assert_eq!(processes["series"][0]["process"]["name"], "spiky");
+    let workloads = json(&exporter, "/api/v1/history?of=workloads");
+    assert_eq!(workloads["series"].as_array().unwrap().len(), 1);
+    let other = json(&exporter, "/api/v1/history?uuid=GPU-none");
+    assert_eq!(other["series"], serde_json::json!([]));
+}
+
+#[test]
+fn the_machine_is_described_with_units_and_without_what_is_unknown() {
+    let exporter = Machine::built_in("mig-h100").export(&[]);
+    let gpus = json(&exporter, "/api/v1/gpus");
+    assert_eq!((gpus["version"].as_u64(), gpus["simulated"].as_bool()), (Some(1), Some(true)));
+    assert!(gpus["gpus"][0]["mig_devices"].as_array().unwrap().len() == 7, "{gpus}");
+    assert!(gpus["gpus"][0]["mig_devices"][0]["used_bytes"].is_u64());
+    let processes = json(&exporter, "/api/v1/processes?limit=1");
+    assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
+    assert!(processes["more_processes"].as_u64() > Some(0));
+    assert!(json(&exporter, "/api/v1/workloads")["workloads"].as_array().is_some_and(|found| !found.is_empty()));
+    let none = Exporter::start(crate::harness::bare(&["--nvml.library=/nowhere/libnvidia-ml.so.1"]));
+    let gpus = eventually("the problem", || {
+        Some(json(&none, "/api/v1/gpus")).filter(|gpus| gpus["driver"]["problem"].is_string())
+    });
+    assert_eq!((gpus["driver"]["up"].as_bool(), gpus["gpus"].as_array().map(Vec::len)), (Some(false), Some(0)));
+    assert_eq!(incidents(&none), Vec::<Value>::new());
+}
+
+#[test]
+fn a_lost_gpu_and_a_memory_xid_are_incidents_and_the_return_is_an_event() {
+    let machine = Machine::new(&format!("{IDLE}{}", holder("job", r#"{ kind = "constant", value = "20GiB" }"#)));
+    let exporter = machine.export(&["--memory.stale-after=2s"]);
+    machine.control("[[xid]]\ngpu = 0\nat = \"0s\"\nevery = \"100ms\"\ncode = 48\n");
+    let xid = incident(&exporter, "memory_xid", false);
+    assert!(xid["summary"].as_str().unwrap().contains("Xid 48"), "{xid}");
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    let lost = incident(&exporter, "gpu_lost", false);
+    assert!(lost["summary"].as_str().unwrap().contains("stopped responding"), "{lost}");
+    machine.control("");
+    eventually_or("the event of the return", || {
+        let kinds = kinds_of_events(&exporter);
+        kinds.iter().any(|kind| kind == "gpu_back").then_some(()).ok_or_else(|| format!("{kinds:?}"))
+    });
+}
+
+#[test]
+fn wrong_parameters_are_refused_with_the_way_out() {
+    let exporter = Machine::built_in("idle-h200").export(&[]);
+    for (path, says) in [
+        ("/api/v1/history?of=cards", "of: must be gpus, processes or workloads"),
+        ("/api/v1/history?from=yesterday", "from: must be a number from 0"),
+        ("/api/v1/history?from=nan", "from: must be a number"),
+        ("/api/v1/history?step=0", "step: must be a number from 0.01 to 3600"),
+        ("/api/v1/history?from=20&to=10", "from: must be before to"),
+        ("/api/v1/history?begin=1", "a parameter is not known; there are of, from, to, step, uuid"),
+        ("/api/v1/history?step=1&step=2", "a parameter is given twice"),
+        ("/api/v1/events?limit=0", "limit: must be a number from 1 to 4096"),
+        ("/api/v1/gpus?limit=1", "there are no parameters"),
+        (&format!("/api/v1/gpus?{}", "x".repeat(2000)), "at most 1024 bytes"),
+    ] {
+        let (status, why) = error(&exporter, path);
+        assert_eq!(status, 400, "{path}");
+        assert!(why.contains(says), "{path}: {why}");
+    }
+    let (status, why) = error(&exporter, "/api/v1/incidents/..%2f..%2fetc%2fpasswd");
+    assert!(status == 404 && why.contains("/api/v1/incidents"), "{why}");
+    eventually("the first sample", || {
+        Some(()).filter(|()| json(&exporter, "/api/v1/history")["series"][0].is_object())
+    });
+    // Times without records, and times beyond all bounds, have answers.
+    for range in ["from=0&to=1", "from=1e10&to=2e10", "from=0&to=1e11", "to=0.5"] {
+        let history = json(&exporter, &format!("/api/v1/history?{range}"));
+        assert!(history["series"][0]["memory"]["points"].as_array().unwrap().len() <= 2001, "{range}");
+    }
+}
+
+/// Sends a POST with these lines in its head, and returns the status and the body.
+fn post(exporter: &Exporter, head: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(exporter.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "POST /api/v1/incidents HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{head}\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    (status, text.split("\r\n\r\n").nth(1).unwrap().to_owned())
+}
+
+#[test]
+fn an_incident_is_recorded_on_request_only_for_those_who_authenticate() {
+    let open = Machine::built_in("busy-h200").export(&[]);
+    let (status, body) = post(&open, "");
+    assert!(status == 403 && body.contains("web.config-file"), "{body}");
+    let machine = Machine::built_in("busy-h200");
+    let file = machine.folder.path().join("web-config.yml");
+    fs::write(&file, format!("basic_auth_users:\n  alice: {}\n", bcrypt::hash("wonderland", 4).unwrap())).unwrap();
+    let exporter = Exporter::start(machine.command(&[&format!("--web.config-file={}", file.display())]));
+    // alice:wonderland
+    let alice = "Authorization: Basic YWxpY2U6d29uZGVybGFuZA==\r\n";
+    assert_eq!(post(&exporter, "").0, 401);
+    assert_eq!(post(&exporter, "Authorization: Basic YWxpY2U6d3Jvbmc=\r\n").0, 401);
+    let (status, body) = post(&exporter, &format!("{alice}Sec-Fetch-Site: cross-site\r\n"));
+    assert!(status == 403 && body.contains("another site"), "{body}");
+    let body = eventually("the first sample", || Some(post(&exporter, alice)).filter(|(status, _)| *status == 201)).1;
+    let recorded: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((recorded["kind"].as_str(), recorded["complete"].as_bool()), (Some("on_demand"), Some(false)));
+    let again: Value = serde_json::from_str(&post(&exporter, alice).1).unwrap();
+    assert_eq!(again["id"], recorded["id"], "within ten seconds it is the same incident");
+}
+
+#[test]
+fn without_a_recorder_there_is_no_history_and_no_metric_of_it() {
+    let exporter = Machine::built_in("busy-h200").export(&["--recorder.max-memory-mib=0"]);
+    for path in ["history", "events", "incidents", "incidents/x"] {
+        let (status, why) = error(&exporter, &format!("/api/v1/{path}"));
+        assert!(status == 404 && why.contains("recorder.max-memory-mib is 0"), "{path}: {why}");
+    }
+    assert!(json(&exporter, "/api/v1/processes")["processes"].as_array().is_some_and(|found| !found.is_empty()));
+    assert!(exporter.scrape().names().iter().all(|name| !name.contains("recorder") && !name.contains("incident")));
+}
+
+#[test]
+fn incidents_survive_the_exporter_and_its_crash() {
+    let machine = Machine::new(NEIGHBOURS);
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("--recorder.path={}", folder.path().display());
+    let exporter = machine.export(&[&path]);
+    let before = incident(&exporter, "ended_at_peak", false);
+    // Written as soon as it is known, and again when it is complete.
+    let _written = eventually("the file", || {
+        fs::read_dir(folder.path())
+            .unwrap()
+            .find(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with("ended_at_peak.json"))
+    });
+    exporter.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(exporter);
+    fs::write(folder.path().join("incident-cut.json.partial"), "{\"version\"").unwrap();
+    let after = Machine::built_in("idle-h200").export(&[&path]);
+    let restored = json(&after, &format!("/api/v1/incidents/{}", before["id"].as_str().unwrap()));
+    assert_eq!(
+        (&restored["summary"], &restored["processes"][0]["pid"]),
+        (&before["summary"], &before["processes"][0]["pid"])
+    );
+    assert!(!folder.path().join("incident-cut.json.partial").exists());
+    assert_eq!(after.scrape().value("vram_exporter_faults_total", &[("source", "recorder")]), Some(0.0));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_a_fault_and_nothing_else() {
+    let machine = Machine::new(NEIGHBOURS);
+    let exporter = machine.export(&["--recorder.path=/proc/self/no-such-folder"]);
+    incident(&exporter, "ended_at_peak", false);
+    exporter.scrape_until("the fault", |scrape| {
+        scrape.value("vram_exporter_faults_by_reason_total", &[("source", "recorder"), ("reason", "unwritable")])
+            >= Some(1.0)
+    });
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    assert!(exporter.log().contains("check recorder.path"), "{}", exporter.log());
+}
+
+#[test]
+fn hostile_names_reach_the_log_and_the_text_without_control_characters() {
+    let machine = Machine::built_in("hostile-names");
+    let exporter = machine.export(&[]);
+    let answer = eventually("the processes", || {
+        let answer = exporter.get("/api/v1/processes").unwrap();
+        let processes: Value = serde_json::from_str(&answer.body).unwrap();
+        processes["processes"].as_array().is_some_and(|found| found.len() > 3).then_some(answer)
+    });
+    assert!(!answer.body.contains('\u{1b}'), "JSON escapes them");
+    let log = exporter.log();
+    assert!(!log.contains('\u{1b}') && !log.contains('\u{202E}'), "{log:?}");
+}
