@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Compares docs/openapi.yaml with the answers of the exporter on simulated machines: every path, every status that can be provoked
+without a password, and every field.
+
+    check.py --exporter PATH [--scenario NAME,...]
+
+Exits with status 1 if an answer does not fit its schema, or if a path or a property of the file is in no answer.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from jsonschema import Draft202012Validator
+
+ROOT = Path(__file__).resolve().parents[3]
+SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
+# How long anything may take before the check gives up. Generous: the machine may be busy.
+PATIENCE = 120
+# A training that ends while its GPU is full: an incident.
+FULL = """
+[[gpu]]
+model = "H200"
+
+[[process]]
+gpu = 0
+end = "6s"
+command = ["python3", "train.py"]
+user = "ada"
+memory = [{ kind = "constant", value = "78GiB" }]
+
+[[process]]
+gpu = 0
+command = ["python3", "serve.py"]
+user = "bob"
+memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", from = "20GiB", to = "60GiB", for = "2s" }]
+"""
+# Properties that these machines do not have: the recorder does not run long enough to know the growth in 10 s.
+ELSEWHERE = {"10s", "60s", "problem", "processes_invisible", "processes_left_out", "mig_index"}
+
+
+class Exporter:
+    """The exporter on a simulated machine, on a free port of loopback."""
+
+    def __init__(self, program, scenario, folder):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = subprocess.Popen(
+            [program, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{self.port}", f"--recorder.path={folder}"],
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self):
+        self.until(lambda: self.ask("GET", "/readyz")[0] == 200, "the exporter is ready")
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def ask(self, method, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.headers.get_content_type(), response.read()
+        except OSError:
+            return 0, "", b""
+        finally:
+            connection.close()
+
+    def until(self, done, what):
+        deadline = time.monotonic() + PATIENCE
+        while not done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not within {PATIENCE} s: {what}")
+            time.sleep(0.1)
+
+
+def resolved(node):
+    """The node, or the one that its $ref names."""
+    while isinstance(node, dict) and "$ref" in node:
+        target = SPEC
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        node = target
+    return node
+
+
+def properties(schema, seen=()):
+    """The names of all properties of a schema and of the schemas within it."""
+    schema = resolved(schema)
+    if not isinstance(schema, dict) or id(schema) in seen:
+        return set()
+    seen = (*seen, id(schema))
+    found = set(schema.get("properties", {}))
+    inner = [*schema.get("properties", {}).values(), *schema.get("allOf", []), *schema.get("prefixItems", [])]
+    inner += [schema["items"]] if "items" in schema else []
+    return found.union(*[properties(part, seen) for part in inner], set())
+
+
+def keys(value):
+    """The names of all fields in a JSON value."""
+    if isinstance(value, dict):
+        return set(value).union(*[keys(inner) for inner in value.values()], set())
+    if isinstance(value, list):
+        return set().union(*[keys(inner) for inner in value])
+    return set()
+
+
+class Judge:
+    def __init__(self):
+        self.problems, self.visited, self.wanted, self.seen = [], set(), set(), set()
+
+    def answer(self, exporter, method, template, path, expected):
+        """Asks for a path of the API and compares the answer with what the file says of the template."""
+        status, kind, body = exporter.ask(method, path)
+        where = f"{method} {path}"
+        if status != expected:
+            self.problems.append(f"{where}: status {status}, expected {expected}: {body[:200]}")
+            return None
+        responses = SPEC["paths"][template][method.lower()]["responses"]
+        if str(status) not in responses:
+            self.problems.append(f"{where}: status {status} is not in the file")
+            return None
+        content = resolved(responses[str(status)])["content"]
+        self.visited.add((method.lower(), template))
+        if kind not in content:
+            self.problems.append(f"{where}: {kind} is not in the file")
+            return None
+        if kind != "application/json":
+            return body.decode()
+        value = json.loads(body)
+        if "format=trace" in path:
+            return value
+        schema = content[kind]["schema"]
+        validator = Draft202012Validator({**resolved(schema), "components": SPEC["components"]})
+        for error in list(validator.iter_errors(value))[:5]:
+            self.problems.append(f"{where}: {error.json_path}: {error.message[:300]}")
+        self.wanted |= properties(schema)
+        self.seen |= keys(value)
+        return value
+
+
+def judge_machine(judge, exporter):
+    recorded = "/api/v1/history?of=gpus"
+    exporter.until(lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]), "a recorded value")
+    for name in ("gpus", "processes", "workloads", "events"):
+        judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
+    for of in ("gpus", "processes", "workloads"):
+        judge.answer(exporter, "GET", "/api/v1/history", f"/api/v1/history?of={of}&step=0.1", 200)
+
+
+def judge_incident(judge, exporter):
+    path = "/api/v1/incidents"
+
+    def complete():
+        listed = json.loads(exporter.ask("GET", path)[2])["incidents"]
+        return [found for found in listed if found["kind"] == "ended_at_peak" and found["complete"]]
+
+    exporter.until(complete, "a complete incident")
+    judge.answer(exporter, "GET", path, path, 200)
+    one = f"{path}/{complete()[0]['id']}"
+    judge.answer(exporter, "GET", f"{path}/{{id}}", one, 200)
+    text = judge.answer(exporter, "GET", f"{path}/{{id}}", f"{one}?format=text", 200)
+    trace = judge.answer(exporter, "GET", f"{path}/{{id}}", f"{one}?format=trace", 200)
+    if not text or "train.py" not in text or not trace or not trace.get("traceEvents"):
+        judge.problems.append("the text or the trace of the incident is empty")
+    judge.answer(exporter, "POST", path, path, 403)
+    judge.answer(exporter, "GET", f"{path}/{{id}}", f"{path}/nothing", 404)
+    judge.answer(exporter, "GET", f"{path}/{{id}}", f"{one}?format=xml", 400)
+    judge.answer(exporter, "GET", "/api/v1/history", "/api/v1/history?of=x", 400)
+    judge.answer(exporter, "GET", "/api/v1/gpus", "/api/v1/gpus?x=1", 400)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", required=True, metavar="PATH")
+    parser.add_argument("--scenario", default="demo,mig-h100,mixed,hostile-names", metavar="NAME,...")
+    options = parser.parse_args()
+    judge = Judge()
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = os.path.join(folder, "full.toml")
+        Path(scenario).write_text(FULL)
+        with Exporter(options.exporter, scenario, folder) as exporter:
+            judge_machine(judge, exporter)
+            judge_incident(judge, exporter)
+            # Again, with an ended process.
+            judge_machine(judge, exporter)
+        for name in options.scenario.split(","):
+            with Exporter(options.exporter, name, folder) as exporter:
+                judge_machine(judge, exporter)
+    paths = {(method, path) for path, methods in SPEC["paths"].items() for method in methods}
+    judge.problems += [f"{method} {path}: never asked" for method, path in sorted(paths - judge.visited)]
+    judge.problems += [f"the property {name} is in no answer" for name in sorted(judge.wanted - judge.seen - ELSEWHERE)]
+    print(f"{len(judge.visited)} of {len(paths)} paths, {len(judge.seen & judge.wanted)} properties")
+    for problem in judge.problems:
+        print(f"FAIL {problem}")
+    sys.exit(1 if judge.problems else 0)
+
+
+if __name__ == "__main__":
+    main()
