@@ -16,9 +16,9 @@ class ChildFailed(Exception):
 
 class Child:
     """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment. `prefix` is a command that
-    runs it; then `pid` and `process` are those of the prefix."""
+    runs it; then `pid` and `process` are those of the prefix. `user` is a uid."""
 
-    def __init__(self, mode, *args, environment=None, prefix=()):
+    def __init__(self, mode, *args, environment=None, prefix=(), user=None):
         self.mode = mode
         # A prefix ends after its command, and writes a report.
         self.grace = 30.0 if prefix else 5.0
@@ -28,6 +28,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **(environment or {})},
+            user=user,
         )
         self.pid = self.process.pid
 
@@ -53,6 +54,13 @@ class Child:
     def end(self):
         """Request that the process exit by closing its stdin; kill it if it does not."""
         end_process(self.process, self.grace)
+
+    def __enter__(self):
+        self.hear()
+        return self
+
+    def __exit__(self, *_):
+        self.end()
 
 
 def end_process(process, grace=5.0):

@@ -5,7 +5,8 @@ matrices without end, `spikes` allocates and frees on command, `leak` takes 64 M
 `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
 `ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
 says what its allocator has reserved, `arrays` holds a JAX array. `rank` holds --mib for --hold seconds and ends by itself, as one process of a
-torchrun twice as much as the one before it. Each other mode prints one JSON line when it is ready. Only `busy`, `leak`, `training`, `paced`
+torchrun twice as much as the one before it. `grower` allocates on command and `job` does so with PyTorch, until there is no memory left. Each other mode prints one JSON line when it
+is ready. Only `busy`, `leak`, `training`, `paced`
 and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
 """
 
@@ -253,8 +254,44 @@ def rank(options):
     time.sleep(options.hold)
 
 
+def grower(options):
+    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, r MiB each second or at once, and report. Without
+    enough memory, report that and exit as a job does that does not handle the error."""
+    cuda = Cuda()
+    cuda.allocate(options.mib * MIB)
+    say(ready=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            for _ in range(order["mib"] // 256):
+                cuda.allocate(256 * MIB)
+                if order.get("rate"):
+                    time.sleep(256 / order["rate"])
+        except RuntimeError as error:
+            say(refused=str(error))
+            raise
+        say(held=True)
+
+
+def job(options):
+    """A PyTorch job: holds --mib, and for each stdin line {"mib": n} takes as much more; reports what its allocator has reserved. It
+    does not handle an OutOfMemoryError, as most jobs do not."""
+    import torch
+
+    kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]
+    torch.cuda.synchronize()
+    say(ready=True, reserved=torch.cuda.memory_reserved())
+    for line in sys.stdin:
+        try:
+            kept.append(torch.empty(json.loads(line)["mib"] * MIB, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            say(out_of_memory=True, max_reserved=torch.cuda.max_memory_reserved())
+            raise
+        say(max_reserved=torch.cuda.max_memory_reserved())
+
+
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
-    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank}  # fmt: skip
+    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job}  # fmt: skip
 
 
 def main():

@@ -17,6 +17,7 @@ import time
 import traceback
 
 import check_cost
+import check_incidents
 import check_memory
 import check_owners
 import check_run
@@ -42,6 +43,12 @@ CHECKS = {
     "allocators": check_sharing.allocators,
     "jax": check_sharing.jax,
     "two-gpus": check_sharing.two_gpus,
+    "incidents-neighbour": check_incidents.neighbour,
+    "incidents-killed": check_incidents.killed,
+    "incidents-spike": check_incidents.spike,
+    "incidents-climb": check_incidents.climb,
+    "incidents-none": check_incidents.none,
+    "pages": check_incidents.pages,
     "run-training": check_run.training,
     "run-ranks": check_run.ranks,
     "run-tree": check_run.tree,
