@@ -78,13 +78,37 @@ pub fn check(scenario: &str) -> Result<(), Error> {
 /// The scenario used if `--demo` has no value.
 const DEFAULT_SCENARIO: &str = "demo";
 
-/// Lines for the log of a demo that describe what the default scenario shows.
-const TOUR: [&str; 4] = [
-    "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: only a peak shows that (gpu_process_memory_peak_bytes)",
-    "GPUs 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB (gpu_memory_window_peak_bytes)",
-    "GPU 3: a notebook keeps 31 GiB and does nothing (gpu_process_idle_seconds), and embedder.service leaks",
-    "GPU 3: pod notebook-7 has the GPU allocated and uses nothing (gpu_allocation_info)",
+/// Something that the default scenario shows within a minute, and the metric that shows it.
+struct Sight {
+    what: &'static str,
+    metric: &'static str,
+}
+
+const TOUR: [Sight; 5] = [
+    Sight {
+        what: "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: a reading every 15 s does not show that",
+        metric: "gpu_process_memory_peak_bytes",
+    },
+    Sight {
+        what: "GPUs 0 and 1: pod llama-13b-0 trains at 66 GiB with peaks of 94 GiB; on GPU 1, 5 GiB belong to no process",
+        metric: "gpu_memory_window_peak_bytes, gpu_memory_unattributed_bytes",
+    },
+    Sight {
+        what: "GPU 2: after 20 s, import.py climbs into the limit of the GPU and ends there: an incident records who held what",
+        metric: "gpu_memory_pressure_seconds_total",
+    },
+    Sight {
+        what: "GPU 3: a notebook keeps 31 GiB and does nothing, and embedder.service leaks",
+        metric: "gpu_process_idle_seconds",
+    },
+    Sight { what: "GPU 3: pod notebook-7 has the GPU allocated and uses nothing", metric: "gpu_allocation_info" },
 ];
+
+/// What the page of a demo tells its reader to look at.
+pub fn sights(scenario: &str) -> Vec<&'static str> {
+    let tour = if scenario == DEFAULT_SCENARIO { &TOUR[..] } else { &[] };
+    tour.iter().map(|sight| sight.what).collect()
+}
 
 /// The first lines of a demo: where to look, and what the default scenario shows. `page` is the URL of the landing
 /// page, `metrics` that of the metrics.
@@ -94,7 +118,7 @@ pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
         "the same with Prometheus and Grafana: docker compose -f deploy/docker-compose.yml up --build".to_owned(),
     ];
     if scenario == DEFAULT_SCENARIO {
-        lines.extend(TOUR.map(str::to_owned));
+        lines.extend(TOUR.map(|Sight { what, metric }| format!("{what} ({metric})")));
     }
     lines
 }

@@ -34,7 +34,7 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
         log.contains("notebook-7").then_some(log)
     });
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("demo: ")).collect();
-    assert!((4..=6).contains(&lines.len()), "{log}");
+    assert!((4..=7).contains(&lines.len()), "{log}");
     let url = format!("http://{}", exporter.address);
     assert!(lines[0].contains(&format!("{url} ")) && lines[0].contains(&format!("{url}/metrics")), "{log}");
     let compose = lines[1].split_whitespace().find(|word| word.ends_with(".yml")).unwrap();
@@ -50,6 +50,20 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
         let has = |name: &str| scrape.series.iter().any(|s| s.labels.iter().any(|(_, value)| value == name));
         names.into_iter().all(has) && families.iter().all(|family| scrape.all(family).next().is_some())
     });
+    assert!(exporter.terminate().success());
+}
+
+/// As a visitor sees it within a minute: a job climbs into the limit of its GPU and ends there, and memory has no owner.
+#[test]
+fn a_demo_records_a_job_that_ends_at_its_peak() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    crate::harness::eventually("the incident", || {
+        let incidents = exporter.get("/api/v1/incidents").ok()?.body;
+        (incidents.contains("ended_at_peak") && incidents.contains("import.py")).then_some(())
+    });
+    let scrape = exporter.scrape();
+    let unattributed = scrape.value("gpu_memory_unattributed_bytes", &[("gpu", "1")]).unwrap();
+    assert!(unattributed >= 5.0 * (1u64 << 30) as f64, "{unattributed}");
     assert!(exporter.terminate().success());
 }
 
