@@ -8,6 +8,7 @@
 //! responds.
 
 mod api;
+mod assets;
 mod connection;
 mod health;
 mod html;

@@ -46,7 +46,8 @@ async fn run(config: Config) -> Result<()> {
         exporter.faults.clone(),
         &exporter.config.web.telemetry_path,
     )
-    .with_recorder(exporter.recorder.clone());
+    .with_recorder(exporter.recorder.clone())
+    .with_page(settings::host(&exporter.config), exporter.config.demo.as_deref().map(demo::sights).unwrap_or_default());
     service::ready();
     let living = state.clone();
     let keeping_alive = tokio::spawn(service::keep_alive(move || living.unhealthy()));

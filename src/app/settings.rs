@@ -85,13 +85,18 @@ pub(super) fn attribution(config: &Config) -> attribution::Settings {
 pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
     let Recorder { max_memory_mib, path, max_files, max_disk_mib, log_ended_processes } = config.recorder.clone();
     let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
-    let own = || nix::unistd::gethostname().ok()?.into_string().ok();
     (max_memory_mib > 0).then(|| recorder::Settings {
         memory_limit: max_memory_mib << 20,
         store,
         log_ended: log_ended_processes,
-        host: config.kubernetes.node_name.clone().or_else(own),
+        host: host(config),
     })
+}
+
+/// The machine's name: the node's if it is configured, because a pod has a host name of its own.
+pub(super) fn host(config: &Config) -> Option<String> {
+    let own = || nix::unistd::gethostname().ok()?.into_string().ok();
+    config.kubernetes.node_name.clone().or_else(own).filter(|name| !name.is_empty())
 }
 
 /// From the lanes to the recorder: room for the samples of sixteen GPUs between two rounds of the recorder, twice.

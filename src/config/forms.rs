@@ -13,7 +13,7 @@ pub(super) const IN_CLUSTER: &str = "in-cluster";
 const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
-const TAKEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
+const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/page.js", "/page-charts.js", "/page.css"];
 /// The beginning of the paths of the API.
 const API: &str = "/api/";
 
@@ -106,6 +106,8 @@ mod tests {
             "/",
             "/healthz",
             "/readyz",
+            "/page.js",
+            "/page.css",
             "/api/v1/gpus",
             "metrics",
             "/m?x=1",

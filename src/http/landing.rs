@@ -1,49 +1,57 @@
-//! The page at `/`: the state of each GPU, and links. It has no script and loads nothing from other hosts.
+//! The page at `/`: the state of each GPU as a table, and links. The page is complete without its script, which replaces
+//! the table with charts; it loads nothing from other hosts.
 //!
 //! Invariant: every value that does not come from this file goes through [`Escaped`] or is a number.
 
 use std::fmt::{self, Write as _};
 use std::time::Instant;
 
+use super::assets::{ICON, SCRIPT, STYLE};
 use super::html::{AgeBetween, Bytes, Escaped, Known};
+use super::state::HttpState;
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 
-/// Where browsers look for an icon, whatever page they show.
-pub(super) const ICON: &str = "/favicon.ico";
-/// Seconds after which the page reloads.
+/// Seconds after which the page reloads if no script updates it.
 const REFRESH: u32 = 5;
 /// How many running processes a GPU's row shows, and how many ended ones.
 const SHOWN_PROCESSES: usize = 3;
-const STYLE: &str = include_str!("landing.css");
 
 /// The whole page.
-pub(super) fn page(parts: &Parts, settings: &Settings, telemetry_path: &str) -> String {
-    let mut out = String::with_capacity(STYLE.len() + 4096);
+pub(super) fn page(parts: &Parts, state: &HttpState) -> String {
+    let mut out = String::with_capacity(4096);
     // Writing into a String cannot fail.
-    let _ = write_page(&mut out, parts, settings, telemetry_path);
+    let _ = write_page(&mut out, parts, state);
     out
 }
 
-fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_path: &str) -> fmt::Result {
-    let driver = &parts.driver;
+fn write_page(out: &mut String, parts: &Parts, state: &HttpState) -> fmt::Result {
+    let (driver, settings) = (&parts.driver, state.metrics.settings());
+    let host = state.host.as_deref().unwrap_or_default();
+    let title = if host.is_empty() { "" } else { " – " };
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n<link rel=\"icon\" type=\"image/svg+xml\" href=\"{ICON}\">\n\
-         <title>vram-exporter</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+         <noscript><meta http-equiv=\"refresh\" content=\"{REFRESH}\"></noscript>\n\
+         <link rel=\"icon\" type=\"image/svg+xml\" href=\"{ICON}\">\n<link rel=\"stylesheet\" href=\"{STYLE}\">\n\
+         <script type=\"module\" src=\"{SCRIPT}\"></script>\n<title>{0}{title}vram-exporter</title>\n</head>\n<body>\n",
+        Escaped(host)
     )?;
     if driver.simulated {
         out.push_str("<div class=\"banner\">SIMULATED GPUs: no number on this page is a measurement</div>\n");
     }
     write!(
         out,
-        "<header><h1>vram-exporter</h1><span class=\"soft\">{}</span>\n\
-         <nav><a href=\"{}\">metrics</a><a href=\"/healthz\">healthz</a><a href=\"/readyz\">readyz</a></nav></header>\n<main>\n",
+        "<header><h1>{}{title}vram-exporter</h1><span class=\"soft\">{}</span>\n\
+         <nav aria-label=\"Other pages\"><a href=\"{}\">metrics</a><a href=\"/healthz\">healthz</a><a href=\"/readyz\">readyz</a>\
+         <a href=\"/api/v1/gpus\">GPUs as JSON</a></nav></header>\n<main id=\"main\">\n",
+        Escaped(host),
         env!("CARGO_PKG_VERSION"),
-        Escaped(telemetry_path)
+        Escaped(&state.telemetry_path)
     )?;
+    write_sights(out, &state.sights)?;
+    out.push_str("<div id=\"table\">\n");
     write_driver(out, driver)?;
     let gpus = parts.gpus(settings);
     if !gpus.is_empty() {
@@ -52,9 +60,20 @@ fn write_page(out: &mut String, parts: &Parts, settings: &Settings, telemetry_pa
         out.push_str("<p class=\"card note\">The driver reports no GPU.</p>\n");
     }
     out.push_str(
-        "</main>\n<footer class=\"soft\"><code>docs/metrics.md</code> describes every metric, \
+        "</div>\n</main>\n<footer class=\"soft\"><code>docs/metrics.md</code> describes every metric, <code>docs/page.md</code> this page, \
          <code>README.md</code> how to install and configure the exporter.</footer>\n</body>\n</html>\n",
     );
+    Ok(())
+}
+
+/// What a demo shows.
+fn write_sights(out: &mut String, sights: &[&str]) -> fmt::Result {
+    if sights.is_empty() {
+        return Ok(());
+    }
+    out.push_str("<section class=\"card note\" id=\"sights\"><h2>What to look at in this demo</h2>\n<ul>");
+    sights.iter().try_for_each(|sight| write!(out, "<li>{}</li>", Escaped(sight)))?;
+    out.push_str("</ul></section>\n");
     Ok(())
 }
 

@@ -15,17 +15,18 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
 use super::api;
+use super::assets::{self, ICON};
 use super::health::{self, HEALTH, READINESS};
-use super::landing::{self, ICON};
+use super::landing;
 use super::response::text;
 use super::state::HttpState;
 use crate::faults::{Reason, Source};
 use crate::metrics::{self, Parts};
 
-const ICON_SVG: &str = include_str!("icon.svg");
-/// The page needs its own style and icon and nothing else. Even a name rendered as markup could not load anything.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; \
-     frame-ancestors 'none'";
+/// The page needs its own files and the API, and nothing else. Even a name rendered as markup could neither run a script
+/// nor load anything.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// All paths of the exporter; their responses are compressed when the client asks for it.
 pub fn router(state: HttpState) -> Router {
@@ -38,8 +39,9 @@ pub fn router(state: HttpState) -> Router {
         .without_v07_checks()
         .route("/", get(page))
         .route(&telemetry_path, get(scrape));
-    // The configured path takes precedence over the icon.
-    let pages = if telemetry_path == ICON { pages } else { pages.route(ICON, get(icon)) };
+    // The configured path takes precedence over the icon; it can be no other file of the page.
+    let files = assets::ALL.iter().filter(|asset| asset.path != ICON || telemetry_path != ICON);
+    let pages = files.fold(pages, |pages, asset| pages.route(asset.path, get(|| async { asset.response() })));
     pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
 }
 
@@ -88,22 +90,14 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
 }
 
 async fn page(State(state): State<Arc<HttpState>>) -> Response {
-    let page = landing::page(&Parts::load(&state.snapshot), state.metrics.settings(), &state.telemetry_path);
+    let page = landing::page(&Parts::load(&state.snapshot), &state);
     let headers = [
         (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
     ];
     (headers, Html(page)).into_response()
-}
-
-async fn icon() -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "image/svg+xml"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CACHE_CONTROL, "max-age=86400"),
-    ];
-    (headers, ICON_SVG).into_response()
 }
 
 async fn not_found(State(state): State<Arc<HttpState>>) -> Response {

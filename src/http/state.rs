@@ -29,6 +29,10 @@ pub struct HttpState {
     pub alive_within: Duration,
     /// The recorder; `None` if it is switched off.
     pub recorder: Option<Arc<Recorder>>,
+    /// The machine's name, for the page; `None` if it is unknown.
+    pub host: Option<String>,
+    /// What the page of a demo tells its reader to look at.
+    pub sights: Vec<&'static str>,
     pub(super) writers: ScrapeWriters,
 }
 
@@ -37,12 +41,18 @@ impl HttpState {
     pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
         let (telemetry_path, started) = (telemetry_path.to_owned(), Instant::now());
         let (alive_within, writers) = (ALIVE_WITHIN, ScrapeWriters::new());
-        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder: None, writers }
+        let (recorder, host, sights) = (None, None, Vec::new());
+        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder, host, sights, writers }
     }
 
     /// The state with a recorder.
     pub fn with_recorder(self, recorder: Option<Arc<Recorder>>) -> Self {
         Self { recorder, ..self }
+    }
+
+    /// The state with the machine's name, and with what a demo shows.
+    pub fn with_page(self, host: Option<String>, sights: Vec<&'static str>) -> Self {
+        Self { host, sights, ..self }
     }
 
     /// Why the exporter is not alive, as `/healthz` reports it; `None` while it is.

@@ -76,8 +76,62 @@ fn the_page_shows_each_gpu_and_the_links() {
         assert!(text.contains(&format!("href=\"{link}\"")), "{link}");
     }
     assert!(text.find("9.0 GiB large").unwrap() < text.find("1.0 GiB small").unwrap());
-    assert!(!text.contains("SIMULATED"));
-    assert!(!text.contains("<script"));
+    assert!(!text.contains("SIMULATED") && !text.contains("What to look at"));
+    assert!(text.contains("<title>vram-exporter</title>"), "no name of the machine is known");
+}
+
+#[test]
+fn the_page_loads_its_own_files_and_nothing_else() {
+    let server = Served::start();
+    let page = server.get("/");
+    let policy = page.header("content-security-policy");
+    for part in
+        ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:"]
+    {
+        assert!(policy.split("; ").any(|allowed| allowed == part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), "nosniff");
+    let text = page.text();
+    // Neither an inline script nor an inline style, which the policy would block.
+    assert_eq!(text.matches("<script").count(), 1);
+    assert!(text.contains("<script type=\"module\" src=\"/page.js\"></script>"), "{text}");
+    assert!(!text.contains("<style") && !text.contains("style=") && !text.contains("://"), "{text}");
+    assert!(text.contains("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>"), "{text}");
+    let files = [("/page.js", "text/javascript; charset=utf-8"), ("/page-charts.js", "text/javascript; charset=utf-8")];
+    for (path, content_type) in files.into_iter().chain([("/page.css", "text/css; charset=utf-8")]) {
+        let file = server.get(path);
+        assert_eq!((file.status, file.header("content-type")), (200, content_type), "{path}");
+        assert_eq!(file.header("x-content-type-options"), "nosniff");
+        assert!(!file.text().contains("://"), "{path} names another host");
+        // Text never becomes markup or code.
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("] {
+            assert!(!file.text().contains(sink), "{path} contains {sink}");
+        }
+    }
+}
+
+#[test]
+fn the_page_names_its_machine_and_what_a_demo_shows() {
+    let server = Served::with("/metrics", |state| {
+        *state = state.clone().with_page(Some("node-<7>&".to_owned()), vec!["a <b>spike</b>"]);
+    });
+    let page = server.get("/");
+    let text = page.text();
+    assert!(text.contains("<title>node-&lt;7&gt;&amp; – vram-exporter</title>"), "{text}");
+    assert!(text.contains("<h1>node-&lt;7&gt;&amp; – vram-exporter</h1>"), "{text}");
+    assert!(text.contains("What to look at in this demo</h2>\n<ul><li>a &lt;b&gt;spike&lt;/b&gt;</li></ul>"), "{text}");
+}
+
+#[test]
+fn only_the_default_demo_says_what_to_look_at() {
+    for (demo, shows) in [("--demo", true), ("--demo=idle-h200", false)] {
+        let exporter = Exporter::start(crate::harness::bare(&[demo]));
+        let page = exporter.get("/").unwrap().body;
+        assert_eq!(page.contains("What to look at"), shows, "{demo}: {page}");
+        let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+        assert!(page.contains(&format!("<title>{host} – vram-exporter</title>")), "{page}");
+    }
 }
 
 #[test]
@@ -180,5 +234,5 @@ fn no_name_gets_through_as_markup() {
     let page = server.get("/");
     let text = page.text();
     assert_eq!(text.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count(), 3);
-    assert!(!text.contains("<script") && !text.contains("<img") && !text.contains('\u{1b}'));
+    assert!(!text.contains("<script>") && !text.contains("<img") && !text.contains('\u{1b}'));
 }

@@ -1,0 +1,50 @@
+//! The files of the page: its script, its style and its icon.
+//!
+//! Invariant: they are part of the program and do not depend on the request.
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+/// The path of the script. It imports the other one.
+pub(super) const SCRIPT: &str = "/page.js";
+/// The path of the style.
+pub(super) const STYLE: &str = "/page.css";
+/// Where browsers look for an icon, whatever page they show.
+pub(super) const ICON: &str = "/favicon.ico";
+
+/// A file of the page.
+pub(super) struct Asset {
+    pub(super) path: &'static str,
+    content_type: &'static str,
+    /// The script and the style belong to the version of the page, so a browser asks for them each time.
+    cache: &'static str,
+    body: &'static str,
+}
+
+pub(super) static ALL: [Asset; 4] = [
+    Asset {
+        path: SCRIPT,
+        content_type: "text/javascript; charset=utf-8",
+        cache: "no-cache",
+        body: include_str!("page.js"),
+    },
+    Asset {
+        path: "/page-charts.js",
+        content_type: "text/javascript; charset=utf-8",
+        cache: "no-cache",
+        body: include_str!("page-charts.js"),
+    },
+    Asset { path: STYLE, content_type: "text/css; charset=utf-8", cache: "no-cache", body: include_str!("page.css") },
+    Asset { path: ICON, content_type: "image/svg+xml", cache: "max-age=86400", body: include_str!("icon.svg") },
+];
+
+impl Asset {
+    pub(super) fn response(&self) -> Response {
+        let headers = [
+            (header::CONTENT_TYPE, self.content_type),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::CACHE_CONTROL, self.cache),
+        ];
+        (headers, self.body).into_response()
+    }
+}

@@ -1,0 +1,860 @@
+// The live part of the page. It replaces the table that the server wrote with charts, and polls the API for new values.
+//
+// Invariants: text from the server is only ever set as text or as an attribute, never as markup; nothing is loaded from another host;
+// a value that is not known is shown as unknown and never as 0.
+import {  bytes, clean, clock, colours, dateAndClock, drawAxes, drawBand, drawCursor, drawLimit, drawPeaks, drawSlowReadings, drawStack,
+  duration, peaks, plural, prepare, readColours, scales, Series, slowReadings,
+} from "./page-charts.js";
+
+const POLL_MS = 2000;
+const POLL_EVENTS_MS = 5000;
+const LONGEST_PAUSE_MS = 30000;
+const TIMEOUT_MS = 10000;
+/// The selectable time spans: seconds, name, and seconds of each part of a chart.
+const SPANS = [[300, "5 min", 0.25], [900, "15 min", 1], [1800, "30 min", 2], [3600, "1 h", 4], [7200, "2 h", 8]];
+/// Process lists arrive later than memory samples, so the latest seconds are requested again.
+const LATE_SECONDS = 3;
+/// The shortest time that a chart shows.
+const LEAST_SPAN = 60;
+const SHOWN_ROWS = 50;
+const SHOWN_OWNERS = 7;
+const SHOWN_HOLDERS = 3;
+
+// Elements
+
+/// Creates an element. An attribute that is a function is an event handler; a child is a node or a text.
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name, value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value != null && value !== false) node.setAttribute(name, clean(value));
+  }
+  node.append(...children.map((child) => (child instanceof Node ? child : clean(child))));
+  return node;
+}
+
+/// Sets the text of a node if it differs, so that a selection within an unchanged text is kept.
+function setText(node, text) {
+  const cleaned = clean(text);
+  if (node.textContent !== cleaned) node.textContent = cleaned;
+}
+
+/// Makes the children of a node equal to the items. A child whose key is still there is kept, with its focus and its state.
+function keyed(parent, items, key, create, update) {
+  const before = parent.shown ?? new Map();
+  const after = new Map();
+  for (const item of items) {
+    let id = key(item);
+    while (after.has(id)) id += "'";
+    after.set(id, [before.get(id) ?? create(item), item]);
+  }
+  for (const [id, node] of before) if (!after.has(id)) node.remove();
+  let index = 0;
+  parent.shown = new Map();
+  for (const [id, [node, item]] of after) {
+    update(node, item);
+    if (parent.children[index] !== node) parent.insertBefore(node, parent.children[index] ?? null);
+    parent.shown.set(id, node);
+    index += 1;
+  }
+}
+
+// State
+
+const state = {
+  span: SPANS[0],
+  generation: 0,
+  from: 0,
+  to: 0,
+  since: Infinity, // when the recorder started
+  next: null,
+  gpus: new Map(), // uuid → { series, allocatable }
+  processes: new Map(), // key → { uuid, who, series }
+  workloads: new Map(), // key → { uuid, name, series }
+  leftOut: 0, // the number of workloads without a series
+  events: [],
+  answer: null,
+  listed: { processes: [], more_processes: 0 },
+  recorder: true,
+  failures: 0,
+  lastAnswer: null,
+  paused: false,
+  sort: { column: null, descending: true },
+  all: false,
+};
+const cards = new Map(); // uuid → Card
+const parts = {};
+
+// Requests
+
+async function get(path, kind = "json") {
+  const response = await fetch(path, { signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
+  if (!response.ok) throw Object.assign(new Error(`the exporter answered ${response.status}`), { status: response.status });
+  return response[kind]();
+}
+
+async function loadMachine() {
+  [state.answer, state.listed] = await Promise.all([get("/api/v1/gpus"), get("/api/v1/processes")]);
+}
+
+/// Requests what the charts lack: everything at first, and afterwards the time since the last answer.
+async function loadHistory() {
+  const [generation, [span, , step]] = [state.generation, state.span];
+  const now = state.answer.at;
+  const whole = state.next == null || now - state.next > span || now < state.to - 5;
+  const from = whole ? Math.floor((now - span) / step) * step : state.next;
+  const query = `from=${from.toFixed(3)}&step=${step}`;
+  const kinds = ["gpus", "processes", "workloads"];
+  const [gpus, processes, workloads] = await Promise.all(kinds.map((kind) => get(`/api/v1/history?of=${kind}&${query}`)));
+  if (generation !== state.generation) return;
+  if (whole) {
+    for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
+  }
+  // A chart is no longer than what was recorded, so that the first minutes fill it.
+  [state.to, state.from] = [gpus.to, Math.max(gpus.to - span, Math.min(gpus.recorded_since, gpus.to - LEAST_SPAN))];
+  state.since = gpus.recorded_since;
+  state.next = Math.floor((gpus.to - LATE_SECONDS) / step) * step;
+  const entire = gpus.series.filter((series) => !series.mig_uuid);
+  mergeAll(state.gpus, entire, (series) => series.uuid, gpus.from, step);
+  const processKey = ({ uuid, process }) => seriesKey(uuid, process.mig_uuid, process.pid);
+  mergeAll(state.processes, processes.series, processKey, processes.from, step);
+  const workloadKey = ({ uuid, mig_uuid: migUuid, workload }) => seriesKey(uuid, migUuid, workload);
+  mergeAll(state.workloads, workloads.series, workloadKey, workloads.from, step);
+  state.leftOut = workloads.more_series;
+}
+
+/// The key of a process or a workload on a GPU or a MIG device.
+function seriesKey(uuid, migUuid, what) {
+  return `${uuid} ${migUuid ?? ""} ${what}`;
+}
+
+/// Merges an answer into the known series. A series that the answer lacks has become unknown.
+function mergeAll(known, answered, key, from, step) {
+  const lacking = new Set(known.keys());
+  for (const series of answered) {
+    let id = key(series);
+    // A pid may have been used twice.
+    while (known.has(id) && !lacking.has(id)) id += "'";
+    lacking.delete(id);
+    const entry = known.get(id) ?? { series: new Series() };
+    Object.assign(entry, { uuid: series.uuid, who: series.process, name: series.workload, allocatable: series.allocatable_bytes });
+    entry.series.merge(series.memory.points, from, state.from, step);
+    known.set(id, entry);
+  }
+  for (const id of lacking) {
+    const { series } = known.get(id);
+    series.merge([], from, state.from, step);
+    if (!series.points.some((point) => point[0] >= state.from || point[3] != null)) known.delete(id);
+  }
+}
+
+async function loadEvents() {
+  const [events, incidents] = await Promise.all([get("/api/v1/events"), get("/api/v1/incidents")]);
+  state.events = events.events.sort((a, b) => b.at - a.at);
+  showEvents(state.events);
+  showIncidents(incidents.incidents);
+}
+
+// The round
+
+let timer = null;
+let eventsAt = 0;
+
+async function refresh() {
+  await loadMachine();
+  if (state.recorder || state.failures > 0) {
+    try {
+      const due = performance.now() - eventsAt >= POLL_EVENTS_MS - POLL_MS / 2;
+      await Promise.all([loadHistory(), due ? loadEvents() : null]);
+      if (due) eventsAt = performance.now();
+      state.recorder = true;
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      state.recorder = false;
+    }
+  }
+}
+
+async function round() {
+  clearTimeout(timer);
+  timer = null;
+  if (state.paused || document.hidden || round.running) return;
+  round.running = true;
+  try {
+    await refresh();
+    [state.failures, state.lastAnswer] = [0, Date.now() / 1000];
+    show();
+  } catch (error) {
+    state.failures += 1;
+    if (!(error instanceof TypeError || error.name === "TimeoutError" || error.status)) console.error(error);
+  } finally {
+    round.running = false;
+  }
+  showStatus();
+  timer = setTimeout(round, pause());
+}
+
+function pause() {
+  return Math.min(POLL_MS * 2 ** Math.min(state.failures, 8), LONGEST_PAUSE_MS);
+}
+
+function showStatus() {
+  const lost = state.failures > 0;
+  const since = state.lastAnswer == null ? "" : ` since ${clock(state.lastAnswer)}`;
+  let text = "Live";
+  if (state.paused) text = `Paused${since}`;
+  else if (lost) text = `No answer${since}: trying again every ${pause() / 1000} s`;
+  setText(parts.status, text);
+  document.body.classList.toggle("lost", lost);
+}
+
+// Owners
+
+function ownerName(who) {
+  return who.workload ?? who.user ?? who.name ?? `pid ${who.pid}`;
+}
+
+const palette = new Map(); // owner → index of its colour
+
+/// The owners of a GPU's memory within the shown time, largest first; the smallest are summed into one.
+function owners(uuid) {
+  const found = new Map();
+  for (const { uuid: on, name, series } of state.workloads.values()) {
+    const figures = on === uuid && series.figures(state.from, state.to);
+    if (!figures || figures.most === 0) continue;
+    const owner = found.get(name) ?? { name, series: [], most: 0, used: undefined };
+    owner.series.push(series);
+    owner.most += figures.most;
+    if (series.last()) owner.used = (owner.used ?? 0) + series.last();
+    found.set(name, owner);
+  }
+  const sorted = [...found.values()].sort((a, b) => b.most - a.most);
+  const rest = sorted.splice(SHOWN_OWNERS);
+  if (rest.length > 0) {
+    const used = rest.reduce((sum, owner) => (owner.used == null ? sum : (sum ?? 0) + owner.used), undefined);
+    sorted.push({ name: `${rest.length} others`, series: rest.flatMap((owner) => owner.series), used });
+  }
+  for (const owner of sorted) {
+    if (!palette.has(owner.name)) palette.set(owner.name, palette.size % 7);
+    owner.colour = owner.used == null ? colours.ended : colours[`s${palette.get(owner.name) + 1}`];
+  }
+  // The ended ones are on top, so that they do not lift those that run.
+  return sorted.sort((a, b) => (a.used == null) - (b.used == null));
+}
+
+/// The processes that held the most at a time, as text. An event of a peak has the exact list.
+function holdersAt(uuid, time) {
+  const near = (event) => event.kind === "new_peak" && event.uuid === uuid && Math.abs(event.at - time) <= state.span[2];
+  const exact = state.events.find(near)?.holders?.map((held) => ({ who: held, used: held.used_bytes }));
+  const listed = () => [...state.processes.values()]
+    .filter((entry) => entry.uuid === uuid)
+    .map(({ who, series }) => ({ who, used: series.at(time)?.[2] }))
+    .filter((held) => held.used > 0);
+  const held = (exact ?? listed()).sort((a, b) => b.used - a.used);
+  const names = held.slice(0, SHOWN_HOLDERS).map(({ who, used }) => `${who.name ?? "?"} ${who.pid} of ${ownerName(who)} ${bytes(used)}`);
+  // Both lists are limited, so the number of the others is not known.
+  if (held.length > SHOWN_HOLDERS) names.push("and others");
+  return names.join(", ");
+}
+
+// The card of a GPU
+
+class Card {
+  view = { cursor: null, selection: null, anchor: null };
+
+  constructor(gpu) {
+    [this.uuid, this.index] = [gpu.uuid, gpu.gpu];
+    const id = `gpu-${gpu.gpu}-${cards.size}`;
+    this.title = el("h2", { id: `${id}-title` });
+    this.state = el("span", { class: "state" });
+    this.stats = el("dl", { class: "stats" });
+    this.band = el("canvas", { class: "band", "aria-hidden": "true" });
+    this.stack = el("canvas", { class: "stack", "aria-hidden": "true" });
+    this.fact = el("p", { class: "fact", id: `${id}-fact` });
+    this.output = el("output", { class: "reading", "aria-live": "polite" });
+    this.chart = el("div", {
+      class: "chart", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-describedby": `${id}-fact`,
+      keydown: (event) => this.key(event),
+      pointerdown: (event) => this.press(event),
+      pointermove: (event) => this.move(event),
+      pointerup: () => this.release(),
+      pointercancel: () => this.release(),
+      pointerleave: () => this.leave(),
+      focus: () => this.read(),
+      blur: () => this.clear(),
+    }, this.band, el("p", { class: "caption" }, "by owner"), this.stack);
+    this.owners = el("ul", { class: "owners" });
+    this.mig = el("tbody");
+    this.migBox = el("div", { class: "scroll", hidden: true }, el("table", { class: "small" },
+      el("caption", {}, "MIG devices"), headings(["device", "profile", "used of total", "peak", "not attributed"]), this.mig));
+    this.peaks = el("tbody");
+    this.peakBox = el("details", { toggle: () => this.showPeaks() }, el("summary", {}, "Peaks in this time, and what was held"),
+      el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["time", "peak", "held by"]), this.peaks)));
+    this.recorded = el("div", {}, this.chart, this.fact, this.output, this.owners, this.peakBox);
+    this.node = el("section", { class: "card gpu", "aria-labelledby": `${id}-title` },
+      el("div", { class: "head" }, this.title, this.state), this.stats, this.recorded, this.migBox);
+    new ResizeObserver(() => this.draw()).observe(this.band);
+  }
+
+  /// Shows the values of a GPU; null if the driver does not list it any longer.
+  show(gpu) {
+    if (gpu) this.gpu = gpu;
+    const { name, up, total_bytes: total } = this.gpu;
+    setText(this.title, `GPU ${this.gpu.gpu} ${name ?? ""}`);
+    this.chart.setAttribute("aria-label", `Memory of GPU ${this.gpu.gpu}, last ${state.span[1]}`);
+    const works = Boolean(gpu) && up;
+    setText(this.state, works ? "up" : gpu ? "not readable" : "gone");
+    this.state.classList.toggle("problem", !works);
+    this.total = total ?? this.total;
+    this.showStats(gpu ?? {});
+    this.showMig(gpu?.mig_devices ?? []);
+    this.recorded.hidden = !state.recorder;
+    this.draw();
+    this.showFact();
+    this.showOwners();
+    this.showPeaks();
+  }
+
+  showStats(gpu) {
+    const used = gpu.used_bytes == null ? "unknown" : `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`;
+    const rows = [["used", used]];
+    const add = (name, value, text) => value != null && rows.push([name, text(value)]);
+    add("window peak", gpu.window_peak_bytes, bytes);
+    add("peak since start", gpu.peak_bytes, bytes);
+    add("not attributed", gpu.unattributed_bytes, bytes);
+    add("reserved", gpu.reserved_bytes, bytes);
+    add("utilization", gpu.utilization_ratio, (ratio) => `${(100 * ratio).toFixed(0)} %`);
+    add("temperature", gpu.temperature_celsius, (degrees) => `${degrees.toFixed(0)} °C`);
+    const limit = gpu.power_limit_watts ? ` of ${gpu.power_limit_watts.toFixed(0)} W` : "";
+    add("power", gpu.power_watts, (watts) => `${watts.toFixed(0)} W${limit}`);
+    add("not in /proc", gpu.processes_invisible, (count) => plural(count, "process", "processes"));
+    const create = ([name]) => el("div", {}, el("dt", {}, name), el("dd"));
+    keyed(this.stats, rows, ([name]) => name, create, (node, [, value]) => setText(node.lastChild, value));
+  }
+
+  showMig(devices) {
+    this.migBox.hidden = devices.length === 0;
+    const texts = (device) => [
+      String(device.index), device.profile ?? "unknown",
+      device.used_bytes == null ? "unknown" : `${bytes(device.used_bytes)} of ${bytes(device.total_bytes)}`,
+      device.peak_bytes == null ? "" : bytes(device.peak_bytes),
+      device.unattributed_bytes == null ? "" : bytes(device.unattributed_bytes),
+    ];
+    keyed(this.mig, devices, (device) => device.uuid, (device) => cells(texts(device).length),
+      (row, device) => fill(row, texts(device)));
+  }
+
+  series() {
+    return state.gpus.get(this.uuid)?.series;
+  }
+
+  draw() {
+    if (this.drawing) return;
+    this.drawing = requestAnimationFrame(() => {
+      this.drawing = null;
+      this.paint();
+    });
+  }
+
+  paint() {
+    const series = this.series();
+    if (!series || !this.band.clientWidth) return;
+    const limit = state.gpus.get(this.uuid).allocatable;
+    const highest = this.total ?? limit ?? 1;
+    const band = prepare(this.band);
+    this.scale = scales(band, state.from, state.to, highest);
+    drawAxes(band.pen, this.scale, 4);
+    drawBand(band.pen, this.scale, series);
+    drawLimit(band.pen, this.scale, limit);
+    drawSlowReadings(band.pen, this.scale, series);
+    drawPeaks(band.pen, this.scale, peaks(series, state.from, state.to));
+    drawCursor(band.pen, this.scale, this.view);
+    const stack = prepare(this.stack);
+    const scale = scales(stack, state.from, state.to, highest);
+    drawAxes(stack.pen, scale, 2);
+    drawStack(stack.pen, scale, owners(this.uuid), series, state.leftOut > 0);
+    drawCursor(stack.pen, scale, this.view);
+  }
+
+  /// What the chart shows, as a sentence.
+  showFact() {
+    const figures = this.series()?.figures(state.from, state.to);
+    if (!figures) return setText(this.fact, "Nothing is recorded for this time.");
+    const readings = slowReadings(this.series(), state.from, state.to).map(([, value]) => value ?? -1);
+    const seen = Math.max(-1, ...readings);
+    const held = holdersAt(this.uuid, figures.mostAt);
+    const slow = seen < 0 ? "No reading every 15 s falls into it." : `A reading every 15 s saw at most ${bytes(seen)}.`;
+    setText(this.fact, `Highest: ${bytes(figures.most)} at ${clock(figures.mostAt)}${held ? `, held by ${held}` : ""}. ${slow}`);
+  }
+
+  showOwners() {
+    const list = owners(this.uuid);
+    const create = () => el("li", {}, el("span", { class: "swatch" }), el("span"));
+    keyed(this.owners, list, (owner) => owner.name, create, (node, owner) => {
+      node.firstChild.style.backgroundColor = owner.colour;
+      node.classList.toggle("soft", owner.used == null);
+      setText(node.lastChild, `${owner.name} ${owner.used == null ? "ended" : bytes(owner.used)}`);
+    });
+  }
+
+  showPeaks() {
+    if (!this.peakBox.open || !this.series()) return;
+    const found = peaks(this.series(), state.from, state.to).reverse();
+    keyed(this.peaks, found, (peak) => String(peak.at), () => cells(3),
+      (row, peak) => fill(row, [clock(peak.at, 2), bytes(peak.used), holdersAt(this.uuid, peak.at) || "unknown"]));
+  }
+
+  // The cursor and the selection
+
+  /// Says what the cursor or the selection shows.
+  read() {
+    const { cursor, selection } = this.view;
+    if (selection) return this.readSpan(this.series(), selection);
+    if (cursor == null) return setText(this.output, "Arrow keys move a cursor; with Shift they select a time span.");
+    const point = this.series()?.at(cursor);
+    const held = point ? holdersAt(this.uuid, cursor) : "";
+    const text = point ? `min ${bytes(point[1])}, max ${bytes(point[2])}, last ${bytes(point[3])}${held ? `; ${held}` : ""}` : "unknown";
+    setText(this.output, `${clock(cursor, 1)}: ${text}`);
+    this.draw();
+  }
+
+  readSpan(series, selection) {
+    const [from, to] = [Math.min(...selection), Math.max(...selection)];
+    const figures = series?.figures(from, to);
+    const text = figures
+      ? `min ${bytes(figures.least)}, mean ${bytes(figures.mean)}, max ${bytes(figures.most)} at ${clock(figures.mostAt, 2)}`
+      : "unknown";
+    const href = `/api/v1/history?uuid=${encodeURIComponent(this.uuid)}&from=${from.toFixed(3)}&to=${to.toFixed(3)}`;
+    const link = el("a", { href, download: `gpu-${this.index}-${from.toFixed(0)}.json` }, "JSON");
+    this.output.replaceChildren(clean(`${clock(from, 1)} to ${clock(to, 1)} (${duration(to - from)}): ${text} `), link);
+    this.draw();
+  }
+
+  /// Requests the selected time in the finest parts, which are as short as 10 ms.
+  async readFinely() {
+    const { selection } = this.view;
+    if (!selection || selection[0] === selection[1]) return;
+    const [from, to] = [Math.min(...selection), Math.max(...selection)];
+    try {
+      const answer = await get(`/api/v1/history?uuid=${encodeURIComponent(this.uuid)}&from=${from.toFixed(3)}&to=${to.toFixed(3)}`);
+      const fine = new Series();
+      fine.points = answer.series.find((series) => !series.mig_uuid)?.memory.points ?? [];
+      if (this.view.selection === selection) this.readSpan(fine, selection);
+    } catch {
+      // The figures of the chart remain.
+    }
+  }
+
+  key(event) {
+    const span = state.to - state.from;
+    const steps = { ArrowLeft: -span / 150, ArrowRight: span / 150, PageUp: -span / 15, PageDown: span / 15, Home: -span, End: span };
+    if (event.key === "Escape") return this.clear();
+    const step = steps[event.key];
+    if (step == null || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const before = this.view.cursor ?? state.to;
+    const cursor = Math.min(Math.max(before + step, state.from), state.to);
+    const anchor = event.shiftKey ? this.view.selection?.[0] ?? before : null;
+    this.view = { cursor, selection: anchor == null ? null : [anchor, cursor], anchor: null };
+    this.read();
+    clearTimeout(this.later);
+    if (anchor != null) this.later = setTimeout(() => this.readFinely(), 400);
+  }
+
+  timeOf(event) {
+    const time = this.scale?.time(event.clientX - this.band.getBoundingClientRect().left) ?? state.to;
+    return Math.min(Math.max(time, state.from), state.to);
+  }
+
+  press(event) {
+    if (event.button !== 0 || !this.scale) return;
+    this.chart.setPointerCapture(event.pointerId);
+    this.view = { cursor: this.timeOf(event), selection: null, anchor: this.timeOf(event) };
+    this.read();
+  }
+
+  move(event) {
+    if (!this.scale) return;
+    const { anchor, selection } = this.view;
+    const cursor = this.timeOf(event);
+    // A selection that is complete stays until the next press.
+    if (anchor == null && selection) return;
+    this.view = { cursor, anchor, selection: anchor == null ? null : [anchor, cursor] };
+    this.read();
+  }
+
+  release() {
+    if (this.view.anchor == null) return;
+    this.view = { ...this.view, anchor: null };
+    this.readFinely();
+  }
+
+  leave() {
+    if (this.view.selection || this.view.anchor != null || document.activeElement === this.chart) return;
+    this.clear();
+  }
+
+  clear() {
+    // The link within the output can be reached from the chart.
+    if (this.view.selection && this.chart.matches(":focus-within") === false && this.output.matches(":hover, :focus-within")) return;
+    this.view = { cursor: null, selection: null, anchor: null };
+    setText(this.output, "");
+    this.draw();
+  }
+}
+
+// Tables
+
+function headings(names) {
+  return el("thead", {}, el("tr", {}, ...names.map((name) => el("th", { scope: "col" }, name))));
+}
+
+function cells(count) {
+  return el("tr", {}, ...Array.from({ length: count }, () => el("td")));
+}
+
+function fill(row, texts) {
+  texts.forEach((text, index) => setText(row.children[index], text));
+}
+
+/// The columns of the processes: title, text, what to sort by, and whether it is a number.
+const COLUMNS = [
+  ["GPU", (p) => (p.mig_index == null ? String(p.gpu) : `${p.gpu}, MIG ${p.mig_index}`), (p) => p.gpu * 100 + (p.mig_index ?? 0), true],
+  ["name", (p) => p.name ?? "unknown", (p) => p.name],
+  ["pid", (p) => String(p.pid), (p) => p.pid, true],
+  ["user", (p) => p.user ?? "unknown", (p) => p.user],
+  ["workload", (p) => p.workload ?? "", (p) => p.workload],
+  ["used", (p) => (p.alive ? bytes(p.used_bytes) : ""), (p) => (p.alive ? p.used_bytes ?? 0 : -1), true],
+  ["peak", (p) => bytes(p.peak_bytes), (p) => p.peak_bytes, true],
+  ["peak at", (p) => (p.peakEarlier ? `before ${clock(state.from)}` : moment(p.peakAt)), (p) => p.peakAt, true],
+  ["held since", (p) => moment(p.since), (p) => p.since, true],
+  ["idle for", (p) => (p.alive && p.idle_seconds != null ? duration(p.idle_seconds) : ""), (p) => (p.alive ? p.idle_seconds : null), true],
+  ["ended", (p) => (p.alive ? "" : p.ended_seconds == null ? "yes" : `${duration(p.ended_seconds)} ago`), (p) => p.ended_seconds, true],
+];
+
+function moment(unix) {
+  return unix == null ? "" : dateAndClock(unix);
+}
+
+/// Adds to a process when it was at its peak and since when it has been on the GPU, as far as the recorded time shows that.
+function withTimes(process) {
+  const entry = state.processes.get(seriesKey(process.uuid, migUuid(process), process.pid));
+  const same = (event) => event.pid === process.pid && event.uuid === process.uuid;
+  const ended = !process.alive && state.events.find((event) => event.kind === "process_ended" && same(event));
+  const started = state.events.find((event) => event.kind === "process_started" && same(event));
+  const highest = entry?.series.figures(-Infinity, state.to);
+  // The latest part of a process that grows is a little behind its peak.
+  const isPeak = highest && highest.most >= 0.98 * process.peak_bytes;
+  // A process that was there when the exporter started has held its memory for longer than was recorded.
+  const first = started && started.at - state.since > 2 ? started.at : process.started_at;
+  const peakAt = ended?.peak_at ?? (isPeak ? highest.mostAt : undefined);
+  return { ...process, peakAt, peakEarlier: peakAt == null && Boolean(highest), since: first ?? started?.at };
+}
+
+function migUuid({ gpu, mig_index: index }) {
+  if (index == null) return "";
+  return state.answer.gpus.find((of) => of.gpu === gpu)?.mig_devices.find((device) => device.index === index)?.uuid ?? "";
+}
+
+function compare(a, b) {
+  if (a == null || b == null) return (a == null) - (b == null);
+  return typeof a === "number" ? a - b : a.localeCompare(b);
+}
+
+function showProcesses() {
+  const wanted = parts.filter.value.trim().toLowerCase();
+  const known = state.listed.processes.map(withTimes);
+  const matches = known.filter((p) => [p.name, p.user, p.workload, String(p.pid)].some((text) => text?.toLowerCase().includes(wanted)));
+  const { column, descending } = state.sort;
+  if (column != null) {
+    const value = COLUMNS[column][2];
+    matches.sort((a, b) => {
+      const [left, right] = [value(a), value(b)];
+      // What is unknown is last in both directions.
+      return left == null || right == null || !descending ? compare(left, right) : compare(right, left);
+    });
+  }
+  const shown = state.all ? matches : matches.slice(0, SHOWN_ROWS);
+  const key = (p) => `${p.uuid} ${p.mig_index ?? ""} ${p.pid} ${p.type}`;
+  const create = () => {
+    const row = cells(COLUMNS.length);
+    COLUMNS.forEach(([, , , number], index) => number && row.children[index].classList.add("n"));
+    return row;
+  };
+  keyed(parts.rows, shown, key, create, (row, process) => {
+    row.classList.toggle("soft", !process.alive);
+    fill(row, COLUMNS.map(([, text]) => text(process)));
+  });
+  const more = matches.length - shown.length;
+  parts.more.hidden = more === 0 && !(state.all && matches.length > SHOWN_ROWS);
+  setText(parts.more, more > 0 ? `+${more} more` : "Show fewer");
+  const left = state.listed.more_processes;
+  const out = left > 0 ? `; ${left} more are left out by the configuration` : "";
+  setText(parts.count, `${matches.length} of ${plural(known.length, "process", "processes")}${out}`);
+}
+
+function sortBy(index) {
+  const { column, descending } = state.sort;
+  state.sort = { column: index, descending: column === index ? !descending : Boolean(COLUMNS[index][3]) };
+  parts.headings.forEach((heading, at) => {
+    const order = state.sort.descending ? "descending" : "ascending";
+    if (at === index) heading.setAttribute("aria-sort", order);
+    else heading.removeAttribute("aria-sort");
+  });
+  showProcesses();
+}
+
+// Events and incidents
+
+function processText(event) {
+  const of = event.workload ?? event.user;
+  return `${event.name ?? "?"} ${event.pid}${of ? ` of ${of}` : ""}`;
+}
+
+function heldText(held) {
+  return `${bytes(held.used_bytes)} ${processText(held)}`;
+}
+
+/// What each kind of event says.
+const SENTENCES = {
+  exporter_started: () => "the exporter started; nothing before this is known",
+  driver_opened: (e) => `the driver ${e.version ?? ""} was opened`,
+  driver_closed: (e) => `the driver was closed${e.problem ? `: ${e.problem}` : ""}`,
+  gpu_lost: () => "does not respond",
+  gpu_stalled: () => "a driver call does not return",
+  gpu_back: () => "responds again",
+  xid: (e) => `Xid ${e.xid}${e.count > 1 ? `, ${e.count} times` : ""}`,
+  process_started: (e) => `${processText(e)} appeared`,
+  process_ended: (e) => `${processText(e)} ended after ${duration(e.lived_seconds)}, highest memory ${bytes(e.peak_bytes)}`,
+  new_peak: (e) => `highest memory since the start: ${bytes(e.used_bytes)}`,
+  reached: (e) => `memory reached ${(100 * e.ratio).toFixed(0)} %: ${bytes(e.used_bytes)}`,
+  incident: (e) => `incident ${e.id}`,
+};
+
+function eventNode(event) {
+  const text = SENTENCES[event.kind]?.(event) ?? event.kind;
+  const line = [el("time", {}, dateAndClock(event.at)), event.gpu == null ? "" : el("b", {}, `GPU ${event.gpu}`), text];
+  if (event.kind !== "new_peak") return el("li", {}, ...spaced(line));
+  const held = event.holders.map((holder) => el("li", {}, heldText(holder)));
+  const list = held.length > 0 ? el("ul", {}, ...held) : el("p", {}, "No process was listed.");
+  return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), list));
+}
+
+function spaced(pieces) {
+  return pieces.filter((piece) => piece !== "").flatMap((piece, index) => (index > 0 ? [" ", piece] : [piece]));
+}
+
+function showEvents(events) {
+  const key = (event) => `${event.at.toFixed(2)} ${event.kind} ${event.gpu} ${event.pid ?? event.id ?? event.xid ?? event.used_bytes}`;
+  keyed(parts.events, events, key, eventNode, () => {});
+}
+
+function incidentNode(incident) {
+  const body = el("div", { class: "incident" }, "Loading…");
+  const details = el("details", { toggle: () => details.open && openIncident(details, incident.id, body) },
+    el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}`), el("span")])), body);
+  return el("li", {}, details);
+}
+
+function showIncidents(incidents) {
+  parts.noIncident.hidden = incidents.length > 0;
+  keyed(parts.incidents, incidents, (incident) => incident.id, incidentNode, (node, incident) => {
+    const details = node.firstChild;
+    setText(details.querySelector("summary span"), `${incident.kind.replaceAll("_", " ")}: ${incident.summary}`);
+    if (details.open && details.loaded === false) openIncident(details, incident.id, details.lastChild);
+  });
+}
+
+/// Shows what an incident recorded. It is requested again while the ten seconds after its moment are being recorded.
+async function openIncident(details, id, body) {
+  if (details.loaded) return;
+  const path = `/api/v1/incidents/${encodeURIComponent(id)}`;
+  try {
+    const incident = await get(path);
+    details.loaded = incident.complete;
+    body.replaceChildren(...incidentParts(incident, path));
+  } catch (error) {
+    setText(body, `It cannot be shown: ${error.message}`);
+  }
+}
+
+function incidentParts(incident, path) {
+  const grew = (by) => (by == null ? "unknown" : `${by < 0 ? "−" : "+"}${bytes(Math.abs(by))}`);
+  const rows = incident.processes.map((holder) => {
+    const ended = holder.ended ? clock(holder.ended.by, 1) : "";
+    const row = cells(6);
+    const held = holder.used_bytes == null ? "" : bytes(holder.used_bytes);
+    fill(row, [processText(holder), held, bytes(holder.peak_bytes), grew(holder.grew["10s"]), grew(holder.grew["60s"]), ended]);
+    return row;
+  });
+  if (incident.more_processes > 0) rows.push(el("tr", {}, el("td", { colspan: "6" }, `+${incident.more_processes} more`)));
+  const { peak } = incident;
+  const left = peak?.left_bytes == null ? "" : `, ${bytes(peak.left_bytes)} left`;
+  const highest = peak && `Highest memory use of the GPU: ${bytes(peak.used_bytes)} at ${clock(peak.at, 2)}${left}.`;
+  const formats = [["json", ".json", "JSON"], ["text", ".txt", "Text"], ["trace", ".trace.json", "Perfetto trace"]];
+  const links = formats.map(([format, ending, name]) =>
+    el("a", { href: `${path}?format=${format}`, download: `incident-${incident.id}${ending}` }, name));
+  const canvas = el("canvas", { class: "band", "aria-hidden": "true" });
+  new ResizeObserver(() => paintIncident(canvas, incident)).observe(canvas);
+  return [
+    el("p", {}, highest ?? "The GPU's memory is not known."),
+    canvas,
+    el("div", { class: "scroll" }, el("table", { class: "small" },
+      headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
+    el("p", { class: "actions" }, ...links,
+      el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
+  ];
+}
+
+function paintIncident(canvas, incident) {
+  if (!canvas.clientWidth) return;
+  const series = new Series();
+  series.points = incident.memory.points;
+  const from = series.points[0]?.[0] ?? incident.at;
+  const area = prepare(canvas);
+  const limit = incident.gpu.allocatable_bytes;
+  const scale = scales(area, from, incident.at + 10, limit ?? incident.peak?.used_bytes ?? 1);
+  drawAxes(area.pen, scale, 4);
+  drawBand(area.pen, scale, series);
+  drawLimit(area.pen, scale, limit);
+  drawSlowReadings(area.pen, scale, series);
+  drawPeaks(area.pen, scale, incident.peak ? [{ at: incident.peak.at, used: incident.peak.used_bytes }] : []);
+  drawCursor(area.pen, scale, { cursor: incident.at });
+}
+
+/// Copies an answer. Browsers offer their clipboard to pages over TLS only; elsewhere a selected text is copied.
+async function copyText(button, path) {
+  let done = false;
+  try {
+    const text = await get(path, "text");
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+      done = true;
+    } else {
+      const area = el("textarea", { "aria-hidden": "true", class: "aside" });
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      done = document.execCommand("copy");
+      area.remove();
+      button.focus();
+    }
+  } catch {
+    done = false;
+  }
+  setText(button, done ? "Copied" : "Could not be copied");
+  setTimeout(() => setText(button, "Copy as text"), 3000);
+}
+
+// The page
+
+function show() {
+  const { driver, gpus } = state.answer;
+  let problem = "";
+  if (!driver.up) problem = driver.problem ? `No GPU can be read: ${driver.problem}` : "Starting: the driver is being opened.";
+  else if (gpus.length === 0) problem = "The driver reports no GPU.";
+  parts.note.hidden = problem === "";
+  parts.note.classList.toggle("problem", Boolean(driver.problem));
+  setText(parts.note, problem);
+  const known = (version) => version ?? "unknown";
+  setText(parts.driver, driver.up ? `Driver ${known(driver.driver_version)}, CUDA ${known(driver.cuda_version)}` : "");
+  showCards(gpus);
+  showProcesses();
+  parts.off.hidden = state.recorder;
+  for (const part of parts.recorded) part.hidden = !state.recorder;
+  parts.live.hidden = false;
+  document.getElementById("table").hidden = true;
+}
+
+/// One card for each GPU, and for each that is gone while its memory is within the shown time.
+function showCards(gpus) {
+  for (const gpu of gpus) if (!cards.has(gpu.uuid)) cards.set(gpu.uuid, new Card(gpu));
+  const listed = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));
+  for (const [uuid, card] of cards) {
+    if (!listed.has(uuid) && !card.series()?.figures(state.from, state.to)) {
+      card.node.remove();
+      cards.delete(uuid);
+    }
+  }
+  const sorted = [...cards.values()].sort((a, b) => a.index - b.index);
+  keyed(parts.cards, sorted, (card) => card.uuid, (card) => card.node, (_, card) => card.show(listed.get(card.uuid)));
+}
+
+function chooseSpan(event) {
+  state.span = SPANS[event.target.value];
+  state.generation += 1;
+  state.next = null;
+  round();
+}
+
+function togglePause(event) {
+  state.paused = !state.paused;
+  event.target.setAttribute("aria-pressed", String(state.paused));
+  showStatus();
+  round();
+}
+
+function controls() {
+  const choices = SPANS.map(([, name], index) => el("option", { value: String(index) }, name));
+  parts.status = el("span", { role: "status", class: "status" }, "Loading");
+  const sample = (kind, text) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text);
+  const legend = el("ul", { class: "legend", "aria-label": "Legend" },
+    sample("s-band", "lowest to highest value"), sample("s-slow", "what a reading every 15 s would have drawn"),
+    sample("s-limit", "limit: memory that can be allocated"), sample("s-peak", "peak of a minute"),
+    sample("s-nobody", "not attributed"), sample("s-ended", "ended"));
+  const selects = el("label", { class: "recorded" }, "Time span ", el("select", { name: "span", change: chooseSpan }, ...choices));
+  const button = el("button", { type: "button", "aria-pressed": "false", click: togglePause }, "Pause");
+  parts.driver = el("span", { class: "soft" });
+  parts.recorded.push(legend, selects);
+  return [el("div", { class: "controls" }, parts.status, button, selects, parts.driver), legend];
+}
+
+function processSection() {
+  parts.filter = el("input", { type: "search", name: "filter", input: showProcesses, autocomplete: "off" });
+  parts.count = el("span", { class: "soft" });
+  parts.rows = el("tbody");
+  parts.headings = COLUMNS.map(([name, , , number], index) =>
+    el("th", { scope: "col", class: number ? "n" : null }, el("button", { type: "button", click: () => sortBy(index) }, name)));
+  parts.more = el("button", { type: "button", hidden: true, click: () => { state.all = !state.all; showProcesses(); } });
+  const table = el("table", {}, el("thead", {}, el("tr", {}, ...parts.headings)), parts.rows);
+  return el("section", { class: "card list", "aria-labelledby": "processes" },
+    el("div", { class: "head" }, el("h2", { id: "processes" }, "Processes"), el("label", {}, "Filter ", parts.filter), parts.count),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of processes" }, table), parts.more);
+}
+
+function listSection(title, id, ...content) {
+  const section = el("section", { class: "card list", "aria-labelledby": id },
+    el("h2", { id }, title), el("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-labelledby": id }, ...content));
+  parts.recorded.push(section);
+  return section;
+}
+
+function build() {
+  parts.recorded = [];
+  parts.note = el("p", { class: "card note", hidden: true, role: "status" });
+  parts.off = el("p", { class: "card note", hidden: true },
+    "The recorder is switched off (recorder.max-memory-mib), so there are no charts, events and incidents.");
+  parts.cards = el("div", { class: "cards" });
+  parts.events = el("ul");
+  parts.incidents = el("ul");
+  parts.noIncident = el("p", { class: "soft" }, "None is kept.");
+  const lists = el("div", { class: "lists" },
+    listSection("Incidents", "incidents", parts.noIncident, parts.incidents), listSection("Events", "events", parts.events));
+  parts.live = el("div", { id: "live", hidden: true }, ...controls(), parts.note, parts.off, parts.cards, processSection(), lists);
+  document.getElementById("main").append(parts.live);
+}
+
+function repaint() {
+  readColours();
+  for (const card of cards.values()) {
+    card.draw();
+    card.showOwners();
+  }
+}
+
+readColours();
+build();
+document.addEventListener("visibilitychange", round);
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+round();
