@@ -20,6 +20,7 @@ need amtool prometheus-alertmanager
 need systemd-analyze systemd
 need cc gcc
 need curl curl
+command -v google-chrome >/dev/null || need chromium chromium
 need make make
 need pkg-config pkg-config
 need python3 python3

@@ -1,0 +1,182 @@
+"""A headless Chromium, driven over its DevTools protocol.
+
+Nothing here waits for a fixed time: `eventually` repeats a question until the answer is true or a generous limit has passed.
+"""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import websocket
+
+PATIENCE = 60
+
+
+def eventually(what, ask, patience=PATIENCE):
+    """Repeats the call until it returns something true, and returns that."""
+    end = time.monotonic() + patience
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {patience} s: {what}; the last answer was {answer!r}")
+        time.sleep(0.05)
+
+
+def program():
+    """The path of a Chromium, or None."""
+    named = os.environ.get("CHROMIUM")
+    return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Browser:
+    """A browser with a profile of its own. Use it as a context."""
+
+    def __enter__(self):
+        self.profile = tempfile.TemporaryDirectory(prefix="page-check-", ignore_cleanup_errors=True)
+        self.process = None
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
+        flags = [
+            "--headless=new", "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={self.profile.name}",
+            "--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-component-update",
+            "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio",
+        ]
+        if os.geteuid() == 0:
+            # Chromium refuses to run as root with its sandbox. It loads only the page that is checked.
+            flags.append("--no-sandbox")
+        with open(os.path.join(self.profile.name, "log"), "wb") as log:
+            self.process = subprocess.Popen([program(), *flags, "about:blank"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.port = eventually("the browser's port", self.read_port)
+
+    def read_port(self):
+        if self.process.poll() is not None:
+            with open(os.path.join(self.profile.name, "log"), errors="replace") as log:
+                raise AssertionError(f"the browser ended: {log.read()[-2000:]}")
+        try:
+            with open(os.path.join(self.profile.name, "DevToolsActivePort")) as file:
+                return int(file.readline())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.profile.cleanup()
+
+    def tab(self, **options):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/json/new?about:blank", method="PUT")
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            target = json.load(answer)
+        return Tab(target["webSocketDebuggerUrl"], **options)
+
+
+class Tab:
+    """One page. Records every request, and everything that the browser complains about."""
+
+    def __init__(self, url, width=1280, height=900, dark=False, script=True):
+        self.socket = websocket.create_connection(url, timeout=PATIENCE, suppress_origin=True)
+        self.last = 0
+        self.requests, self.complaints, self.events = [], [], []
+        for domain in ("Page", "Runtime", "Network", "Log", "Audits"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        if not script:
+            self.call("Emulation.setScriptExecutionDisabled", value=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def call(self, method, **params):
+        self.last += 1
+        self.socket.send(json.dumps({"id": self.last, "method": method, "params": params}))
+        while True:
+            message = json.loads(self.socket.recv())
+            if message.get("id") == self.last:
+                if "error" in message:
+                    raise AssertionError(f"{method}: {message['error']}")
+                return message["result"]
+            self.note(message)
+
+    def note(self, message):
+        method, params = message.get("method"), message.get("params", {})
+        if method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif method == "Audits.issueAdded":
+            self.complaints.append(json.dumps(params["issue"]))
+        elif method == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error" and params["entry"]["source"] != "network":
+            self.complaints.append(json.dumps(params["entry"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] == "error":
+            self.complaints.append(json.dumps(params["args"]))
+
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+        eventually("the page is loaded", lambda: self.url() == url and self.run("document.readyState") == "complete")
+
+    def url(self):
+        tree = self.call("Page.getFrameTree")
+        return tree["frameTree"]["frame"]["url"]
+
+    def run(self, expression):
+        """The value of an expression. DevTools evaluate it even if the page's own scripts are switched off."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise AssertionError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def text(self, selector):
+        """The text of all elements that match."""
+        return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((node) => node.innerText).join('\\n')")
+
+    def until(self, what, expression):
+        return eventually(what, lambda: self.run(expression))
+
+    def key(self, key, code, shift=False):
+        for kind in ("keyDown", "keyUp"):
+            modifiers = 8 if shift else 0
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, modifiers=modifiers)
+
+    def mouse(self, kind, x, y, pressed):
+        buttons = {"button": "left", "buttons": 1 if pressed else 0, "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **buttons)
+
+    def click(self, selector):
+        x, y = self.middle(selector)
+        self.mouse("mousePressed", x, y, True)
+        self.mouse("mouseReleased", x, y, False)
+
+    def middle(self, selector):
+        box = self.run(
+            f"(() => {{ const node = document.querySelector({json.dumps(selector)}); node.scrollIntoView({{ block: 'center' }});"
+            " const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        return box
+
+    def resize(self, width, height=900):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def picture(self, whole=True):
+        """The page as PNG, base64."""
+        return self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Checks the page in a headless Chromium, against the real exporter on simulated machines.
+
+    check.py [--exporter PROGRAM] [--simulator LIBRARY]
+
+It needs Chromium and the package websocket-client. Without them it prints SKIPPED and succeeds, unless
+VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
+"""
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+try:
+    from browser import Browser, eventually, program
+except ImportError:
+    program = None
+
+# A process is named after the last part of its path, up to a space; its user may have any name.
+HOSTILE = "<iframe>hacked\u202e"
+HOSTILE_USER = "<img src=hacked onerror=window.hacked=1>"
+MOVING = f"""
+seed = 1
+[[gpu]]
+model = "H200"
+count = 2
+[[process]]
+pid = 4242
+gpu = 0
+command = ["/usr/bin/python3", "/srv/serve.py"]
+user = "ada"
+memory = [{{ kind = "spike", base = "20GiB", peak = "60GiB", hold = "150ms", every = "1s", for = "1h" }}]
+[[process]]
+pid = 4343
+gpu = 1
+command = ['{HOSTILE}', "x"]
+user = "{HOSTILE_USER}"
+memory = "7GiB"
+"""
+UNLOADED = '[[fault]]\ncall = "*"\nkind = "error"\ncode = "DRIVER_NOT_LOADED"\n'
+OPENING = '[[fault]]\ncall = "nvmlInit_v2"\nkind = "slow"\ndelay = "10s"\n'
+# From a phone to a wide screen.
+WIDTHS = (380, 500, 768, 1280, 1920, 2560)
+
+
+class Exporter:
+    """The exporter on a simulated machine. Use it as a context."""
+
+    def __init__(self, options, scenario, control="", port=None):
+        self.options, self.scenario, self.first, self.port = options, scenario, control, port or free_port()
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="page-check-")
+        self.path = Path(self.folder.name)
+        scenario = self.scenario
+        if "\n" in scenario:
+            scenario = str(self.path / "scenario.toml")
+            Path(scenario).write_text(self.scenario)
+        self.control(self.first)
+        self.environment = {
+            "NVML_SIM_SCENARIO": scenario,
+            "NVML_SIM_PROCFS": str(self.path / "proc"),
+            "NVML_SIM_CONTROL": str(self.path / "control.toml"),
+            "NVML_SIM_EPOCH": f"{time.time():.6f}",
+        }
+        self.log = open(self.path / "log", "wb")
+        self.start()
+        return self
+
+    def start(self):
+        proc = self.path / "proc"
+        self.process = subprocess.Popen(
+            [self.options.exporter, f"--nvml.library={self.options.simulator}", f"--path.procfs={proc}",
+             f"--path.passwd={proc / 'passwd'}", f"--web.listen-address=127.0.0.1:{self.port}"],
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        )
+        eventually("the exporter answers", self.answers)
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the exporter ended: {(self.path / 'log').read_text(errors='replace')[-2000:]}")
+        try:
+            return self.status("/healthz")
+        except OSError:
+            return None
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.folder.cleanup()
+
+    def control(self, content):
+        """Replaces the control file."""
+        aside = self.path / "control.new"
+        aside.write_text(content)
+        aside.rename(self.path / "control.toml")
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}/"
+
+    def status(self, path):
+        try:
+            with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def live(tab, url):
+    """Opens the page and waits until its script has replaced the table."""
+    tab.open(url)
+    tab.call("Page.bringToFront")
+    tab.until("the page is live", "!document.querySelector('#live')?.hidden && document.querySelector('.status')?.innerText === 'Live'")
+    # Survives every update, but not a reload.
+    tab.run("window.marker = 1")
+
+
+def innocent(tab, url):
+    """Everything that the tab requested is on the exporter, and the browser had nothing to complain about."""
+    elsewhere = [request for request in tab.requests if not request.startswith((url, "data:", "about:"))]
+    assert not elsewhere, f"loaded from elsewhere: {elsewhere}"
+    assert not tab.complaints, f"complaints: {tab.complaints}"
+
+
+def updates_itself(exporter, browser):
+    with browser.tab() as tab:
+        live(tab, exporter.url)
+        used = ".gpu .stats dd"
+        exporter.control('[[process]]\npid = 5005\ngpu = 0\nuser = "bob"\ncommand = ["/usr/bin/late.py"]\nmemory = "50GiB"\n')
+        tab.until("a process that starts is shown", "document.querySelector('table').ownerDocument.body.innerText.includes('late.py')")
+        tab.until("the used memory rises", f"parseFloat(document.querySelector({used!r}).innerText) > 70")
+        exporter.control("")
+        tab.until("its end is shown", "[...document.querySelectorAll('tr.soft')].some((row) => /late.py[^]* ago/.test(row.innerText))")
+        tab.until("its start and end are events", "/late.py 5005 of .* appeared/.test(document.querySelector('#live').innerText)"
+                  " && /late.py 5005 of .* ended after/.test(document.querySelector('#live').innerText)")
+        assert tab.run("window.marker") == 1, "the page was reloaded"
+        assert tab.run("document.title").endswith(" – vram-exporter"), tab.run("document.title")
+        # Whether or not a reading every 15 s saw it.
+        tab.until("the highest value is named",
+                  "/Highest: [0-9.]+ GiB at .*held by .*reading every 15 s/.test(document.querySelector('.fact').innerText)")
+        innocent(tab, exporter.url)
+
+
+def reads_by_pointer_and_keyboard(exporter, browser):
+    with browser.tab() as tab:
+        live(tab, exporter.url)
+        tab.until("something is recorded", "document.querySelector('.fact').innerText.includes('Highest')")
+        x, y = tab.middle(".chart canvas")
+        # From the newest values to the left, where something is recorded already.
+        right = x + tab.run("document.querySelector('.chart canvas').clientWidth") / 2 - 12
+        tab.mouse("mouseMoved", right, y, False)
+        tab.mouse("mousePressed", right, y, True)
+        for step in range(1, 11):
+            tab.mouse("mouseMoved", right - 8 * step, y, True)
+        tab.mouse("mouseReleased", right - 80, y, False)
+        said = "document.querySelector('.reading').innerText"
+        tab.until("a drag selects a span", f"/ to .*: min .*, mean .*, max .*JSON/.test({said})")
+        link = tab.run("document.querySelector('.reading a').getAttribute('href')")
+        assert exporter.status(link) == 200, link
+
+        tab.run("document.querySelector('.chart').focus()")
+        tab.key("Escape", 27)
+        tab.key("ArrowLeft", 37)
+        tab.until("an arrow moves a cursor", f"/: min .*, max .*, last .*serve.py/.test({said})")
+        for _ in range(5):
+            tab.key("ArrowLeft", 37, shift=True)
+        tab.until("shift and arrow select a span", f"/ to .*mean /.test({said})")
+        assert tab.run("getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus is not visible"
+        tab.key("Escape", 27)
+        tab.until("escape ends the selection", f"{said} === ''")
+        # Every control is reached with the Tab key alone, and has a name.
+        tab.run("document.activeElement.blur()")
+        reached = set()
+        for _ in range(80):
+            tab.key("Tab", 9)
+            reached.add(tab.run("[document.activeElement.tagName, document.activeElement.className].join(' ').trim()"))
+        wanted = {"A", "BUTTON", "SELECT", "INPUT", "SUMMARY", "DIV chart", "DIV scroll"}
+        assert wanted <= reached, f"not reached by keyboard: {wanted - reached}"
+        nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+        roles = {"button", "link", "combobox", "searchbox", "group", "region"}
+        nameless = [node for node in nodes if node.get("role", {}).get("value") in roles and not node.get("ignored")
+                    and not node.get("name", {}).get("value") and node["role"]["value"] != "group"]
+        assert not nameless, f"controls without a name: {nameless}"
+        innocent(tab, exporter.url)
+
+
+def hostile_names_are_text(exporter, browser):
+    for scenario in (None, "hostile-names"):
+        with Exporter(exporter.options, scenario or MOVING) as machine, browser.tab() as tab:
+            live(tab, machine.url)
+            name = 'quote"back\\slash{brace="x"}' if scenario else HOSTILE[:-1]
+            names = [name] if scenario else [name, HOSTILE_USER]
+            for name in names:
+                tab.until("the name is shown as text", f"document.querySelector('#live').innerText.includes({json.dumps(name)})")
+            assert tab.run("window.hacked") is None
+            assert tab.run("document.querySelectorAll('body script, body img, iframe, object').length") == 0
+            assert "\u202e" not in tab.run("document.body.textContent"), "a name changes the direction of the text"
+            innocent(tab, machine.url)
+
+
+def policy_is_enforced(exporter, browser):
+    """Markup that came through in spite of everything could neither run nor load anything."""
+    with browser.tab() as tab:
+        live(tab, exporter.url)
+        before = len(tab.complaints)
+        inline = ("const node = document.createElement('script'); try { node.textContent = 'window.hacked = 1';"
+                  " document.body.append(node); } catch { } window.hacked")
+        assert tab.run(inline) is None, "an inline script ran"
+        tab.run("document.body.append(Object.assign(new Image(), { src: 'http://198.51.100.1/x.png' }))")
+        eventually("the browser reports it", lambda: tab.run("1") and len(tab.complaints) > before)
+
+
+def follows_the_driver(exporter, browser):
+    with Exporter(exporter.options, MOVING, OPENING) as machine, browser.tab() as tab:
+        live(tab, machine.url)
+        note = "document.querySelector('#live .note').innerText"
+        tab.until("it says that the driver is opened", f"{note} === 'Starting: the driver is being opened.'")
+        machine.control("")
+        tab.until("the GPUs appear", "document.querySelectorAll('.gpu').length === 2")
+        machine.control(UNLOADED)
+        tab.until("it says that the driver is gone", f"{note}.startsWith('No GPU can be read')")
+        tab.until("the cards say so", "[...document.querySelectorAll('.state')].every((state) => state.innerText === 'gone')")
+        machine.control("")
+        tab.until("the driver is back", "[...document.querySelectorAll('.state')].every((state) => state.innerText === 'up')")
+        tab.until("the events tell", "/driver was closed/.test(document.querySelector('#live').innerText)")
+        machine.stop()
+        tab.until("it says that nothing answers",
+                  "/^No answer since [0-9:]+: trying again every/.test(document.querySelector('.status').innerText)")
+        machine.start()
+        tab.until("it is live again", "document.querySelector('.status').innerText === 'Live'")
+        assert tab.run("window.marker") == 1, "the page was reloaded"
+        innocent(tab, machine.url)
+
+
+def pauses(exporter, browser):
+    with browser.tab() as tab:
+        live(tab, exporter.url)
+        button = "document.querySelector('.controls button')"
+        tab.run(f"{button}.click()")
+        tab.until("it says so", "document.querySelector('.status').innerText.startsWith('Paused')")
+        tab.run(f"{button}.click()")
+        before = len(tab.requests)
+        eventually("it goes on", lambda: tab.run("document.querySelector('.status').innerText") == "Live" and len(tab.requests) > before)
+
+
+def sorts_and_filters(exporter, browser):
+    with Exporter(exporter.options, "eight-h200") as machine, browser.tab() as tab:
+        live(tab, machine.url)
+        rows = "document.querySelectorAll('.list tbody tr')"
+        tab.until("the first rows", f"{rows}.length === 50 && document.querySelector('.list > button').innerText === '+462 more'")
+        tab.click(".list > button")
+        tab.until("all rows", f"{rows}.length === 512")
+        tab.run("document.querySelectorAll('.list th button')[2].click()")
+        pids = f"[...{rows}].map((row) => Number(row.children[2].innerText))"
+        tab.until("sorted by pid", f"(() => {{ const pids = {pids}; return pids.every((pid, at) => at === 0 || pid <= pids[at - 1]); }})()")
+        assert tab.run("document.querySelectorAll('.list th')[2].getAttribute('aria-sort')") == "descending"
+        pid = tab.run(f"{pids}[7]")
+        tab.run("document.querySelector('input').focus()")
+        tab.call("Input.insertText", text=str(pid))
+        tab.until("only one is left", f"{rows}.length === 1 && {pids}[0] === {pid}")
+        innocent(tab, machine.url)
+
+
+def fits_every_width(exporter, browser):
+    for scenario in ("hostile-names", "mig-h100", "mixed"):
+        with Exporter(exporter.options, scenario) as machine, browser.tab() as tab:
+            live(tab, machine.url)
+            for width in WIDTHS:
+                tab.resize(width)
+                tab.until(f"{scenario} fits {width} px", "document.documentElement.scrollWidth <= window.innerWidth"
+                          " && [...document.querySelectorAll('.gpu')].every((card) => card.scrollWidth <= card.clientWidth)"
+                          " && [...document.querySelectorAll('.band')].every(({ clientWidth }) => clientWidth > 150"
+                          " && clientWidth <= window.innerWidth)")
+            innocent(tab, machine.url)
+
+
+def has_both_schemes(exporter, browser):
+    colours = []
+    for dark in (False, True):
+        with browser.tab(dark=dark) as tab:
+            live(tab, exporter.url)
+            colours.append(tab.run("getComputedStyle(document.body).backgroundColor"))
+    assert colours[0] != colours[1], colours
+
+
+def works_without_script(exporter, browser):
+    with browser.tab(script=False, width=380) as tab:
+        tab.open(exporter.url)
+        text = eventually("the table names the process", lambda: "serve.py" in tab.text("#table table") and tab.text("#table table"))
+        assert "GPU" in text and HOSTILE[:-1] in text, text
+        assert tab.run("document.querySelector('#live')") is None
+        assert tab.run("document.documentElement.scrollWidth <= window.innerWidth"), "wider than the window"
+        eventually("the page reloads itself", lambda: tab.run("1") and tab.requests.count(exporter.url) >= 2)
+        innocent(tab, exporter.url)
+
+
+def tells_the_demo(exporter, browser):
+    with Exporter(exporter.options, "demo") as machine, browser.tab() as tab:
+        live(tab, machine.url)
+        tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        origin = machine.url.rstrip("/")
+        tab.call("Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+        began = time.monotonic()
+        opened = ("(() => { const node = [...document.querySelectorAll('[aria-labelledby=incidents] details')]"
+                  ".find((details) => details.innerText.includes('ended at peak')); if (node) node.open = true; return Boolean(node); })()")
+        eventually("a job ends at its peak", lambda: tab.run(opened), patience=120)
+        print(f"    the incident was on the page {time.monotonic() - began:.0f} s after it was opened")
+        box = "document.querySelector('[aria-labelledby=incidents] details[open]')"
+        tab.until("it opens on what was held", f"/import.py/.test({box}.querySelector('table')?.innerText)")
+        for format in ("json", "text", "trace"):
+            href = tab.run(f"{box}.querySelector('a[href$=\"format={format}\"]').getAttribute('href')")
+            assert exporter.status("/") == 200 and machine.status(href) == 200, href
+        tab.run(f"[...{box}.querySelectorAll('button')].find((button) => button.innerText === 'Copy as text').click()")
+        tab.until("the text is copied", f"[...{box}.querySelectorAll('button')].some((button) => button.innerText === 'Copied')")
+        assert "import.py" in tab.run("navigator.clipboard.readText()")
+        tab.until("memory that nobody owns", "/not attributed\\s+5.0 GiB/.test(document.querySelector('.cards').innerText)")
+        innocent(tab, machine.url)
+
+
+CHECKS = (
+    updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
+    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo,
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
+    parser.add_argument("--simulator", type=Path, help="default: libnvml_sim.so, beside the exporter")
+    parser.add_argument("--only", help="run only the checks whose names contain this")
+    options = parser.parse_args()
+    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    lacking = "websocket-client" if program is None else "" if program() else "chromium"
+    if lacking:
+        print(f"SKIPPED: {lacking} is not installed")
+        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+    failed = 0
+    with Browser() as browser, Exporter(options, MOVING) as exporter:
+        for check in CHECKS:
+            if options.only and options.only not in check.__name__:
+                continue
+            begin = time.monotonic()
+            try:
+                check(exporter, browser)
+                verdict = "ok"
+            except AssertionError as error:
+                verdict, failed = f"FAILED: {error}", failed + 1
+            print(f"{check.__name__} ({time.monotonic() - begin:.0f} s): {verdict}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
