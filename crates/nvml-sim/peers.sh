@@ -13,7 +13,8 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 started=()
 
-# Kills only what was started here; called by the trap. shellcheck disable=SC2329
+# Kills only what was started here; called by the trap.
+# shellcheck disable=SC2329
 finish() {
     for pid in "${started[@]}"; do
         kill "$pid" 2>/dev/null || true
