@@ -10,6 +10,7 @@ mod file;
 mod flags;
 mod forms;
 mod key;
+mod key_search;
 pub mod keys;
 mod layers;
 mod load;

@@ -5,20 +5,10 @@ use std::time::Duration;
 
 pub use super::key::Key;
 use super::model::{ApiServer, LogFormat};
-use super::problem::nearest;
 use super::setting::Kind;
 
 /// The key for which a bare port may be intended.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
-
-/// Words in the names of other programs' flags, each with the key that serves the same purpose.
-const ELSEWHERE: [(&str, &str); 5] = [
-    ("port", LISTEN_ADDRESS),
-    ("listen", LISTEN_ADDRESS),
-    ("bind", LISTEN_ADDRESS),
-    ("verbose", "log.level"),
-    ("debug", "log.level"),
-];
 
 /// The sections in order: the first part of a key's name, and a heading.
 pub const SECTIONS: &[(&str, &str)] = &[
@@ -352,29 +342,6 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-impl Key {
-    /// The key with that name.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        KEYS.iter().find(|key| key.name == name)
-    }
-
-    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in that name, or
-    /// the one for which other programs use that name.
-    pub(super) fn nearest(name: &str) -> Option<&'static Self> {
-        let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
-        let ending = || {
-            let mut ends = KEYS.iter().filter(|key| key.parts().1 == name);
-            ends.next().filter(|_| ends.next().is_none())
-        };
-        let elsewhere = || {
-            let mut words = name.split(['.', '-', '_']);
-            let (_, key) = words.find_map(|word| ELSEWHERE.iter().find(|(known, _)| *known == word))?;
-            Self::find(key)
-        };
-        similar.or_else(ending).or_else(elsewhere)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,24 +363,5 @@ mod tests {
         for (section, _) in SECTIONS {
             assert!(KEYS.iter().any(|key| key.parts().0 == *section), "{section} has no key");
         }
-    }
-
-    #[test]
-    fn the_nearest_key_is_found_or_none() {
-        for (name, expected) in [
-            ("memory.rat", Some("memory.rate")),
-            ("memory.idle_rate", Some("memory.idle-rate")),
-            ("memroy.rate", Some("memory.rate")),
-            ("linger", Some("process.linger")),
-            ("interval", None),
-            ("gremlins", None),
-            ("port", Some("web.listen-address")),
-            ("web.listen_port", Some("web.listen-address")),
-            ("verbose", Some("log.level")),
-            ("report", None),
-        ] {
-            assert_eq!(Key::nearest(name).map(|key| key.name), expected, "{name}");
-        }
-        assert!(Key::nearest(&"x".repeat(1_000_000)).is_none());
     }
 }
