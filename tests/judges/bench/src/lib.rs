@@ -15,7 +15,7 @@ use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
 use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
 use vram_exporter::metrics::Metrics;
-use vram_exporter::snapshot::{GpuProcesses, GpuTelemetry, Lane, Snapshot};
+use vram_exporter::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long any wait may take. Generous: valgrind takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,6 +25,11 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 const GPUS: usize = 8;
 /// The scenario whose scrape is counted; the scrape is in `tests/golden`.
 const GOLDEN: &str = "busy-h200";
+
+/// Memory that grows by a few mebibytes a microsecond and drops at intervals.
+const MOVING: &str = r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#;
+/// The room of the feed: twice what eight GPUs change between two rounds of the recorder.
+const FEED: usize = 400;
 
 /// A machine and the exporter on it.
 pub struct Workplace {
@@ -38,15 +43,20 @@ pub struct Workplace {
 impl Workplace {
     /// Eight GPUs whose memory stays the same.
     pub fn still() -> Self {
-        Self::eight(r#""40GiB""#)
+        Self::eight(r#""40GiB""#, Snapshot::new())
     }
 
     /// Eight GPUs whose memory changes on every tick: it grows by a few mebibytes a microsecond and drops at intervals.
     pub fn moving() -> Self {
-        Self::eight(r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#)
+        Self::eight(MOVING, Snapshot::new())
     }
 
-    fn eight(memory: &str) -> Self {
+    /// The same with a feed for a recorder. Nothing takes what is passed on, so the feed is soon full.
+    pub fn recorded() -> Self {
+        Self::eight(MOVING, Snapshot::recorded(Feed::with_room(FEED)))
+    }
+
+    fn eight(memory: &str, snapshot: Arc<Snapshot>) -> Self {
         let folder = TempDir::new().unwrap();
         let mut scenario = format!("seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = {GPUS}\n");
         for gpu in 0..GPUS {
@@ -54,18 +64,18 @@ impl Workplace {
         }
         let path = folder.path().join("scenario.toml");
         std::fs::write(&path, scenario).unwrap();
-        Self::ticking(path.to_str().unwrap())
+        Self::ticking(path.to_str().unwrap(), snapshot)
     }
 
     /// GPUs with MIG devices.
     pub fn sliced() -> Self {
-        let place = Self::ticking("mig-a100");
+        let place = Self::ticking("mig-a100", Snapshot::new());
         assert!(place.snapshot.memory.load().gpus.iter().any(|gpu| !gpu.mig.is_empty()), "no MIG device");
         place
     }
 
-    fn ticking(scenario: &str) -> Self {
-        let mut place = Self::on(scenario, |_| {});
+    fn ticking(scenario: &str, snapshot: Arc<Snapshot>) -> Self {
+        let mut place = Self::with(snapshot, scenario, |_| {});
         // Two copies of a part are published in turn, and each is created when it is first needed.
         (0..20).for_each(|_| place.tick());
         place
@@ -106,10 +116,14 @@ impl Workplace {
     }
 
     fn on(scenario: &str, adjust: impl FnOnce(&mut Config)) -> Self {
+        Self::with(Snapshot::new(), scenario, adjust)
+    }
+
+    fn with(snapshot: Arc<Snapshot>, scenario: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let machine = SimulatedMachine::prepare(scenario).unwrap();
         let mut config = machine.adapt(Config::default());
         adjust(&mut config);
-        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let faults = Arc::new(Faults::default());
         let settings = attribution::Settings {
             procfs: config.path.procfs.clone(),
             passwd: config.path.passwd.clone(),
@@ -121,6 +135,12 @@ impl Workplace {
         let metrics = Metrics::new(snapshot.clone(), faults.clone(), metrics_settings(&config, Some(true))).unwrap();
         let lanes = ManualLanes::open(settings, attribution, snapshot.clone(), faults).unwrap();
         Self { snapshot, lanes, metrics, next: Instant::now(), _machine: machine }
+    }
+
+    /// The number of samples that were passed on to the recorder.
+    pub fn passed_on(&self) -> u64 {
+        let waiting = std::iter::from_fn(|| self.snapshot.feed.next_sample()).count() as u64;
+        self.snapshot.feed.dropped() + waiting
     }
 
     /// One tick of the memory lane.

@@ -52,6 +52,14 @@ fn a_tick_allocates_nothing_while_memory_moves_at_every_tick() {
 }
 
 #[test]
+fn a_tick_that_is_recorded_allocates_nothing() {
+    let _turn = one_at_a_time();
+    let mut place = Workplace::recorded();
+    assert_eq!(allocations(|| (0..1000).for_each(|_| place.tick())), 0);
+    assert!(place.passed_on() >= 8000, "not every change was passed on");
+}
+
+#[test]
 fn a_tick_allocates_nothing_for_mig_devices() {
     let _turn = one_at_a_time();
     let mut place = Workplace::sliced();
