@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::clock::Now;
 use super::series::Micros;
 
+/// The estimated memory of the names in an event.
+const NAMES: usize = 256;
 /// The number of events that are kept.
 const MAX_EVENTS: usize = 4096;
 
@@ -152,17 +154,18 @@ impl Recorded {
             What::NewPeak { holders, .. } => holders.capacity() * (size_of::<Held>() + 96),
             _ => 0,
         };
-        size_of::<Self>() + 128 + holders
+        size_of::<Self>() + NAMES + holders
     }
 }
 
 impl Events {
     pub(super) fn add(&mut self, event: Recorded) {
-        self.bytes += event.bytes();
-        self.kept.push_back(event);
-        if self.kept.len() > MAX_EVENTS {
+        // First, so that the list of events never grows beyond its room.
+        if self.kept.len() == MAX_EVENTS {
             self.drop_oldest();
         }
+        self.bytes += event.bytes();
+        self.kept.push_back(event);
     }
 
     /// Drops the oldest event. Returns whether there was one.

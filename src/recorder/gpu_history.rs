@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::event::{Held, What};
 use super::process_history::ProcessHistory;
-use super::series::{FINE, Micros, SECOND, Series};
+use super::series::{CHUNK, FINE, Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
 
 /// The shares of the allocatable memory whose crossing is an event.
@@ -29,11 +29,11 @@ pub(super) struct GpuHistory {
     pub(super) allocatable: u64,
     pub(super) memory: Series,
     pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
-    /// The processes on the GPU.
-    pub(super) living: Vec<ProcessHistory>,
+    /// The processes on the GPU. In boxes of their own: a long list that grows would leave large holes in the heap.
+    pub(super) living: Vec<Box<ProcessHistory>>,
     /// The processes that have ended, the first to end first.
-    pub(super) ended: VecDeque<ProcessHistory>,
-    pub(super) workloads: Vec<WorkloadHistory>,
+    pub(super) ended: VecDeque<Box<ProcessHistory>>,
+    pub(super) workloads: Vec<Box<WorkloadHistory>>,
     /// The times of the lists of the last two minutes, oldest first.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
@@ -140,7 +140,7 @@ impl GpuHistory {
 
     /// The processes on the GPU and those that have ended.
     pub(super) fn processes(&self) -> impl Iterator<Item = &ProcessHistory> {
-        self.living.iter().chain(&self.ended)
+        self.living.iter().chain(&self.ended).map(|process| &**process)
     }
 
     /// The last list at or before a moment of the last two minutes.
@@ -160,14 +160,14 @@ impl GpuHistory {
             let known = self.living.iter().position(|known| known.is(process));
             let index = known.unwrap_or_else(|| {
                 changed.started += 1;
-                self.living.push(ProcessHistory::new(process, at));
+                self.living.push(Box::new(ProcessHistory::new(process, at)));
                 self.living.len() - 1
             });
             self.living[index].see(process, at);
         }
         let last_state =
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
-        let has_ended = |known: &mut ProcessHistory| {
+        let has_ended = |known: &mut Box<ProcessHistory>| {
             let is_missing = known.seen != at;
             // A process that is missing from a list that was cut may be among those that were left out.
             let may_be_left_out = is_missing && list.other.is_some() && last_state(known).is_none();
@@ -188,13 +188,14 @@ impl GpuHistory {
     fn list_workloads(&mut self, list: &GpuProcesses, at: Micros) {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
         for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
-            let is_same = |known: &WorkloadHistory| {
+            let is_same = |known: &Box<WorkloadHistory>| {
                 known.workload == workload.workload && device(&known.mig) == device(&workload.mig)
             };
             let known = self.workloads.iter().position(is_same);
             let index = known.unwrap_or_else(|| {
                 let (workload, mig) = (workload.workload.clone(), workload.mig.clone());
-                self.workloads.push(WorkloadHistory { workload, mig, series: Series::default(), seen: at });
+                let known = WorkloadHistory { workload, mig, series: Series::default(), seen: at };
+                self.workloads.push(Box::new(known));
                 self.workloads.len() - 1
             });
             self.workloads[index].series.see(at, workload.used);
@@ -227,13 +228,19 @@ impl GpuHistory {
     pub(super) fn bytes(&self) -> usize {
         let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
         let lists = self.lists.capacity() * size_of::<Micros>();
+        let boxes = self.living.capacity() + self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
-        let workloads = self.workloads.iter().map(|workload| size_of::<WorkloadHistory>() + workload.series.bytes());
-        size_of::<Self>() + self.memory.bytes() + lists + mig + processes + workloads.sum::<usize>()
+        let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
+        let own = size_of::<Self>() + self.memory.bytes() + lists + mig;
+        own + boxes * size_of::<usize>() + processes + workloads
     }
 }
 
 impl WorkloadHistory {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + CHUNK + self.series.bytes()
+    }
+
     /// Whether none of its processes is on the GPU.
     pub(super) fn is_over(&self) -> bool {
         self.series.last() == Some(0)

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use super::clock::unix;
 use super::event::Who;
-use super::series::{Micros, Series};
+use super::series::{CHUNK, Micros, Series};
 use crate::snapshot::{MigDevice, Owner, Process};
 
-/// The estimated memory of the names of a process, which its GPUs and the snapshot share for a while.
-const NAMES: usize = 512;
+/// The estimated memory of the owner of a process with its names and its place in the cgroup hierarchy.
+const OWNER: usize = 1024;
 
 /// A process on a GPU.
 #[derive(Debug)]
@@ -66,6 +66,7 @@ impl ProcessHistory {
             self.raise(process, self.seen);
         }
         self.series.see(by, Some(0));
+        self.series.trim();
     }
 
     /// A list of an earlier attempt may have contained a higher value than the last one.
@@ -102,6 +103,6 @@ impl ProcessHistory {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.series.bytes() + NAMES
+        size_of::<Self>() + CHUNK + self.series.bytes() + OWNER
     }
 }

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 /// A moment: microseconds since the recorder started.
 pub(super) type Micros = u64;
 
+/// What the allocator of the C library adds to each allocation, with its rounding.
+pub(super) const CHUNK: usize = 24;
+
 pub(super) const SECOND: Micros = 1_000_000;
 /// How long every change is kept.
 pub(super) const FINE: Micros = 120 * SECOND;
@@ -175,9 +178,17 @@ impl Series {
         true
     }
 
+    /// Gives back the room for further values, once the last one is known.
+    pub(super) fn trim(&mut self) {
+        self.changes.shrink_to_fit();
+        self.seconds.shrink_to_fit();
+    }
+
     /// The memory that the series takes beyond its own size.
     pub(super) fn bytes(&self) -> usize {
-        self.changes.capacity() * size_of::<Change>() + self.seconds.capacity() * size_of::<Second>()
+        let (changes, seconds) =
+            (self.changes.capacity() * size_of::<Change>(), self.seconds.capacity() * size_of::<Second>());
+        [changes, seconds].into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes + CHUNK).sum()
     }
 
     /// When the series begins; `None` if it is empty.

@@ -199,6 +199,8 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             "gpu_allocatable_devices",
             "gpu_allocation_info",
             "gpu_info",
+            "gpu_memory_incidents_total",
+            "gpu_memory_last_incident_timestamp_seconds",
             "gpu_up",
             "gpu_xid_errors_total",
             "vram_exporter_sample_age_seconds",
@@ -227,8 +229,16 @@ fn without_its_driver_a_gpu_has_no_values() {
     let mut machine = everything();
     machine.driver.up = false;
     let scrape = machine.scrape();
-    // The kubelet's allocations do not depend on the driver.
-    assert_eq!(scrape.starting("gpu_"), ["gpu_allocatable_devices", "gpu_allocation_info", "gpu_info", "gpu_up"]);
+    // The kubelet's allocations and what was recorded do not depend on the driver.
+    let left = [
+        "gpu_allocatable_devices",
+        "gpu_allocation_info",
+        "gpu_info",
+        "gpu_memory_incidents_total",
+        "gpu_memory_last_incident_timestamp_seconds",
+        "gpu_up",
+    ];
+    assert_eq!(scrape.starting("gpu_"), left);
     assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
     assert_eq!(scrape.count("nvidia_driver_info"), 0);
 }

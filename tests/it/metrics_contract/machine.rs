@@ -145,7 +145,7 @@ impl Machine {
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
-            recorder: RecorderPart { on: true, bytes: 4096, dropped: 3, incidents: vec![incidents(&gpus[0])] },
+            recorder: RecorderPart::default(),
             settings: Settings {
                 stale_after: Duration::from_secs(2),
                 ..metrics_settings(&Config::default(), Some(true))
@@ -205,6 +205,8 @@ pub(crate) fn everything() -> Machine {
         mig: vec![mig.clone()],
     });
     let mut machine = Machine::of(&[gpu(0), sliced]);
+    machine.recorder =
+        RecorderPart { on: true, bytes: 4096, dropped: 3, incidents: vec![incidents(&machine.driver.gpus[0])] };
     machine.driver.driver_version = Some("580.159.04".to_owned());
     machine.driver.cuda_version = Some("13.0".to_owned());
     machine.driver.nvml_version = Some("13.580.159.04".to_owned());
