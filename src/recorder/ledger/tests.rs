@@ -309,7 +309,7 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
 
 #[test]
 fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped() {
-    const LIMIT: usize = 2 << 20;
+    const LIMIT: usize = 4 << 20;
     let mut scene = Scene::new();
     let mut pid = 10;
     // 150 births a second for a minute and a half.
