@@ -29,11 +29,12 @@ pub(super) struct GpuHistory {
     pub(super) allocatable: u64,
     pub(super) memory: Series,
     pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
-    /// The processes on the GPU. In boxes of their own: a long list that grows would leave large holes in the heap.
-    pub(super) living: Vec<Box<ProcessHistory>>,
-    /// The processes that have ended, the first to end first.
+    /// The processes on the GPU.
+    pub(super) living: Vec<ProcessHistory>,
+    /// The processes that have ended, the first to end first. In boxes of their own: a long list that grows would leave
+    /// large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
-    pub(super) workloads: Vec<Box<WorkloadHistory>>,
+    pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
     /// The times of the lists of the last two minutes, oldest first.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
@@ -73,7 +74,7 @@ impl GpuHistory {
             mig: Vec::new(),
             living: Vec::new(),
             ended: VecDeque::new(),
-            workloads: Vec::new(),
+            workloads: VecDeque::new(),
             lists: VecDeque::new(),
             state: GpuState::Unsampled,
             reached: [false; LEVELS.len()],
@@ -140,7 +141,7 @@ impl GpuHistory {
 
     /// The processes on the GPU and those that have ended.
     pub(super) fn processes(&self) -> impl Iterator<Item = &ProcessHistory> {
-        self.living.iter().chain(&self.ended).map(|process| &**process)
+        self.living.iter().chain(self.ended.iter().map(|process| &**process))
     }
 
     /// The last list at or before a moment of the last two minutes.
@@ -160,14 +161,14 @@ impl GpuHistory {
             let known = self.living.iter().position(|known| known.is(process));
             let index = known.unwrap_or_else(|| {
                 changed.started += 1;
-                self.living.push(Box::new(ProcessHistory::new(process, at)));
+                self.living.push(ProcessHistory::new(process, at));
                 self.living.len() - 1
             });
             self.living[index].see(process, at);
         }
         let last_state =
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
-        let has_ended = |known: &mut Box<ProcessHistory>| {
+        let has_ended = |known: &mut ProcessHistory| {
             let is_missing = known.seen != at;
             // A process that is missing from a list that was cut may be among those that were left out.
             let may_be_left_out = is_missing && list.other.is_some() && last_state(known).is_none();
@@ -179,7 +180,7 @@ impl GpuHistory {
         for mut known in self.living.extract_if(.., has_ended) {
             known.end(last_state(&known), at);
             changed.ended += 1;
-            self.ended.push_back(known);
+            self.ended.push_back(Box::new(known));
         }
         self.list_workloads(list, at);
         changed
@@ -188,14 +189,13 @@ impl GpuHistory {
     fn list_workloads(&mut self, list: &GpuProcesses, at: Micros) {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
         for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
-            let is_same = |known: &Box<WorkloadHistory>| {
-                known.workload == workload.workload && device(&known.mig) == device(&workload.mig)
-            };
-            let known = self.workloads.iter().position(is_same);
+            let mut known = self.workloads.iter();
+            let known = known
+                .position(|known| known.workload == workload.workload && device(&known.mig) == device(&workload.mig));
             let index = known.unwrap_or_else(|| {
                 let (workload, mig) = (workload.workload.clone(), workload.mig.clone());
                 let known = WorkloadHistory { workload, mig, series: Series::default(), seen: at };
-                self.workloads.push(Box::new(known));
+                self.workloads.push_back(Box::new(known));
                 self.workloads.len() - 1
             });
             self.workloads[index].series.see(at, workload.used);
@@ -217,7 +217,7 @@ impl GpuHistory {
 
     /// All series of the GPU.
     pub(super) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
-        let processes = self.living.iter_mut().chain(&mut self.ended);
+        let processes = self.living.iter_mut().chain(self.ended.iter_mut().map(|process| &mut **process));
         std::iter::once(&mut self.memory)
             .chain(self.mig.iter_mut().map(|(_, series)| series))
             .chain(processes.map(|process| &mut process.series))
@@ -228,7 +228,7 @@ impl GpuHistory {
     pub(super) fn bytes(&self) -> usize {
         let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
         let lists = self.lists.capacity() * size_of::<Micros>();
-        let boxes = self.living.capacity() + self.ended.capacity() + self.workloads.capacity();
+        let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
         let own = size_of::<Self>() + self.memory.bytes() + lists + mig;
