@@ -24,7 +24,7 @@ static BYTES: Family = Family::gauge(
     Unit::Bytes,
     When::Recorder,
     &[],
-    "Memory that the recorder takes for the recent past and the incidents, at most recorder.max-memory-mib.",
+    "Estimated memory that the recorder takes for the recent past and the incidents in bytes, at most recorder.max-memory-mib.",
 );
 static DROPPED: Family = Family::counter(
     "vram_exporter_recorder_dropped_total",
