@@ -53,7 +53,7 @@ pub struct Snapshot {
     pub vitals: Vitals,
     /// Written by the recorder.
     pub recorder: ArcSwap<RecorderPart>,
-    /// From the lanes to the recorder.
+    /// Passes samples and process lists from the lanes to the recorder.
     pub feed: Feed,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Exporter {
     pub(super) faults: Arc<Faults>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) lanes: Lanes,
-    /// `None` if it is switched off.
+    /// `None` if the recorder is switched off.
     pub(super) recorder: Option<Arc<Recorder>>,
     /// The followers end when it is dropped.
     _followers: JoinSet<()>,

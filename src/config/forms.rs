@@ -14,7 +14,7 @@ const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/page.js", "/page-charts.js", "/page.css"];
-/// The beginning of the paths of the API.
+/// The prefix of the API's paths.
 const API: &str = "/api/";
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

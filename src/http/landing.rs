@@ -1,5 +1,5 @@
-//! The page at `/`: the state of each GPU as a table, and links. The page is complete without its script, which replaces
-//! the table with charts; it loads nothing from other hosts.
+//! The page at `/`: the state of each GPU as a table, and links. The page is complete without its script, which
+//! replaces the table with charts. The page loads nothing from other hosts.
 //!
 //! Invariant: every value that does not come from this file goes through [`Escaped`] or is a number.
 

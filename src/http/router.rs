@@ -39,7 +39,7 @@ pub fn router(state: HttpState) -> Router {
         .without_v07_checks()
         .route("/", get(page))
         .route(&telemetry_path, get(scrape));
-    // The configured path takes precedence over the icon; it can be no other file of the page.
+    // The configured path takes precedence over the icon; it cannot be the path of any other file of the page.
     let files = assets::ALL.iter().filter(|asset| asset.path != ICON || telemetry_path != ICON);
     let pages = files.fold(pages, |pages, asset| pages.route(asset.path, get(|| async { asset.response() })));
     pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)

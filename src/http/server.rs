@@ -62,9 +62,9 @@ enum Transport {
 /// How a request was admitted. The handlers find it in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The guard demands neither a password nor a certificate.
+    /// The guard requires neither a password nor a certificate.
     Open,
-    /// The client gave the password or the certificate that the guard demands.
+    /// The client presented the password or the certificate that the guard requires.
     Authenticated,
 }
 

@@ -53,7 +53,8 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
     assert!(exporter.terminate().success());
 }
 
-/// As a visitor sees it within a minute: a job climbs into the limit of its GPU and ends there, and memory has no owner.
+/// What a visitor sees within a minute: the memory of a job climbs to the limit of its GPU, where the job ends, and
+/// some memory has no owner.
 #[test]
 fn a_demo_records_a_job_that_ends_at_its_peak() {
     let exporter = Exporter::start(bare(&["--demo"]));

@@ -90,7 +90,7 @@ impl Guard {
         self.settings.load().summary.clone()
     }
 
-    /// Whether every client has to authenticate: with a password, or with a certificate.
+    /// Whether every client has to authenticate, either with a password or with a certificate.
     pub fn demands_credentials(&self) -> bool {
         let settings = self.settings.load();
         let certificate = matches!(

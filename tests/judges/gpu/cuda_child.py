@@ -242,21 +242,21 @@ def arrays(options):
 
 
 def rank(options):
-    """The rank is that of torchrun, which sets LOCAL_RANK; 0 without it."""
+    """The rank is that of torchrun, which sets LOCAL_RANK; without torchrun it is 0."""
     number = int(os.environ.get("LOCAL_RANK", "0"))
     lib = Cuda.load()
     devices = c_int()
     if lib.cuInit(c_uint(0)) or lib.cuDeviceGetCount(byref(devices)) or not devices.value:
         raise RuntimeError("CUDA finds no device")
-    # No context on another device than its own.
+    # The process has no context on any device but its own.
     cuda = Cuda(number % devices.value)
     cuda.allocate((number + 1) * options.mib * MIB)
     time.sleep(options.hold)
 
 
 def grower(options):
-    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, r MiB each second or at once, and report. Without
-    enough memory, report that and exit as a job does that does not handle the error."""
+    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, at r MiB per second or all at once, and report.
+    If there is not enough memory, report that and exit like a job that does not handle the error."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     say(ready=True)
@@ -274,8 +274,8 @@ def grower(options):
 
 
 def job(options):
-    """A PyTorch job: holds --mib, and for each stdin line {"mib": n} takes as much more; reports what its allocator has reserved. It
-    does not handle an OutOfMemoryError, as most jobs do not."""
+    """A PyTorch job: holds --mib, and allocates n MiB more for each stdin line {"mib": n}; reports what its allocator has reserved. Like
+    most jobs, it does not handle an OutOfMemoryError."""
     import torch
 
     kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]

@@ -132,7 +132,7 @@ const TABLE: [&str; 18] = [
     "/li", "rect", "line",
 ];
 
-/// The script of the page. No other may be in it.
+/// The page's script. The page must not contain any other.
 const SCRIPT: &str = "<script type=\"module\" src=\"/page.js\"></script>";
 
 /// The page contains only its own tags, without scripts in attributes, and each ampersand begins an escape.
