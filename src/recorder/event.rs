@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Now;
-use super::series::Micros;
+use super::exit_status::Exit;
+use super::series::{Micros, SECOND};
 
-/// The estimated memory of the names in an event.
+/// The estimated size of the names in an event, in bytes.
 const NAMES: usize = 256;
-/// The number of events that are kept.
+/// An event is added at most this long after its time.
+const LATE: Micros = 10 * SECOND;
+/// The maximum number of events that are kept.
 const MAX_EVENTS: usize = 4096;
 
 /// An event with its time.
@@ -52,21 +55,21 @@ pub enum What {
     GpuStalled,
     /// The GPU responds again.
     GpuBack,
-    /// Critical errors of the GPU.
+    /// The driver reported critical errors of the GPU.
     Xid {
         /// NVIDIA's code.
         xid: u64,
-        /// How many there were since the last look, a quarter of a second before.
+        /// How many occurred since the previous check, a quarter of a second earlier.
         count: u64,
     },
     /// A process appeared on the GPU.
     ProcessStarted(Who),
     /// A process left the GPU.
     ProcessEnded {
-        /// Which process.
+        /// The process.
         #[serde(flatten)]
         who: Who,
-        /// Bytes: the highest memory that it held; absent if that was never known.
+        /// The most memory that it held, in bytes; absent if this was never known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peak_bytes: Option<u64>,
         /// Unix time in seconds at which it reached its peak.
@@ -74,8 +77,11 @@ pub enum What {
         peak_at: Option<f64>,
         /// Seconds from its start, or from when it was first seen, to its end.
         lived_seconds: f64,
+        /// How it ended.
+        #[serde(flatten)]
+        exit: Exit,
     },
-    /// The GPU's memory was higher than ever since the exporter started.
+    /// The GPU's memory use was higher than at any earlier time since the exporter started.
     NewPeak {
         /// Bytes.
         used_bytes: u64,
@@ -96,7 +102,7 @@ pub enum What {
     },
 }
 
-/// Which process.
+/// What identifies a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Who {
     /// The pid in the exporter's pid namespace.
@@ -118,14 +124,14 @@ pub struct Who {
 /// A process and the memory that it held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Which process.
+    /// The process.
     #[serde(flatten)]
     pub who: Who,
     /// Bytes.
     pub used_bytes: u64,
 }
 
-/// The latest events, oldest first, on the recorder's clock.
+/// The latest events, oldest first, with times on the recorder's clock.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     kept: VecDeque<Recorded>,
@@ -160,12 +166,24 @@ impl Recorded {
 
 impl Events {
     pub(super) fn add(&mut self, event: Recorded) {
-        // First, so that the list of events never grows beyond its room.
+        // Dropped before the new event is added, so that the list of events never grows beyond its capacity.
         if self.kept.len() == MAX_EVENTS {
             self.drop_oldest();
         }
         self.bytes += event.bytes();
         self.kept.push_back(event);
+    }
+
+    /// Adds to the end of a process, at that time, how it ended.
+    pub(super) fn set_exit(&mut self, ended_at: Micros, pid: u32, how: Exit) {
+        for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
+            if let What::ProcessEnded { who, exit, .. } = &mut event.what
+                && event.at == ended_at
+                && who.pid == pid
+            {
+                *exit = how;
+            }
+        }
     }
 
     /// Drops the oldest event. Returns whether there was one.
@@ -181,7 +199,7 @@ impl Events {
         self.kept.iter().filter(move |event| (from..=to).contains(&event.at))
     }
 
-    /// The estimated size in bytes, with the names.
+    /// The estimated size in bytes, including the names.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -212,10 +230,16 @@ mod tests {
     #[test]
     fn an_event_is_one_flat_object_and_reads_back() {
         let who = Who { pid: 7, name: Some("train.py".into()), ..Who::default() };
-        let what = What::ProcessEnded { who, peak_bytes: Some(5), peak_at: Some(1.5), lived_seconds: 2.0 };
+        let what = What::ProcessEnded {
+            who,
+            peak_bytes: Some(5),
+            peak_at: Some(1.5),
+            lived_seconds: 2.0,
+            exit: Exit { status: Some(1), signal: None },
+        };
         let event = Event { at: 3.25, gpu: Some(0), uuid: Some("GPU-1".into()), what };
         let text = serde_json::to_string(&event).unwrap();
-        let expected = r#"{"at":3.25,"gpu":0,"uuid":"GPU-1","kind":"process_ended","pid":7,"name":"train.py","peak_bytes":5,"peak_at":1.5,"lived_seconds":2.0}"#;
+        let expected = r#"{"at":3.25,"gpu":0,"uuid":"GPU-1","kind":"process_ended","pid":7,"name":"train.py","peak_bytes":5,"peak_at":1.5,"lived_seconds":2.0,"exit_status":1}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
     }

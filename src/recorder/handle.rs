@@ -1,5 +1,6 @@
-//! The running recorder: its thread, and what others ask it.
+//! The running recorder: its thread, and the requests that it serves.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,27 +12,34 @@ use parking_lot::Mutex;
 use super::answers::{self, HistoryAnswer, HistoryQuery};
 use super::ended_log::EndedLog;
 use super::event::Event;
+use super::exit_status::ExitWatch;
 use super::incident::Incident;
 use super::incidents::Incidents;
 use super::ledger::Ledger;
 use super::series::{Micros, SECOND};
 use super::store::{Store, StoreSettings};
+use super::visits::Visits;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
 
-/// How often the recorder takes what the lanes passed on. The feed holds twice as much.
+/// How often the recorder collects what the lanes passed on. The feed has room for the samples of two periods.
 pub const PERIOD: Duration = Duration::from_millis(250);
 /// How often old entries are dropped.
 const AGE_EVERY: Micros = SECOND;
-/// Of the memory limit, the feed and the incidents take their share first; the histories always get this part.
+/// The feed and the incidents are deducted from the memory limit first, but the histories always get at least one part
+/// in this many of it.
 const LEAST_FOR_HISTORIES: usize = 2;
-/// Incidents of earlier runs that are read at the start.
+/// How long the recorder asks how a process ended: its parent may be slow to wait for it.
+const EXIT_WITHIN: Micros = 10 * SECOND;
+/// How long the log line of a process that ended waits for that.
+const LOGGED_WITHIN: Micros = SECOND;
+/// The maximum number of incidents from earlier runs that are read at startup.
 const RESTORED: usize = 16;
 
 /// The settings of the recorder.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Bytes: the memory that histories, events and incidents may take.
+    /// Bytes: the memory that histories, events and incidents may use.
     pub memory_limit: usize,
     /// Where incidents are written; `None` keeps them in memory only.
     pub store: Option<StoreSettings>,
@@ -48,7 +56,7 @@ pub struct Recorder {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread and those who ask share. The lanes never lock it.
+/// What the recorder's thread and its callers share. The lanes never lock it.
 #[derive(Debug)]
 struct Shared {
     snapshot: Arc<Snapshot>,
@@ -96,7 +104,7 @@ impl Recorder {
         Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Ends the thread, after it has taken what the lanes passed on, and writes the incidents in progress.
+    /// Ends the thread, which first collects what the lanes passed on and writes the incidents in progress.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take() {
@@ -111,13 +119,18 @@ impl Recorder {
         }
     }
 
-    /// The recorded values of a time span, thinned so that minimum and maximum are kept.
+    /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
     pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
         let memory = self.shared.memory.lock();
         answers::history(&memory.ledger, query)
     }
 
-    /// The events of a time span in Unix seconds, oldest first: the latest ones, at most `limit`.
+    /// When the processes that are remembered were on their GPUs.
+    pub fn visits(&self) -> Visits {
+        Visits::of_ledger(&self.shared.memory.lock().ledger)
+    }
+
+    /// The latest events of a time span (in Unix seconds), at most `limit` of them, oldest first.
     pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
         let memory = self.shared.memory.lock();
         answers::events(&memory.ledger, from, to, limit)
@@ -128,13 +141,13 @@ impl Recorder {
         self.shared.memory.lock().incidents.all().cloned().collect()
     }
 
-    /// The incident with that id.
+    /// The incident with this id.
     pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
         let memory = self.shared.memory.lock();
         memory.incidents.all().find(|incident| incident.id == id).cloned()
     }
 
-    /// Records an incident now, for the GPU that is the fullest. `None`: there is no GPU.
+    /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
     pub fn record(&self) -> Option<Arc<Incident>> {
         let mut memory = self.shared.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
@@ -148,26 +161,36 @@ impl Recorder {
     }
 }
 
+/// What only the thread uses.
+#[derive(Debug, Default)]
+struct Work {
+    log: EndedLog,
+    exits: ExitWatch,
+    /// When old entries were last dropped.
+    aged: Micros,
+}
+
 impl Shared {
     fn run(&self) {
-        let (mut log, mut aged) = (EndedLog::default(), 0);
+        let mut work = Work::default();
         while !self.stopping.load(Ordering::Relaxed) {
-            let round = std::panic::AssertUnwindSafe(|| self.round(&mut log, &mut aged));
+            let round = std::panic::AssertUnwindSafe(|| self.round(&mut work, LOGGED_WITHIN));
             if std::panic::catch_unwind(round).is_err() {
                 let error = io::Error::other("the recorder panicked and continues with the next round");
                 self.faults.report(Source::Recorder, Reason::Panicked, None, &error);
             }
             thread::park_timeout(PERIOD);
         }
-        self.round(&mut log, &mut aged);
-        // What is in progress is written as far as it is known.
+        self.round(&mut work, 0);
+        // Incidents in progress are written with what is known so far.
         let unfinished: Vec<_> =
             self.memory.lock().incidents.all().filter(|incident| !incident.complete).cloned().collect();
         unfinished.iter().for_each(|incident| self.write(incident));
     }
 
-    /// Takes what the lanes passed on, records and completes incidents, and publishes what the metrics show.
-    fn round(&self, log: &mut EndedLog, aged: &mut Micros) {
+    /// Collects what the lanes passed on, records and completes incidents, and publishes what the metrics show.
+    /// `patience`: how long the log line of a process that ended waits for its exit status.
+    fn round(&self, work: &mut Work, patience: Micros) {
         let feed = &self.snapshot.feed;
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
@@ -178,6 +201,8 @@ impl Shared {
         while let Some(list) = feed.next_list() {
             ledger.list(&list, now);
         }
+        ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
+        ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
         ledger.look(&self.snapshot, now);
         let simulated = self.simulated();
         let mut to_write = Vec::new();
@@ -189,17 +214,19 @@ impl Shared {
             }
         }
         to_write.extend(incidents.complete(ledger, now, simulated));
-        if now.micros.saturating_sub(*aged) >= AGE_EVERY {
-            *aged = now.micros;
+        if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
+            work.aged = now.micros;
+            let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
+            work.exits.retain(|process| present.contains(process));
             let others = feed.bytes() + incidents.bytes();
             ledger
                 .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
             self.publish(ledger, incidents);
         }
-        let gone = ledger.take_gone();
+        let gone = ledger.take_gone(now.micros.saturating_sub(patience));
         drop(memory);
         if self.log_ended {
-            log.write(&gone, now.micros);
+            work.log.write(&gone, now.micros);
         }
         to_write.iter().for_each(|incident| self.write(incident));
     }

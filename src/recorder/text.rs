@@ -59,7 +59,8 @@ fn write_holder(out: &mut String, holder: &Holder) -> std::fmt::Result {
         None => "unknown".to_owned(),
         Some(by) => format!("{}{}", if by < 0 { "-" } else { "+" }, format::bytes(by.unsigned_abs())),
     };
-    let ended = holder.ended.map_or_else(String::new, |ended| format!(", ended at {}", time(ended.by)));
+    let ended =
+        holder.ended.map_or_else(String::new, |ended| format!(", ended at {}{}", time(ended.by), holder.exit.suffix()));
     writeln!(
         out,
         "{:>10}  {:>10}  {:>10}  {:>10}  {}{ended}",

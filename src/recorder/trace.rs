@@ -2,7 +2,8 @@
 //! process, and an instant for each event.
 //!
 //! Source of the format: "Trace Event Format" by the Chromium authors, phases `C` (counter), `i` (instant) and `M`
-//! (metadata). Times are microseconds, here since the beginning of the chart, because a trace viewer shows them as such.
+//! (metadata). Times are in microseconds. Here they count from the beginning of the chart, because a trace viewer shows
+//! them unchanged.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::format;
 
 /// The pid of the GPU's track. Pids of processes are never 0.
 const GPU_TRACK: u32 = 0;
-/// The unit of the counters: trace viewers show numbers without a unit.
+/// The unit of the counters. Their names state it, because trace viewers show numbers without a unit.
 const MIB: f64 = 1_048_576.0;
 
 /// The trace of an incident, as JSON.
@@ -47,7 +48,7 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     trace.to_string().into_bytes()
 }
 
-/// The name of a track, and its place: a viewer would sort the tracks by their pids.
+/// The name of a track, and its place, without which a viewer would sort the tracks by their pids.
 fn named(pid: u32, name: &str, place: usize) -> [Value; 2] {
     let metadata =
         |kind: &str, args: Value| json!({ "ph": "M", "name": kind, "pid": pid, "tid": pid, "ts": 0, "args": args });
@@ -86,9 +87,10 @@ pub(super) fn sentence(event: &Event) -> String {
         What::GpuBack => "the GPU responds again".to_owned(),
         What::Xid { xid, count } => format!("Xid {xid} ({count}×)"),
         What::ProcessStarted(who) => format!("{} appeared", words::process(who)),
-        What::ProcessEnded { who, peak_bytes, lived_seconds, .. } => {
+        What::ProcessEnded { who, peak_bytes, lived_seconds, exit, .. } => {
+            let (who, exit) = (words::process(who), exit.suffix());
             let peak = peak_bytes.map_or_else(|| "unknown".to_owned(), format::bytes);
-            format!("{} ended after {lived_seconds:.1} s; its highest memory use was {peak}", words::process(who))
+            format!("{who} ended after {lived_seconds:.1} s{exit}; its highest memory use was {peak}")
         }
         What::NewPeak { used_bytes, .. } => {
             format!("new highest memory use of the GPU: {}", format::bytes(*used_bytes))

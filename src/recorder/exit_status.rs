@@ -1,0 +1,178 @@
+//! How a process ended: its exit status or its signal, which the kernel tells a holder of its pidfd.
+//!
+//! Invariant: a status belongs to the process with that pid and start time, or there is none. Needs Linux 6.15; before
+//! it, and for a process that was not seen alive twice, no status is known.
+//!
+//! Source: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` in the kernel's `include/uapi/linux/pidfd.h`. The kernel has the status
+//! once the parent has waited for the process.
+
+#![allow(unsafe_code, reason = "no crate has a safe call for PIDFD_GET_INFO; the block says why it is sound")]
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::Signal;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+/// The maximum number of processes that are watched.
+const MAX_WATCHED: usize = 1024;
+/// `/proc/stat` has the boot time in whole seconds.
+const PRECISION: Duration = Duration::from_millis(1500);
+
+/// How a process ended. Both values are absent while the process is alive, and if the kernel does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Its exit status, 0 to 255, if it exited.
+    #[serde(rename = "exit_status", default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u8>,
+    /// The number of the signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<u8>,
+}
+
+impl Exit {
+    /// From a status as `wait` returns it.
+    fn of(wait_status: i32) -> Self {
+        match wait_status & 0x7f {
+            0 => Self { status: Some((wait_status >> 8 & 0xff) as u8), signal: None },
+            signal => Self { status: None, signal: Some(signal as u8) },
+        }
+    }
+
+    /// Whether the kernel told how it ended.
+    pub(super) fn is_known(self) -> bool {
+        self != Self::default()
+    }
+
+    /// `, exit status 1` or `, signal 9 (SIGKILL)`; empty if it is not known.
+    pub(super) fn suffix(self) -> String {
+        let name = |signal: u8| Signal::try_from(i32::from(signal)).map_or("unknown", Signal::as_str);
+        match (self.status, self.signal) {
+            (_, Some(signal)) => format!(", signal {signal} ({})", name(signal)),
+            (Some(status), None) => format!(", exit status {status}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// A pid and when that process started.
+pub(super) type Identity = (u32, SystemTime);
+
+/// The processes whose end is awaited.
+#[derive(Debug, Default)]
+pub(super) struct ExitWatch {
+    watched: HashMap<Identity, OwnedFd>,
+}
+
+impl ExitWatch {
+    /// Begins to watch a process that is alive. A process that cannot be identified is not watched.
+    pub(super) fn begin(&mut self, process: Identity) {
+        if self.watched.len() < MAX_WATCHED
+            && !self.watched.contains_key(&process)
+            && let Some(pidfd) = open(process)
+        {
+            self.watched.insert(process, pidfd);
+        }
+    }
+
+    /// How a watched process ended; `None` while that is not known.
+    pub(super) fn exit(&self, process: Identity) -> Option<Exit> {
+        exit_of(self.watched.get(&process)?)
+    }
+
+    /// Stops watching every process for which `is_needed` is false.
+    pub(super) fn retain(&mut self, is_needed: impl Fn(&Identity) -> bool) {
+        self.watched.retain(|process, _| is_needed(process));
+    }
+}
+
+fn open((pid, start): Identity) -> Option<OwnedFd> {
+    let raw = i32::try_from(pid).ok()?;
+    let pidfd = pidfd_open(Pid::from_raw(raw)?, PidfdFlags::empty()).ok()?;
+    // Read after the pidfd was opened: if the process that was listed still has the pid, the pidfd is its own. In another
+    // pid namespace than that of the list, another process has the pid, or none.
+    let found = started(raw)?;
+    let differ = found.duration_since(start).unwrap_or_else(|error| error.duration());
+    (differ <= PRECISION).then_some(pidfd)
+}
+
+/// When the process started, according to this program's own `/proc`.
+fn started(pid: i32) -> Option<SystemTime> {
+    let ticks = procfs::process::Process::new(pid).ok()?.stat().ok()?.starttime;
+    let boot = procfs::boot_time_secs().ok()?;
+    let since_boot = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
+    UNIX_EPOCH.checked_add(Duration::from_secs(boot))?.checked_add(since_boot)
+}
+
+fn exit_of(pidfd: &OwnedFd) -> Option<Exit> {
+    let mut info = MaybeUninit::<libc::pidfd_info>::zeroed();
+    // SAFETY: the kernel writes at most the size of the structure, which is part of the request's number, and an
+    // all-zero structure of integers is valid.
+    let info = unsafe {
+        (*info.as_mut_ptr()).mask = u64::from(libc::PIDFD_INFO_EXIT);
+        match libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, info.as_mut_ptr()) {
+            0 => info.assume_init(),
+            _ => return None,
+        }
+    };
+    (info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0).then(|| Exit::of(info.exit_code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_wait_status_is_an_exit_status_or_a_signal() {
+        assert_eq!(Exit::of(3 << 8), Exit { status: Some(3), signal: None });
+        assert_eq!(Exit::of(0).suffix(), ", exit status 0");
+        assert_eq!(Exit::of(9).suffix(), ", signal 9 (SIGKILL)");
+        assert_eq!(Exit::of(11 | 0x80).suffix(), ", signal 11 (SIGSEGV)");
+        assert_eq!(Exit::of(64).suffix(), ", signal 64 (unknown)");
+        assert_eq!(Exit::default().suffix(), "");
+    }
+
+    /// A process that is alive until its input ends or it is killed. Then it exits with status 7.
+    fn watched(watch: &mut ExitWatch) -> (Child, Identity) {
+        let child = Command::new("sh").args(["-c", "read line; exit 7"]).stdin(Stdio::piped()).spawn().unwrap();
+        let identity = (child.id(), started(i32::try_from(child.id()).unwrap()).unwrap());
+        watch.begin(identity);
+        (child, identity)
+    }
+
+    #[test]
+    fn the_kernel_tells_how_a_process_ended() {
+        let mut watch = ExitWatch::default();
+        let ((mut exiting, exited), (mut killed, signaled)) = (watched(&mut watch), watched(&mut watch));
+        assert_eq!((watch.exit(exited), watch.exit(signaled)), (None, None), "they are alive");
+        drop(exiting.stdin.take());
+        killed.kill().unwrap();
+        exiting.wait().unwrap();
+        killed.wait().unwrap();
+        // Kernels before 6.15 do not know.
+        if let Some(exit) = watch.exit(signaled) {
+            assert_eq!(exit, Exit { status: None, signal: Some(9) });
+            assert_eq!(watch.exit(exited), Some(Exit { status: Some(7), signal: None }));
+        } else {
+            eprintln!("SKIPPED: this kernel does not tell how a process ended");
+        }
+        watch.retain(|process| *process == exited);
+        assert_eq!(watch.exit(signaled), None);
+    }
+
+    #[test]
+    fn a_process_with_another_start_is_not_watched() {
+        let mut watch = ExitWatch::default();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let start = started(own).unwrap();
+        watch.begin((std::process::id(), start - Duration::from_secs(10)));
+        assert!(watch.watched.is_empty());
+        watch.begin((std::process::id(), start));
+        assert_eq!(watch.watched.len(), 1);
+    }
+}

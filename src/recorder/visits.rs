@@ -1,0 +1,53 @@
+//! When each process was on its GPU, and how it ended.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::exit_status::Exit;
+use super::gpu_history::GpuHistory;
+use super::ledger::Ledger;
+use super::process_history::ProcessHistory;
+use crate::snapshot::{MigDevice, Process};
+
+/// What the recorder knows about the time that a process spent on a GPU (or MIG device).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Visit {
+    /// Unix time in seconds: when the exporter first listed the process on the GPU.
+    pub first_seen_at: f64,
+    /// Unix time in seconds: when it reached its highest memory; absent if its memory was never known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_at: Option<f64>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub exit: Exit,
+}
+
+/// A pid, the start of the process if it is known, and the UUID of the GPU or MIG device.
+type Key = (u32, Option<SystemTime>, String);
+
+/// The visits of the processes that the recorder remembers.
+#[derive(Debug, Default)]
+pub struct Visits(HashMap<Key, Visit>);
+
+impl Visits {
+    pub(super) fn of_ledger(ledger: &Ledger) -> Self {
+        let now = ledger.now();
+        let visit = |gpu: &GpuHistory, process: &ProcessHistory| {
+            let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.pid, process.start());
+            let peak_at = process.peak.map(|(_, at)| now.unix(at));
+            (key, Visit { first_seen_at: now.unix(process.first), peak_at, exit: process.exit })
+        };
+        Self(ledger.gpus.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
+    }
+
+    /// The visit of a process to the GPU with that UUID; `None` if the recorder has dropped it or has not seen it yet.
+    pub fn of(&self, uuid: &str, process: &Process) -> Option<Visit> {
+        self.0.get(&key(uuid, process.mig.as_deref(), process.pid, process.owner.start)).copied()
+    }
+}
+
+fn key(uuid: &str, mig: Option<&MigDevice>, pid: u32, start: Option<SystemTime>) -> Key {
+    (pid, start, mig.map_or(uuid, |device| &device.uuid).to_owned())
+}
