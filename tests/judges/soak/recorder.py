@@ -1,0 +1,124 @@
+"""Measures the memory of the recorder in a storm of short-lived processes: two exporters on equal simulated machines, one with a
+recorder and one without.
+
+    recorder.py [--minutes 60] [--births 150] [--exporter target/release/vram-exporter] [--out DIR]
+
+Eight GPUs, 64 lasting processes each, and by default 150 process starts and exits a second. Every 5 s the resident memory of both exporters
+is read from /proc, and every 15 s both are scraped. Writes recorder.json to DIR and exits with status 1 if the difference between their
+means in the second half is above the recorder's limit, if the difference grows, or if processes were not recorded.
+
+The simulator runs in both processes. Nothing here is a measurement of a GPU."""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import machine
+import soak
+import trend
+import vitals
+
+MIB = 1 << 20
+EVERY = 5.0
+SCRAPE_EVERY = 15.0
+LASTING = 64
+
+
+def start(options, out, limit_mib):
+    folder = out / f"recorder-{limit_mib}"
+    folder.mkdir(parents=True, exist_ok=True)
+    scenario = folder / "scenario.toml"
+    lasting = LASTING + round(options.births * machine.ROUND) // machine.GPUS
+    scenario.write_text(machine.scenario(processes=lasting, births=options.births))
+    port = soak.free_port()
+    flags = [f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
+    flags.append("--recorder.log-ended-processes=false")
+    with open(folder / "exporter.log", "wb") as log:
+        return subprocess.Popen([str(options.exporter), *flags], stdout=log, stderr=log, env=dict(os.environ)), port
+
+
+def scrape(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def value(text, family):
+    """The sum of the series of a family; None if it has none."""
+    found = re.findall(rf"^{family}(?:{{[^\n]*}})? (\S+)$", text, re.MULTILINE)
+    return sum(map(float, found)) if found else None
+
+
+def observe(processes, seconds):
+    begun, samples, scraped, texts = time.time(), [], 0.0, None
+    while (now := time.time()) < begun + seconds:
+        read = [vitals.read(process.pid) for process, _ in processes]
+        if None in read:
+            raise SystemExit("an exporter has ended; see its log")
+        samples.append((now - begun, *(each["rss"] for each in read)))
+        if now - scraped >= SCRAPE_EVERY:
+            scraped, texts = now, [scrape(port) for _, port in processes]
+        time.sleep(max(0.0, EVERY - (time.time() - begun) % EVERY))
+    return samples, texts
+
+
+def judge(samples, text, options):
+    half = [sample for sample in samples if sample[0] >= samples[-1][0] / 2]
+    more = statistics.mean(on for _, on, _ in half) - statistics.mean(off for _, _, off in half)
+    slope = trend.slope([(at, on - off) for at, on, off in half], 60.0)
+    births = value(text, "vram_exporter_recorder_dropped_total")
+    figures = {
+        "minutes": samples[-1][0] / 60,
+        "resident_mib": {
+            "on": statistics.mean(on for _, on, _ in half) / 1024,
+            "off": statistics.mean(off for _, _, off in half) / 1024,
+        },
+        "more_mib": more / 1024,
+        "slope_mib_per_hour": [bound / 1024 for bound in (slope.per_hour, slope.low, slope.high)],
+        "counted_mib": (value(text, "vram_exporter_recorder_bytes") or 0) / MIB,
+        "dropped": births,
+    }
+    problems = []
+    if figures["more_mib"] > options.limit:
+        problems.append(f"the recorder makes the exporter {figures['more_mib']:.1f} MiB larger; the limit is {options.limit} MiB")
+    if slope.low / 1024 > options.growth:
+        problems.append(f"the difference grows by {slope.per_hour / 1024:.1f} MiB an hour")
+    if not births:
+        problems.append("nothing was dropped: the storm did not fill the recorder")
+    return figures, problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", type=Path, default=soak.ROOT / "target/release/vram-exporter")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--births", type=int, default=150)
+    parser.add_argument("--limit", type=int, default=16, help="the recorder's limit in MiB")
+    parser.add_argument("--growth", type=float, default=2, help="the growth in MiB an hour that is allowed")
+    parser.add_argument("--out", type=Path, default=Path("recorder-soak"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    processes = [start(options, options.out, limit) for limit in (options.limit, 0)]
+    try:
+        for process, port in processes:
+            soak.wait_ready(process, port)
+        samples, texts = observe(processes, options.minutes * 60)
+    finally:
+        for process, _ in processes:
+            soak.end(process)
+    figures, problems = judge(samples, texts[0], options)
+    (options.out / "recorder.json").write_text(json.dumps({"figures": figures, "samples": samples}, indent=1))
+    print(json.dumps(figures, indent=1))
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
