@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
+import subprocess
 import threading
 import time
 from contextlib import ExitStack
 
 from cgroups import Cgroup, CgroupsUnavailable
+from check_cost import build_bare
 from check_memory import MIB, settle
-from children import Child, ChildFailed
+from children import Child, ChildFailed, Crowd
 from exporter import Exporter, cpu_seconds, resident_kib
+from results import percentile
 
 GIB = 1 << 30
 # The users and groups of the two jobs.
@@ -18,6 +22,10 @@ JOB = "/slurmstepd.scope/job_4711/step_0/user/task_0"
 SERVICE = "/system.slice/neighbour.service"
 # An incident must appear within this time, in seconds.
 SOON = 10
+# The neighbour grows in this many steps.
+GROWTH_STEPS = 8
+# The version of Linux that tells how a process ended.
+EXITS_SINCE = (6, 15)
 
 
 class Witness:
@@ -75,8 +83,9 @@ def soon(results, what, took):
     results.check(f"{what}: the incident is there", f"after {took:.2f} s", f"within {SOON} s", took <= SOON)
 
 
-def two_jobs(setup, results, what, finish):
-    """The victim holds 60 GiB (on an H200), and the neighbour grows until 3 GiB are left; then `finish` ends the victim."""
+def two_jobs(setup, results, what, finish, ending):
+    """Two PyTorch jobs of two users. The victim holds 60 GiB (on an H200), and the neighbour grows until 3 GiB are left; then `finish` ends
+    the victim."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
     with ExitStack() as stack:
@@ -91,20 +100,22 @@ def two_jobs(setup, results, what, finish):
             results.note(f"{what}: control groups", f"not available here: {error}")
         victim = Child("job", "--mib", int(room * 0.43), user=ADA)
         stack.callback(victim.end)
-        neighbour = Child("grower", "--mib", int(room * 0.14), user=BOB)
+        neighbour = Child("job", "--mib", int(room * 0.14), user=BOB)
         stack.callback(neighbour.end)
         for group, child in zip(groups, (victim, neighbour)):
             group.take(child.pid)
         reserved = victim.hear(180)["reserved"]
-        neighbour.hear()
+        neighbour.hear(180)
         settle(gpu)
         # The victim starts more than ten seconds before its end, so that only the neighbour grows in the last ten seconds.
         time.sleep(10)
         context = gpu.processes()[victim.pid] - reserved
         left = (allocatable(gpu) - gpu.memory()["used"]) // MIB
         witness = stack.enter_context(Witness(gpu))
-        neighbour.send(mib=int(left - 3 * 1024), rate=8 * 1024)
-        neighbour.hear(60)
+        for _ in range(GROWTH_STEPS):
+            neighbour.send(mib=int(left - 3 * 1024) // GROWTH_STEPS)
+            neighbour.hear(60)
+            time.sleep(0.5)
         time.sleep(1)
         peak = finish(victim) or reserved
         found, took = await_incident(exporter, "ended_at_peak")
@@ -125,6 +136,13 @@ def two_jobs(setup, results, what, finish):
         time.sleep(11)
         complete = get(exporter, f"/api/v1/incidents/{found['id']}")
         results.check(f"{what}: complete after ten seconds", complete["complete"], "true", complete["complete"])
+        of_victim = next(process for process in complete["processes"] if process["pid"] == victim.pid)
+        how = {key: of_victim[key] for key in ("exit_status", "signal") if key in of_victim}
+        release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+        if release >= EXITS_SINCE:
+            results.check(f"{what}: how the victim ended", how, ending, how == ending)
+        else:
+            results.note(f"{what}: how the victim ended", f"{how}, on Linux {os.uname().release}, which does not tell")
         for form in ("text", "trace"):
             _, body = exporter.get(f"/api/v1/incidents/{found['id']}?format={form}")
             with open(f"{setup.out}/{what}.{form}", "wb") as out:
@@ -140,14 +158,20 @@ def neighbour(setup, results):
         told = victim.hear(60)
         if not told.get("out_of_memory"):
             raise RuntimeError(f"the victim was not refused: {told}")
+        victim.process.wait(60)
         return told["max_reserved"]
 
-    two_jobs(setup, results, "incidents-neighbour", refused)
+    two_jobs(setup, results, "incidents-neighbour", refused, {"exit_status": 1})
 
 
 def killed(setup, results):
     """The victim is killed with SIGKILL at the peak."""
-    two_jobs(setup, results, "incidents-killed", lambda victim: victim.process.kill())
+
+    def kill(victim):
+        victim.process.kill()
+        victim.process.wait()
+
+    two_jobs(setup, results, "incidents-killed", kill, {"signal": 9})
 
 
 def spike(setup, results):
@@ -217,31 +241,61 @@ def none(setup, results):
     settle(gpu)
 
 
+class Pages:
+    """Ten clients that send the same requests as ten open pages, while the `with` block runs."""
+
+    def __init__(self, exporter):
+        self.exporter, self.ended = exporter, threading.Event()
+        self.threads = [threading.Thread(target=self.page) for _ in range(10)]
+
+    def page(self):
+        while not self.ended.wait(2):
+            for path in ("gpus", "processes", f"history?from={time.time() - 10}", "events?limit=50", "incidents"):
+                self.exporter.get(f"/api/v1/{path}")
+
+    def __enter__(self):
+        [thread.start() for thread in self.threads]
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        [thread.join() for thread in self.threads]
+
+
+def cpu_of(exporters, seconds=12, beside=None):
+    """The share of a core that each exporter uses, in percent, and that of the bare loop `beside` in the same time."""
+    bare = subprocess.Popen([*beside, "sample", "100", str(seconds - 2)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) if beside else None
+    before = [cpu_seconds(exporter.pid) for exporter in exporters]
+    time.sleep(seconds)
+    used = [(cpu_seconds(exporter.pid) - start) / seconds * 100 for exporter, start in zip(exporters, before)]
+    return used, json.loads(bare.communicate(timeout=60)[0])["cpu_share"] * 100 if bare else None
+
+
 def pages(setup, results):
-    """The cost of ten clients that send the same requests as ten open pages, compared with the exporter without clients, and with the
-    exporter without a recorder."""
-    seconds = 15
-
-    def cost(name, flags, clients):
-        ended = threading.Event()
-
-        def page(exporter):
-            while not ended.wait(2):
-                for path in ("gpus", "processes", f"history?from={time.time() - 10}", "events?limit=50", "incidents"):
-                    exporter.get(f"/api/v1/{path}")
-
-        with Exporter(setup, name, *flags) as exporter, Child("burst", "--mib", 512) as _, ExitStack() as stack:
-            threads = [threading.Thread(target=page, args=(exporter,)) for _ in range(clients)]
-            [thread.start() for thread in threads]
-            stack.callback(lambda: (ended.set(), [thread.join() for thread in threads]))
-            time.sleep(5)
-            before, missed = cpu_seconds(exporter.pid), exporter.scrape().rows("vram_exporter_missed_ticks_total")
-            time.sleep(seconds)
-            used = (cpu_seconds(exporter.pid) - before) / seconds * 100
-            after = exporter.scrape().rows("vram_exporter_missed_ticks_total")
-            lost = sum(value for _, value in after) - sum(value for _, value in missed)
-            return used, resident_kib(exporter.pid) / 1024, lost
-
-    for name, flags, clients in (("off", ["--recorder.max-memory-mib=0"], 0), ("on", [], 0), ("on, ten pages", [], 10)):
-        used, resident, lost = cost(f"pages-{name.split(',')[0]}-{clients}", flags, clients)
-        results.note(f"pages: recorder {name}, memory that changes all the time", f"{used:.2f} % of a core, {resident:.2f} MiB resident, {lost:.0f} missed ticks")
+    """The cost of the recorder and of ten open pages: two exporters at the same time, one without a recorder, and the bare loop."""
+    bare = [build_bare(setup), setup.library]
+    with Crowd(16, "context"), Exporter(setup, "pages-off", "--recorder.max-memory-mib=0") as off, Exporter(setup, "pages-on") as on:
+        time.sleep(5)
+        (without, alone), _ = cpu_of([off, on])
+        with Pages(on):
+            (_, watched), floor = cpu_of([off, on], beside=bare)
+        results.note("pages: CPU with 16 quiet processes", f"{without:.2f} % of a core without a recorder, {alone:.2f} % with one")
+        results.check("pages: CPU with ten open pages, against the bare loop", f"{watched:.2f} % against {floor:.2f} %, {watched / floor:.2f} times",
+            "at most 1.7 times", watched <= 1.7 * floor)  # fmt: skip
+        taken = {"without": [], "with": []}
+        for _ in range(150):
+            for name, exporter in (("without", off), ("with", on)):
+                time.sleep(0.03)
+                taken[name].append(exporter.timed_get()[0])
+        for name, values in taken.items():
+            results.note(f"pages: a scrape alone, {name} a recorder", f"p50 {percentile(values, 0.5):.3f} ms, p99 {percentile(values, 0.99):.3f} ms")
+        with Child("burst", "--mib", 512):
+            time.sleep(3)
+            (without, alone), _ = cpu_of([off, on])
+            with Pages(on):
+                (_, watched), _ = cpu_of([off, on])
+            ticks = sum(value for _, value in on.scrape().rows("vram_exporter_missed_ticks_total"))
+            results.note("pages: CPU while memory changes all the time",
+                f"{without:.2f} % without a recorder, {alone:.2f} % with one, {watched:.2f} % with ten pages; {ticks:.0f} missed ticks")  # fmt: skip
+        more = (resident_kib(on.pid) - resident_kib(off.pid)) / 1024
+        results.check("pages: resident memory", f"{more:+.2f} MiB with a recorder", "at most 16 MiB more", more <= 16)
