@@ -198,6 +198,30 @@ MEMORY = [
     ),
 ]
 
+INCIDENT = "cluster, instance, gpu, uuid, kind"
+INCIDENTS = [
+    p.table(
+        "Incidents",
+        "Moments of which the exporter keeps a copy: the number since the exporter started, and the last one. The "
+        "details (which processes held the memory, which grew, which ended) are on the exporter's own page and in its "
+        "API under /api/v1/incidents.",
+        [
+            f"max by ({INCIDENT}) (gpu_memory_incidents_total{{{GPU}}})",
+            f"1000 * max by ({INCIDENT}) (gpu_memory_last_incident_timestamp_seconds{{{GPU}}})",
+        ],
+        [
+            p.column("instance", "Node"),
+            p.column("gpu", "GPU", width=55),
+            p.column("kind", "Kind"),
+            p.column("Value #A", "Incidents", p.COUNT, width=100, decimals=0),
+            p.column("Value #B", "Last", p.TIME, width=200),
+        ],
+        size=(24, 6),
+        empty="No incident since the exporter started, or its recorder is switched off.",
+        sort="Last",
+    ),
+]
+
 PRESSURE = [
     p.series(
         "Memory pressure",
@@ -264,6 +288,7 @@ DASHBOARD = grid.dashboard(
         *OVERVIEW,
         grid.row("Memory and owners"),
         *MEMORY,
+        *INCIDENTS,
         grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("MIG devices"),

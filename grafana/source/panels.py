@@ -8,6 +8,8 @@ from .grid import DATASOURCE, PAGES, uid
 # The shares of allocatable memory at which a value turns orange and red.
 HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
+# Milliseconds since the Unix epoch.
+TIME = "dateTimeAsLocal"
 LAST_AND_MAX = ["lastNotNull", "max"]
 PLAIN = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}
 FILL = {
