@@ -25,6 +25,7 @@ ALLOWED = 0.10
 FIGURES = {
     "still": ("a tick over 8 GPUs whose memory stays the same", 1000),
     "moving": ("a tick over 8 GPUs whose memory changes", 1000),
+    "recorded": ("the same with a recorder, to which every change is passed on", 1000),
     "scrape": ("a scrape of busy-h200", 40),
 }
 # A function that only `work` calls: before the first counted step, after the first part and at the end.

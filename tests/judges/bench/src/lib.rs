@@ -1,5 +1,5 @@
-//! A simulated machine and the parts of the exporter that read it, driven step by step: the program `work` is used to
-//! count their instructions, and `tests/allocations.rs` counts their allocations.
+//! A simulated machine and the parts of the exporter that read it, driven step by step. The program `work` is used to
+//! count the instructions of the steps, and `tests/allocations.rs` counts their allocations.
 //!
 //! Invariant: no step depends on a timer. The lane treats its ticks as ten milliseconds apart, however long they
 //! take.

@@ -1,6 +1,6 @@
 //! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of each.
 //!
-//! `work` prints times. `work still|moving|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
+//! `work` prints times. `work still|moving|recorded|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
 //! counts on each call to `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
@@ -12,12 +12,25 @@ use bench::Workplace;
 /// Steps before anything is counted.
 const WARM: u32 = 20;
 
+/// The ticks between two rounds of the recorder, which takes what the ticks passed on.
+const TAKE_EVERY: u32 = 25;
+
 /// A step, by its name in guard.py.
 fn step(name: &str) -> Option<Box<dyn FnMut()>> {
     let ticking = |mut place: Workplace| -> Box<dyn FnMut()> { Box::new(move || place.tick()) };
     match name {
         "still" => Some(ticking(Workplace::still())),
         "moving" => Some(ticking(Workplace::moving())),
+        "recorded" => {
+            let (mut place, mut ticks) = (Workplace::recorded(), 0);
+            Some(Box::new(move || {
+                place.tick();
+                ticks += 1;
+                if ticks % TAKE_EVERY == 0 {
+                    black_box(place.passed_on());
+                }
+            }))
+        }
         "scrape" => {
             let place = Workplace::golden();
             Some(Box::new(move || drop(black_box(place.scrape()))))
@@ -41,7 +54,7 @@ fn main() {
 }
 
 fn print_times() {
-    for (name, times) in [("still", 100_000), ("moving", 100_000), ("scrape", 2_000)] {
+    for (name, times) in [("still", 100_000), ("moving", 100_000), ("recorded", 100_000), ("scrape", 2_000)] {
         let mut step = step(name).unwrap();
         (0..WARM).for_each(|_| step());
         let begin = Instant::now();
