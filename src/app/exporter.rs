@@ -25,7 +25,7 @@ pub(super) struct Exporter {
     pub(super) lanes: Lanes,
     /// `None` if the recorder is switched off.
     pub(super) recorder: Option<Arc<Recorder>>,
-    /// The followers end when it is dropped.
+    /// The followers end when this set is dropped.
     _followers: JoinSet<()>,
     /// Keeps the simulated `/proc` while the exporter runs.
     _machine: Option<SimulatedMachine>,

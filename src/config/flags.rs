@@ -203,7 +203,7 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
                 || EXTRAS.iter().any(|(extra, ..)| *extra == long)
                 || ALIASES.iter().any(|(alias, _)| *alias == long)
         }
-        // A value may begin with a minus sign too: only a minus sign followed by a letter begins a flag.
+        // A value may begin with a minus sign too, so only a minus sign followed by a letter begins a flag.
         None => {
             ["-h", "-V"].contains(&name)
                 || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))

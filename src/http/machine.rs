@@ -40,7 +40,7 @@ pub struct Gpus {
 /// The processes of all GPUs.
 #[derive(Debug, Serialize)]
 pub struct Processes {
-    /// The live ones, the largest first, then those that have ended.
+    /// The live processes, the largest first, then those that have ended.
     pub processes: Vec<Placed<Process>>,
     /// The number of processes that the configuration leaves out.
     pub more_processes: u64,
@@ -101,7 +101,7 @@ pub struct Gpu {
     /// Used memory that no visible process holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
-    /// The share of the time in which a kernel ran, from 0 to 1.
+    /// The share of time during which a kernel ran, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
     /// Degrees Celsius.

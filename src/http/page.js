@@ -219,7 +219,7 @@ function ownerName(who) {
 
 const palette = new Map(); // owner → index of its colour
 
-/// The owners of a GPU's memory within the time shown, largest first; the smallest are summed into one.
+/// The owners of a GPU's memory within the time shown, largest first; the smallest are combined into one entry.
 function owners(uuid) {
   const found = new Map();
   for (const { uuid: on, name, series } of state.workloads.values()) {
@@ -535,7 +535,7 @@ const COLUMNS = [
   ["ended", (p) => (p.alive ? "" : `${p.ended_seconds == null ? "yes" : `${duration(p.ended_seconds)} ago`}${exitText(p)}`), (p) => p.ended_seconds, true],
 ];
 
-/// How a process ended, if the kernel told it.
+/// How a process ended, if the kernel reported it.
 function exitText({ exit_status: status, signal }) {
   if (signal != null) return `, signal ${signal}`;
   return status == null ? "" : `, exit status ${status}`;
@@ -664,8 +664,8 @@ function showIncidents(incidents) {
   });
 }
 
-/// Shows what was recorded for an incident. The incident is requested again while the ten seconds after its moment are
-/// still being recorded.
+/// Shows what was recorded for an incident. The incident is requested again as long as the ten seconds that follow it
+/// are still being recorded.
 async function openIncident(details, id, body) {
   if (details.loaded) return;
   const path = `/api/v1/incidents/${encodeURIComponent(id)}`;

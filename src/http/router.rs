@@ -62,7 +62,7 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        // The length is left open: this body is empty, but the body of the response to a GET would not be.
+        // No length is given, because this body is empty, but the body of the response to a GET would not be.
         return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
     }
     match state.metrics.scrape() {

@@ -1,5 +1,4 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All of the exporter's unsafe code is in this file,
-//! except for one call that sets an option of the C library.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All of this module's unsafe code is in this file.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 
@@ -145,7 +144,7 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
-        /// No machine has pids for more processes than this: a larger count cannot be right.
+        /// No machine has pids for more processes than this, so a larger count cannot be right.
         const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;

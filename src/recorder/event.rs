@@ -55,7 +55,7 @@ pub enum What {
     GpuStalled,
     /// The GPU responds again.
     GpuBack,
-    /// The driver reported critical errors of the GPU.
+    /// The driver reported critical errors for the GPU.
     Xid {
         /// NVIDIA's code.
         xid: u64,
@@ -174,7 +174,7 @@ impl Events {
         self.kept.push_back(event);
     }
 
-    /// Adds to the end of a process, at that time, how it ended.
+    /// Adds how a process ended to the event that records its end at `ended_at`.
     pub(super) fn set_exit(&mut self, ended_at: Micros, pid: u32, how: Exit) {
         for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
             if let What::ProcessEnded { who, exit, .. } = &mut event.what

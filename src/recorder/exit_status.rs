@@ -1,7 +1,8 @@
-//! How a process ended: its exit status or its signal, which the kernel tells a holder of its pidfd.
+//! How a process ended: its exit status or its signal, which the kernel reports to a program that holds its pidfd.
 //!
-//! Invariant: a status belongs to the process with that pid and start time, or there is none. Needs Linux 6.15; before
-//! it, and for a process that was not seen alive twice, no status is known.
+//! Invariant: a status is that of the process with the given pid and start time, or there is none. This needs Linux
+//! 6.15. On earlier kernels, and for a process that was listed but had ended before its pidfd could be opened, no
+//! status is known.
 //!
 //! Source: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` in the kernel's `include/uapi/linux/pidfd.h`. The kernel has the status
 //! once the parent has waited for the process.
@@ -19,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 /// The maximum number of processes that are watched.
 const MAX_WATCHED: usize = 1024;
-/// `/proc/stat` has the boot time in whole seconds.
+/// `/proc/stat` gives the boot time in whole seconds.
 const PRECISION: Duration = Duration::from_millis(1500);
 
-/// How a process ended. Both values are absent while the process is alive, and if the kernel does not tell.
+/// How a process ended. Both values are absent while the process is alive, and if the kernel does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Its exit status, 0 to 255, if it exited.
@@ -42,7 +43,7 @@ impl Exit {
         }
     }
 
-    /// Whether the kernel told how it ended.
+    /// Whether the kernel reported how it ended.
     pub(super) fn is_known(self) -> bool {
         self != Self::default()
     }
@@ -58,7 +59,7 @@ impl Exit {
     }
 }
 
-/// A pid and when that process started.
+/// A pid, and when the process with that pid started.
 pub(super) type Identity = (u32, SystemTime);
 
 /// The processes whose end is awaited.
@@ -92,8 +93,9 @@ impl ExitWatch {
 fn open((pid, start): Identity) -> Option<OwnedFd> {
     let raw = i32::try_from(pid).ok()?;
     let pidfd = pidfd_open(Pid::from_raw(raw)?, PidfdFlags::empty()).ok()?;
-    // Read after the pidfd was opened: if the process that was listed still has the pid, the pidfd is its own. In another
-    // pid namespace than that of the list, another process has the pid, or none.
+    // The start time is read after the pidfd was opened: if the process with this pid is still the one that was listed,
+    // the pidfd refers to it. In a pid namespace other than that of the list, the pid belongs to another process or to
+    // none.
     let found = started(raw)?;
     let differ = found.duration_since(start).unwrap_or_else(|error| error.duration());
     (differ <= PRECISION).then_some(pidfd)
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(Exit::default().suffix(), "");
     }
 
-    /// A process that is alive until its input ends or it is killed. Then it exits with status 7.
+    /// A process that exits with status 7 when its input ends, unless it is killed before that.
     fn watched(watch: &mut ExitWatch) -> (Child, Identity) {
         let child = Command::new("sh").args(["-c", "read line; exit 7"]).stdin(Stdio::piped()).spawn().unwrap();
         let identity = (child.id(), started(i32::try_from(child.id()).unwrap()).unwrap());
@@ -154,7 +156,7 @@ mod tests {
         killed.kill().unwrap();
         exiting.wait().unwrap();
         killed.wait().unwrap();
-        // Kernels before 6.15 do not know.
+        // Kernels before 6.15 do not report how a process ended.
         if let Some(exit) = watch.exit(signaled) {
             assert_eq!(exit, Exit { status: None, signal: Some(9) });
             assert_eq!(watch.exit(exited), Some(Exit { status: Some(7), signal: None }));

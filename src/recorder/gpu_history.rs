@@ -145,7 +145,7 @@ impl GpuHistory {
         self.living.iter().chain(self.ended.iter().map(|process| &**process))
     }
 
-    /// When the last list at or before a moment in the last two minutes was read.
+    /// The time of the last list that was read at or before a moment in the last two minutes.
     pub(super) fn listed_at(&self, moment: Micros) -> Option<Micros> {
         let after = self.lists.partition_point(|&at| at <= moment);
         after.checked_sub(1).map(|index| self.lists[index])

@@ -26,12 +26,12 @@ use crate::snapshot::{RecorderPart, Snapshot};
 pub const PERIOD: Duration = Duration::from_millis(250);
 /// How often old entries are dropped.
 const AGE_EVERY: Micros = SECOND;
-/// The feed and the incidents are deducted from the memory limit first, but the histories always get at least one part
-/// in this many of it.
+/// The feed and the incidents are deducted from the memory limit first, but the histories always get at least the limit
+/// divided by this number.
 const LEAST_FOR_HISTORIES: usize = 2;
-/// How long the recorder asks how a process ended: its parent may be slow to wait for it.
+/// For how long the recorder keeps asking how a process ended. Its parent may be slow to wait for it.
 const EXIT_WITHIN: Micros = 10 * SECOND;
-/// How long the log line of a process that ended waits for that.
+/// How long the log line of a process that ended waits for its exit status.
 const LOGGED_WITHIN: Micros = SECOND;
 /// The maximum number of incidents from earlier runs that are read at startup.
 const RESTORED: usize = 16;

@@ -66,11 +66,12 @@ pub struct Incident {
     /// The GPU's highest memory in the seconds before the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,
-    /// The processes, those that held the most at the peak first.
+    /// The processes, starting with those that held the most at the peak.
     pub processes: Vec<Holder>,
     /// The number of processes that were left out because others held more.
     pub more_processes: usize,
-    /// The pids of processes that grew in the ten seconds before the GPU's peak, those that grew the most first.
+    /// The pids of processes that grew in the ten seconds before the GPU's peak, starting with those that grew the
+    /// most.
     pub grew_most: Vec<u32>,
     /// What happened in the recorded time, oldest first.
     pub events: Vec<Event>,

@@ -14,7 +14,7 @@ use crate::snapshot::IncidentCount;
 
 /// The number of incidents that are kept in memory.
 const MAX_KEPT: usize = 32;
-/// The maximum number of incidents requested by clients that are kept in memory.
+/// The maximum number of incidents kept in memory that were requested by clients.
 const MAX_REQUESTED: usize = 8;
 
 /// The incidents, oldest first.
@@ -72,7 +72,8 @@ impl Incidents {
         Some((self.push(Some(trigger), incident), true))
     }
 
-    /// Replaces each incident with its complete version once the time after its moment is over, and returns those.
+    /// Replaces each incident with its complete version once the time after its moment is over, and returns the
+    /// complete versions.
     pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
         let mut complete = Vec::new();
         for kept in &mut self.kept {

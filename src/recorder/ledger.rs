@@ -63,7 +63,7 @@ pub(super) struct Gone {
     pub(super) who: Who,
     /// `None` if its start is unknown.
     pub(super) identity: Option<Identity>,
-    /// The first list without it.
+    /// When the first list that did not contain it was read.
     pub(super) ended: Micros,
     pub(super) lived_seconds: f64,
     /// How it ended.
@@ -144,7 +144,8 @@ impl Ledger {
             exit: Exit::default(),
         };
         let was_at_peak = process.peak.is_some_and(|(peak, peak_at)| {
-            // A process that still held its peak when it ended has ended at its peak, however long it held the peak.
+            // A process that still held its peak when it ended counts as having ended at its peak, however long it held
+            // the peak.
             let last = process.series.last_at_least(peak, process.seen).unwrap_or(peak_at);
             peak > 0 && at.saturating_sub(last) <= AT_PEAK
         });
@@ -265,7 +266,7 @@ impl Ledger {
         self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).filter_map(ProcessHistory::identity)
     }
 
-    /// Adds how processes ended, if `exit` knows it, to those that ended at `since` or later.
+    /// Records, for the processes that ended at `since` or later, how they ended, as far as `exit` knows this.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(Identity) -> Option<Exit>) {
         let Self { gpus, events, gone, .. } = self;
         for gpu in gpus {
@@ -313,7 +314,8 @@ impl Ledger {
         let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
         let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
         if let Some((_, index)) = gpus.min() {
-            // A tenth is dropped at once: after a burst of ends, the sizes are not added up again for each process.
+            // A tenth is dropped at once, so that after a burst of processes that end, the sizes are not added up again
+            // for each of them.
             let ended = &mut self.gpus[index].ended;
             let count = ended.len().div_ceil(10);
             ended.drain(..count);

@@ -55,7 +55,7 @@ impl ProcessHistory {
         self.pid == process.pid && same_start && device(&self.mig) == device(&process.mig)
     }
 
-    /// Records what a list that was read at a moment shows about the process.
+    /// Records what a list that was read at `at` shows about the process.
     pub(super) fn see(&mut self, process: &Process, at: Micros) {
         self.seen = at;
         self.owner.clone_from(&process.owner);
@@ -74,7 +74,7 @@ impl ProcessHistory {
         self.series.trim();
     }
 
-    /// Raises the peak if the process reports a higher one: a list that was read in an earlier attempt may have
+    /// Raises the peak if the process reports a higher one, because a list that was read in an earlier attempt may have
     /// contained a higher value than the last list.
     fn raise(&mut self, process: &Process, at: Micros) {
         if let Some(highest) = process.peak.max(process.used)
@@ -97,7 +97,7 @@ impl ProcessHistory {
         self.owner.start
     }
 
-    /// `None` if its start is unknown: then another process could have its pid.
+    /// `None` if its start is unknown, because another process could then have its pid.
     pub(super) fn identity(&self) -> Option<Identity> {
         Some((self.pid, self.start()?))
     }

@@ -33,7 +33,7 @@ pub(super) struct Series {
     before_exact: Value,
     /// The ranges of the seconds in which the value changed, oldest first.
     seconds: VecDeque<Second>,
-    /// The range of the second of the last change, if that second has not ended.
+    /// The range of the second in which the value last changed, if that second has not ended.
     open: Option<Second>,
     /// The value before the oldest of `seconds`.
     before_seconds: Value,
@@ -196,7 +196,7 @@ impl Series {
         self.begin
     }
 
-    /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are left for that time, it is the
+    /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are kept for that time, it is the
     /// value at the end of the previous second.
     pub(super) fn at(&self, moment: Micros) -> Option<u64> {
         self.begin.filter(|&begin| begin <= moment)?;
@@ -412,7 +412,8 @@ mod tests {
             let found = all.iter().min().copied().zip(all.iter().max().copied());
             let exact = begin >= series.exact_from;
             let (least, most) = (found.map(|range| range.0), found.map(|range| range.1));
-            // For an older second, it is not known whether the value before it was still current at its beginning.
+            // For an older second, it is not known whether the value before that second was still current when the
+            // second began.
             let shown = (point.range.map(|range| range.0), point.range.map(|range| range.1));
             let held = begin.checked_sub(1).and_then(at);
             let least = if exact { least } else { least.into_iter().chain(held).min() };

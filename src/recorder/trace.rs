@@ -27,7 +27,7 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let mut events = named(GPU_TRACK, &gpu, 0).to_vec();
     counter(&mut events, GPU_TRACK, "used MiB", &incident.memory, micros);
     for (rank, holder) in incident.processes.iter().enumerate() {
-        // Two MIG devices of one process share its track.
+        // If one process uses two MIG devices, both share the track of that process.
         let device = holder.who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
         events.extend(named(holder.who.pid, &words::process(&holder.who), rank + 1));
         counter(&mut events, holder.who.pid, &format!("used MiB{device}"), &holder.memory, micros);

@@ -14,7 +14,7 @@ use crate::format::{bytes, printable};
 const LONGEST_NAME: usize = 80;
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
-/// The sentence about what no number in an incident contains.
+/// The sentence that says that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
 /// A name that can be written to a terminal, cut to a readable length.

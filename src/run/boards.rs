@@ -13,7 +13,7 @@ pub(super) struct Size {
     pub(super) name: &'static str,
     /// MiB that NVML reports in total.
     total: u64,
-    /// MiB that driver and firmware reserve.
+    /// MiB that the driver and the firmware reserve.
     reserved: u64,
 }
 

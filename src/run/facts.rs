@@ -29,6 +29,6 @@ pub(super) struct Followed {
     pub(super) time: Duration,
     /// The number of descendants with GPU memory when the command ended.
     pub(super) processes: usize,
-    /// The signal that ended this time; `None` if it ended because the descendants ended.
+    /// The signal that ended this period; `None` if the period ended because the descendants ended.
     pub(super) until: Option<Signal>,
 }

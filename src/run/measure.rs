@@ -27,7 +27,7 @@ const FAILURE: u8 = 1;
 /// How long the start of the command waits for the driver to open. Without persistence mode, a driver needs a few
 /// seconds for each GPU.
 const OPENING: Duration = Duration::from_secs(30);
-/// How often the descendants of an ended command are looked at.
+/// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest wait for names at the end.
 const NAMING: Duration = Duration::from_millis(500);
@@ -151,8 +151,8 @@ async fn command_end(child: &Child, signals: &mut Signals) -> Ended {
     }
 }
 
-/// Waits until no descendant of the ended command holds GPU memory, or until a signal that asks to end arrives. Returns
-/// `None` if no descendant held any.
+/// Waits until none of the descendants that outlived the command holds GPU memory, or until a signal that asks this
+/// process to end arrives. Returns `None` if no descendant held any.
 async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: Duration) -> Option<Followed> {
     let begin = Instant::now();
     let (mut processes, mut until) = (None, None);
@@ -176,7 +176,7 @@ async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: 
     processes.map(|processes| Followed { time: begin.elapsed(), processes, until })
 }
 
-/// Waits until a signal arrives or the time is over. Returns the signal if it asks to end.
+/// Waits until a signal arrives or the time has passed. Returns the signal if it asks this process to end.
 async fn end_within(time: Duration, signals: &mut Signals) -> Option<Signal> {
     timeout(time, signals.next()).await.ok().filter(|signal| signals::asks_to_end(*signal))
 }

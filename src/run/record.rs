@@ -13,7 +13,8 @@ pub(super) const NEARLY_FULL: f64 = 0.9;
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The maximum number of processes that are remembered for a device. Any others are only in the sums.
 const MOST_PROCESSES: usize = 4096;
-/// Bytes: a peak is a spike without a list if it was higher by more than this than any level whose processes are known.
+/// A peak is a spike without a list if it was more than this number of bytes higher than any level whose processes are
+/// known.
 const SPIKE: u64 = 32 << 20;
 
 /// An extreme value and when it was first measured.
@@ -140,14 +141,15 @@ impl Record {
         }
     }
 
-    /// Records that the memory of a device could not be read: it is unknown until the next sample.
+    /// Records that the memory of a device could not be read and is therefore unknown until the next sample.
     pub(super) fn no_sample(&mut self, place: usize, at: Duration, error: &dyn Display) {
         let place = &mut self.places[place];
         place.fail(error);
         place.close_step(at);
     }
 
-    /// Records that the processes of a device could not be read: their sum is unknown until the next list.
+    /// Records that the processes of a device could not be read and that their sum is therefore unknown until the next
+    /// list.
     pub(super) fn no_list(&mut self, place: usize, error: &dyn Display) {
         let place = &mut self.places[place];
         place.fail(error);
@@ -185,7 +187,7 @@ impl Record {
         }
     }
 
-    /// Ends a round after all its lists have been read: sums them over the devices.
+    /// Ends a round after all its lists have been read, and adds up the sums of all devices.
     pub(super) fn end_lists(&mut self, at: Duration) {
         self.lists += 1;
         let gap = self.last_list.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));

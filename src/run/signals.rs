@@ -33,7 +33,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Installs the handlers. Call it within a runtime, before the command is started. A signal that is ignored stays
-    /// ignored, here and in the command: `nohup` depends on that.
+    /// ignored, here and in the command, because `nohup` depends on that.
     pub(super) fn install() -> io::Result<Self> {
         let ignored = Process::myself().and_then(|process| process.status()).map_or(0, |status| status.sigign);
         let (sender, arriving) = unbounded_channel();

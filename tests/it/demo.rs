@@ -147,7 +147,7 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
 }
 
-/// If the program exported such functions, a real driver's library would resolve its own calls to them.
+/// If the program exported NVML functions, a real driver's library would resolve its own calls to them.
 #[test]
 fn the_program_exports_no_function_of_a_driver() {
     let exported = |file: &Path| {

@@ -166,7 +166,7 @@ pub(crate) fn bare(flags: &[&str]) -> Command {
     command
 }
 
-/// A running exporter. It is killed when this is dropped.
+/// A running exporter. It is killed when this value is dropped.
 pub(crate) struct Exporter {
     child: Child,
     pub(crate) address: SocketAddr,

@@ -230,7 +230,7 @@ fn a_process_that_ends_at_its_peak_on_a_gpu_with_room_is_no_incident() {
     let mut scene = Scene::new();
     scene.hold(1, 100.0).pass(5_000).end(1).pass(11_000);
     assert_eq!(scene.kinds(), []);
-    // A process that ends long after its peak is no incident either, whatever another process does.
+    // A process that ends long after its peak causes no incident either, whatever another process does.
     scene.hold(2, 60.0).hold(2, 20.0).pass(6_000).hold(3, 117.0).end(2).pass(11_000);
     assert_eq!(scene.kinds(), []);
 }

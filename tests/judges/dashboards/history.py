@@ -18,7 +18,7 @@ import machines
 GIB = 1 << 30
 MINUTE, HOUR, DAY = 60, 3600, 86400
 SCRAPE, PIECE, WEEK = 60, 12 * HOUR, 7 * DAY
-# The length of the blocks of Prometheus.
+# The length of a Prometheus block.
 BLOCK = 2 * HOUR
 # Seconds from each peak to the end; each peak is one reading long. 2 peaks are in the last hour, 5 in the last day, 8 in the week.
 PEAKS = [
@@ -166,7 +166,8 @@ def record(folder, port, end):
     groups = [group for group in shipped["groups"] if group["name"] == "vram-exporter.sizing"]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
     url = f"--url=http://127.0.0.1:{port}"
-    # promtool evaluates block by block, and stops at the first block in which no evaluation is due. The first one is therefore whole.
+    # promtool evaluates block by block, and stops at the first block in which no evaluation is due. The time range therefore begins at
+    # the start of a block.
     start = (end - WEEK) // BLOCK * BLOCK
     promtool(
         "rules", url, f"--start={start}", f"--end={end}", f"--output-dir={folder / 'data'}", folder / "rules.yml"

@@ -29,7 +29,8 @@ EXITS_SINCE = (6, 15)
 
 
 class Witness:
-    """NVML's process lists, read on a separate thread while the `with` block runs. `last_with` returns the last one that contains a pid."""
+    """NVML's process lists, read on a separate thread while the `with` block runs. `last_with` returns the last list that contains a given
+    pid."""
 
     def __init__(self, gpu):
         self.gpu, self.lists, self.ended = gpu, [], threading.Event()

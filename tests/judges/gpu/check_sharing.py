@@ -1,4 +1,4 @@
-"""Checks of sharing: a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs; and of allocators
+"""Checks of sharing (a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs), and of allocators
 other than the default one."""
 
 import os
@@ -38,7 +38,8 @@ def shown(scrape, index):
 
 
 def equal_to_lists(setup, results, exporter, what, pids):
-    """One line for each GPU: its memory and its processes equal NVML's own at rest, and `pids` are among them on GPU 0."""
+    """One line for each GPU: at rest, its memory and its processes equal NVML's figures, and `pids` are among the processes
+    on GPU 0."""
     gpus = nvml_abi.Gpu.all(setup.library)
     for gpu in gpus:
         settle(gpu)
@@ -57,7 +58,7 @@ def equal_to_lists(setup, results, exporter, what, pids):
         same = ours == known and used == memory["used"] and unowned == want_unowned and (index or set(pids) <= ours.keys())
         if not same:
             figure += f"; NVML: processes {known}, used {memory['used']}, unattributed {want_unowned}"
-        results.check(f"{what}: GPU {index} equals NVML's lists", figure, "equal to the byte", same)
+        results.check(f"{what}: the values for GPU {index} equal NVML's lists", figure, "equal to the byte", same)
     return scrape
 
 
@@ -124,7 +125,7 @@ def ipc(setup, results):
         with Exporter(setup, "ipc") as exporter:
             scrape = equal_to_lists(setup, results, exporter, "CUDA IPC, 2 GiB in two processes", [owner.pid, user.pid])
         held = [scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=child.pid) for child in (owner, user)]
-        results.check("CUDA IPC: booked once, on the process that allocated it", f"{show(held[0])} and {show(held[1])}", "over and under 2 GiB",
+        results.check("CUDA IPC: counted once, for the process that allocated it", f"{show(held[0])} and {show(held[1])}", "over and under 2 GiB",
             None not in held and held[0] > 2048 * MIB > held[1])  # fmt: skip
     finally:
         owner.end()

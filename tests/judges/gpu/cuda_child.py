@@ -1,13 +1,14 @@
 """One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
-Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
-matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
-`training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
-`ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
-says what its allocator has reserved, `arrays` holds a JAX array. `rank` holds --mib for --hold seconds and ends by itself, as one process of a
-torchrun twice as much as the one before it. `grower` allocates on command and `job` does so with PyTorch, until there is no memory left. Each other mode prints one JSON line when it
-is ready. Only `busy`, `leak`, `training`, `paced`
-and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
+Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies
+small matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees
+without a pause, `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice
+as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle that stdin names.
+`tensors` holds PyTorch tensors and says what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold seconds
+and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on command and
+`job` does so with PyTorch, until there is no memory left. Every mode except `rank` prints one JSON line when it is ready. Only `busy`,
+`leak`, `training`, `paced` and `tensors` load PyTorch, and only `arrays` loads JAX; the others call the driver directly, so that an
+allocation is the driver's own.
 """
 
 import argparse
@@ -98,7 +99,7 @@ def hold_context(options):
 
 
 def spike(options):
-    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold, free, report the
+    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold and free, and report the
     CLOCK_MONOTONIC times of the end of the allocation and the start of the release."""
     cuda = Cuda()
     warm = cuda.allocate(64 * MIB)
@@ -151,7 +152,8 @@ def leak(options):
 
 
 def burst(options):
-    """Allocate and free without a pause until stdin closes, with between --mib and twice as much in use; hold what is left at the end."""
+    """Allocate and free without a pause until stdin closes, keeping between --mib and twice that amount in use; hold what is left at the
+    end."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     closed = threading.Event()

@@ -1,11 +1,11 @@
-"""Measures the memory of the recorder in a storm of short-lived processes: two exporters on equal simulated machines, one with a
-recorder and one without.
+"""Measures the memory of the recorder in a storm of short-lived processes: two exporters on identical simulated machines, one with
+a recorder and one without.
 
     recorder.py [--minutes 60] [--births 150] [--exporter target/release/vram-exporter] [--out DIR]
 
-Eight GPUs, 64 lasting processes each, and by default 150 process starts and exits a second. Every 5 s the resident memory of both exporters
-is read from /proc, and every 15 s both are scraped. Writes recorder.json to DIR and exits with status 1 if the difference between their
-means in the second half is above the recorder's limit, if the difference grows, or if processes were not recorded.
+Eight GPUs, each with 64 processes that keep running, and by default 150 process starts and 150 exits a second. Every 5 s the resident
+memory of both exporters is read from /proc, and every 15 s both are scraped. Writes recorder.json to DIR and exits with status 1 if the
+difference between their means in the second half is above the recorder's limit, if the difference grows, or if processes were not recorded.
 
 The simulator runs in both processes. Nothing here is a measurement of a GPU."""
 
