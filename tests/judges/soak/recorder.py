@@ -20,7 +20,6 @@ import time
 import urllib.request
 from pathlib import Path
 
-import machine
 import soak
 import trend
 import vitals
@@ -28,17 +27,36 @@ import vitals
 MIB = 1 << 20
 EVERY = 5.0
 SCRAPE_EVERY = 15.0
-LASTING = 64
+GPUS, LASTING = 8, 64
+# Each short-lived process starts again after this time, and runs for half of it.
+ROUND_MS = 2000
+
+
+def scenario(births):
+    """`births` process starts a second across all GPUs, and as many ends."""
+    parts = [f'seed = 60\n\n[[gpu]]\nmodel = "H200"\ncount = {GPUS}\n']
+    for gpu in range(GPUS):
+        parts.append(
+            f'[[process]]\ngpu = {gpu}\ncount = {LASTING}\ncommand = ["serve.py"]\nuser = "serve"\nmemory = "512MiB"\n'
+            f'cgroup = "0::/system.slice/serve-{{n}}.service"\n'
+        )
+    short = births * ROUND_MS // 1000
+    for number in range(short):
+        start = number * ROUND_MS // short
+        parts.append(
+            f'[[process]]\ngpu = {number % GPUS}\nstart = "{start}ms"\nend = "{start + ROUND_MS // 2}ms"\nrepeat = "{ROUND_MS}ms"\n'
+            f'command = ["trial_{number % 40}.py"]\nuser = "user{number % 12}"\nmemory = "{64 + number}MiB"\n'
+            f'cgroup = "0::/system.slice/job{number % 40}.service"\n'
+        )
+    return "\n".join(parts)
 
 
 def start(options, out, limit_mib):
     folder = out / f"recorder-{limit_mib}"
     folder.mkdir(parents=True, exist_ok=True)
-    scenario = folder / "scenario.toml"
-    lasting = LASTING + round(options.births * machine.ROUND) // machine.GPUS
-    scenario.write_text(machine.scenario(processes=lasting, births=options.births))
+    (folder / "scenario.toml").write_text(scenario(options.births))
     port = soak.free_port()
-    flags = [f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
+    flags = [f"--demo={folder / 'scenario.toml'}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
     flags.append("--recorder.log-ended-processes=false")
     with open(folder / "exporter.log", "wb") as log:
         return subprocess.Popen([str(options.exporter), *flags], stdout=log, stderr=log, env=dict(os.environ)), port
@@ -56,23 +74,28 @@ def value(text, family):
 
 
 def observe(processes, seconds):
-    begun, samples, scraped, texts = time.time(), [], 0.0, None
+    """The resident memory of each process over time in KiB, and each exporter's first and last scrape in the second half."""
+    begun, samples, scraped, texts = time.time(), [], 0.0, []
     while (now := time.time()) < begun + seconds:
         read = [vitals.read(process.pid) for process, _ in processes]
         if None in read:
             raise SystemExit("an exporter has ended; see its log")
         samples.append((now - begun, *(each["rss"] for each in read)))
         if now - scraped >= SCRAPE_EVERY:
-            scraped, texts = now, [scrape(port) for _, port in processes]
+            scraped = now
+            texts = [*texts[:1], [scrape(port) for _, port in processes]] if now >= begun + seconds / 2 else []
         time.sleep(max(0.0, EVERY - (time.time() - begun) % EVERY))
     return samples, texts
 
 
-def judge(samples, text, options):
+def judge(samples, texts, options):
+    first, last = texts
     half = [sample for sample in samples if sample[0] >= samples[-1][0] / 2]
     more = statistics.mean(on for _, on, _ in half) - statistics.mean(off for _, _, off in half)
     slope = trend.slope([(at, on - off) for at, on, off in half], 60.0)
-    births = value(text, "vram_exporter_recorder_dropped_total")
+    stalled = value(last[0], 'vram_exporter_faults_by_reason_total{[^}]*reason="stalled"[^}]*}') or 0
+    dropped = (value(last[0], "vram_exporter_recorder_dropped_total") or 0) - (value(first[0], "vram_exporter_recorder_dropped_total") or 0)
+    each_second = dropped / (samples[-1][0] / 2)
     figures = {
         "minutes": samples[-1][0] / 60,
         "resident_mib": {
@@ -81,16 +104,20 @@ def judge(samples, text, options):
         },
         "more_mib": more / 1024,
         "slope_mib_per_hour": [bound / 1024 for bound in (slope.per_hour, slope.low, slope.high)],
-        "counted_mib": (value(text, "vram_exporter_recorder_bytes") or 0) / MIB,
-        "dropped": births,
+        "counted_mib": (value(last[0], "vram_exporter_recorder_bytes") or 0) / MIB,
+        "dropped_each_second": each_second,
+        "stalled": stalled,
     }
     problems = []
     if figures["more_mib"] > options.limit:
         problems.append(f"the recorder makes the exporter {figures['more_mib']:.1f} MiB larger; the limit is {options.limit} MiB")
     if slope.low / 1024 > options.growth:
         problems.append(f"the difference grows by {slope.per_hour / 1024:.1f} MiB an hour")
-    if not births:
-        problems.append("nothing was dropped: the storm did not fill the recorder")
+    # At least a process and an event are dropped for each birth, once the recorder is full.
+    if each_second < options.births:
+        problems.append(f"only {each_second:.0f} entries a second were dropped: the storm was too weak")
+    if stalled:
+        problems.append(f"driver calls stalled {stalled:.0f} times: the machine is too slow for this simulation")
     return figures, problems
 
 
@@ -112,7 +139,7 @@ def main():
     finally:
         for process, _ in processes:
             soak.end(process)
-    figures, problems = judge(samples, texts[0], options)
+    figures, problems = judge(samples, texts, options)
     (options.out / "recorder.json").write_text(json.dumps({"figures": figures, "samples": samples}, indent=1))
     print(json.dumps(figures, indent=1))
     for problem in problems:
