@@ -236,7 +236,7 @@ def damaged():
     yield "another name of a process", "names of processes", changed(1, args={"name": "2. train.py"})
     yield "another unit", "counters", changed(2, args={"MiB": 0})
     yield "an event that cannot be imported", "import errors", changed(2, args={"GiB": "many"})
-    yield "a file that is cut", "", json.dumps(SMALL)[:-40]
+    yield "a file that is cut", "the page refuses", json.dumps(SMALL)[:-40]
 
 
 def self_test(browser, _):
