@@ -2,7 +2,8 @@
 //! process, and an instant for each event.
 //!
 //! Source of the format: "Trace Event Format" by the Chromium authors, phases `C` (counter), `i` (instant) and `M`
-//! (metadata). Times are microseconds, here since the beginning of the chart, because a trace viewer shows them as such.
+//! (metadata). Times are in microseconds. Here they count from the beginning of the chart, because a trace viewer shows
+//! them unchanged.
 //!
 //! What Perfetto's page (v52) shows decides the names: it writes the pid behind the name of a process, calls a counter by
 //! its name and the name of its value, and puts processes with instants first and the others in the order of their names.
@@ -19,7 +20,7 @@ use crate::format;
 const GPU_TRACK: u32 = 0;
 /// The thread of the instants, within the GPU's track.
 const EVENTS: u32 = 1;
-/// The unit of the counters: trace viewers show numbers without a unit. The quotient is exact: no value has more than 53
+/// The unit of the counters. Their names state it, because trace viewers show numbers without a unit. The quotient is exact: no value has more than 53
 /// significant bits.
 const GIB: f64 = 1_073_741_824.0;
 
