@@ -1,9 +1,13 @@
-//! An incident as a Chrome trace (the JSON array format), which Perfetto opens: a counter for the GPU and one for each
+//! An incident as a Chrome trace (the JSON object format), which Perfetto opens: a counter for the GPU and one for each
 //! process, and an instant for each event.
 //!
 //! Source of the format: "Trace Event Format" by the Chromium authors, phases `C` (counter), `i` (instant) and `M`
 //! (metadata). Times are in microseconds. Here they count from the beginning of the chart, because a trace viewer shows
 //! them unchanged.
+//!
+//! What Perfetto's page (v52) shows decides the names: it writes the pid behind the name of a process, calls a counter by
+//! its name and the name of its value, and puts processes with instants first and the others in the order of their names.
+//! It shows an instant that belongs to no thread on a track without a name.
 
 use serde_json::{Value, json};
 
@@ -14,8 +18,11 @@ use crate::format;
 
 /// The pid of the GPU's track. Pids of processes are never 0.
 const GPU_TRACK: u32 = 0;
-/// The unit of the counters. Their names state it, because trace viewers show numbers without a unit.
-const MIB: f64 = 1_048_576.0;
+/// The thread of the instants, within the GPU's track.
+const EVENTS: u32 = 1;
+/// The unit of the counters. Their names state it, because trace viewers show numbers without a unit. The quotient is
+/// exact, because no value has more than 53 significant bits.
+const GIB: f64 = 1_073_741_824.0;
 
 /// The trace of an incident, as JSON.
 pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
@@ -23,14 +30,18 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let begins = charts.filter_map(|chart| chart.points.first().map(|point| point.0));
     let begin = begins.chain(incident.events.iter().map(|event| event.at)).fold(incident.at, f64::min);
     let micros = |at: f64| ((at - begin) * 1e6).round();
-    let gpu = format!("GPU {} {}", incident.gpu.index, incident.gpu.uuid);
-    let mut events = named(GPU_TRACK, &gpu, 0).to_vec();
-    counter(&mut events, GPU_TRACK, "used MiB", &incident.memory, micros);
-    for (rank, holder) in incident.processes.iter().enumerate() {
-        // If one process uses two MIG devices, both share the track of that process.
-        let device = holder.who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
-        events.extend(named(holder.who.pid, &words::process(&holder.who), rank + 1));
-        counter(&mut events, holder.who.pid, &format!("used MiB{device}"), &holder.memory, micros);
+    let mut events = named(GPU_TRACK, &gpu(incident), 0).to_vec();
+    events.push(metadata(GPU_TRACK, EVENTS, "thread_name", json!({ "name": "events" })));
+    counter(&mut events, GPU_TRACK, "", &incident.memory, micros);
+    let digits = incident.processes.len().to_string().len();
+    for (at, holder) in incident.processes.iter().enumerate() {
+        let (who, rank) = (&holder.who, at + 1);
+        // Two MIG devices of one process share its track, which has the name of the first.
+        if !incident.processes[..at].iter().any(|earlier| earlier.who.pid == who.pid) {
+            events.extend(named(who.pid, &format!("{rank:0digits$}. {}", words::process_without_pid(who)), rank));
+        }
+        let device = who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
+        counter(&mut events, who.pid, &device, &holder.memory, micros);
     }
     events.extend(
         incident.events.iter().map(|event| instant(&sentence(event), micros(event.at), json!({ "event": event }))),
@@ -43,33 +54,57 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let trace = json!({
         "traceEvents": events,
         "displayTimeUnit": "ms",
-        "otherData": { "incident": incident.id, "begin_unix_seconds": begin, "summary": incident.summary },
+        "otherData": {
+            "incident": incident.id,
+            "gpu_uuid": incident.gpu.uuid,
+            "begin_unix_seconds": begin,
+            "summary": incident.summary,
+        },
     });
     trace.to_string().into_bytes()
 }
 
-/// The name of a track, and its place, without which a viewer would sort the tracks by their pids.
+/// `GPU 2 (NVIDIA H200)`, and whether it is simulated.
+fn gpu(incident: &Incident) -> String {
+    let model = incident.gpu.name.as_deref().map_or_else(String::new, |model| format!(" ({})", words::name(model)));
+    let simulated = if incident.simulated { ", SIMULATED" } else { "" };
+    format!("GPU {}{model}{simulated}", incident.gpu.index)
+}
+
+/// The name of a track, and its place for viewers that sort by it.
 fn named(pid: u32, name: &str, place: usize) -> [Value; 2] {
-    let metadata =
-        |kind: &str, args: Value| json!({ "ph": "M", "name": kind, "pid": pid, "tid": pid, "ts": 0, "args": args });
-    [metadata("process_name", json!({ "name": name })), metadata("process_sort_index", json!({ "sort_index": place }))]
+    [
+        metadata(pid, pid, "process_name", json!({ "name": name })),
+        metadata(pid, pid, "process_sort_index", json!({ "sort_index": place })),
+    ]
+}
+
+fn metadata(pid: u32, tid: u32, kind: &str, args: Value) -> Value {
+    json!({ "ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args })
 }
 
 /// Two samples for each part: its highest value where the part begins, and its last value in the middle.
-fn counter(events: &mut Vec<Value>, pid: u32, name: &str, chart: &Chart, micros: impl Fn(f64) -> f64) {
-    let sample = |at: f64, bytes: u64| json!({ "ph": "C", "name": name, "pid": pid, "tid": pid, "ts": micros(at), "args": { "MiB": bytes as f64 / MIB } });
+fn counter(events: &mut Vec<Value>, pid: u32, device: &str, chart: &Chart, micros: impl Fn(f64) -> f64) {
+    let name = format!("used{device}");
+    let sample = |at: f64, bytes: u64| json!({ "ph": "C", "name": name, "pid": pid, "tid": pid, "ts": micros(at), "args": { "GiB": bytes as f64 / GIB } });
     for &(at, _, max, last) in &chart.points {
         events.extend(max.map(|max| sample(at, max)));
         let after = last.filter(|_| last != max);
         events.extend(after.map(|last| sample(at + chart.step_seconds / 2.0, last)));
         if max.is_none() {
-            events.push(instant(&format!("{name} of pid {pid} is unknown from here"), micros(at), json!({})));
+            events.push(instant(&unknown(pid, device), micros(at), json!({})));
         }
     }
 }
 
+/// A counter keeps its last value, so this says where that is not true any longer.
+fn unknown(pid: u32, device: &str) -> String {
+    let owner = if pid == GPU_TRACK { "the GPU".to_owned() } else { format!("pid {pid}") };
+    format!("used memory of {owner}{device} is unknown from here")
+}
+
 fn instant(name: &str, ts: f64, args: Value) -> Value {
-    json!({ "ph": "i", "s": "g", "name": name, "pid": GPU_TRACK, "tid": GPU_TRACK, "ts": ts, "args": args })
+    json!({ "ph": "i", "s": "t", "name": name, "pid": GPU_TRACK, "tid": EVENTS, "ts": ts, "args": args })
 }
 
 /// An event in a few words.
@@ -99,5 +134,34 @@ pub(super) fn sentence(event: &Event) -> String {
             format!("memory reached {:.0} % ({})", ratio * 100.0, format::bytes(*used_bytes))
         }
         What::Incident { id } => format!("incident {id} recorded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_by_rank_and_two_mig_devices_of_a_process_share_its_track() {
+        let holder = |pid: u32, device: &str| {
+            json!({ "pid": pid, "name": format!("job{pid}"), "user": "ada", "mig_uuid": device, "grew": {},
+                "memory": { "step_seconds": 0.1, "points": [[8.0, 0, 1 << 30, 1 << 29], [9.0, null, null, null]] } })
+        };
+        let processes: Vec<Value> = (1..=9).map(|pid| holder(pid, "MIG-a")).chain([holder(1, "MIG-b")]).collect();
+        let incident = json!({ "version": 1, "id": "x", "kind": "near_limit", "at": 10.0, "complete": true, "summary": "",
+            "simulated": true, "gpu": { "index": 3, "uuid": "GPU-3", "name": "NVIDIA H200" }, "processes": processes,
+            "more_processes": 0, "grew_most": [], "events": [], "memory": { "step_seconds": 0.1, "points": [] } });
+        let trace: Value = serde_json::from_slice(&chrome_trace(&serde_json::from_value(incident).unwrap())).unwrap();
+        let of = |phase: &str, pid: u32, name: &str| -> Vec<Value> {
+            let events = trace["traceEvents"].as_array().unwrap().iter();
+            let found = events.filter(|event| event["ph"] == phase && event["pid"] == pid && event["name"] == name);
+            found.map(|event| event["args"].clone()).collect()
+        };
+        assert_eq!(of("M", 0, "process_name"), [json!({ "name": "GPU 3 (NVIDIA H200), SIMULATED" })]);
+        assert_eq!(of("M", 1, "process_name"), [json!({ "name": "01. job1, ada" })]);
+        for name in ["used MIG-a", "used MIG-b"] {
+            assert_eq!(of("C", 1, name), [json!({ "GiB": 1.0 }), json!({ "GiB": 0.5 })]);
+        }
+        assert_eq!(of("i", 0, "used memory of pid 1 MIG-b is unknown from here").len(), 1);
     }
 }

@@ -36,6 +36,15 @@ pub(super) fn process(who: &Who) -> String {
     }
 }
 
+/// `train.py, slurm:77`: for where the pid stands beside it.
+pub(super) fn process_without_pid(who: &Who) -> String {
+    let shown = who.name.as_deref().map_or_else(|| "a process".to_owned(), name);
+    match who.workload.as_deref().or(who.user.as_deref()) {
+        Some(owner) => format!("{shown}, {}", name(owner)),
+        None => shown,
+    }
+}
+
 /// The sentences at the top of an incident.
 pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
     let mut text = String::new();
@@ -104,5 +113,6 @@ mod tests {
         assert_eq!(process(&who("a\nb\u{202E}c")), "a\\nb\\u{202e}c (pid 7, al\\u{1b}ice)");
         assert!(process(&who(&"ü".repeat(1000))).starts_with(&format!("{}… (pid", "ü".repeat(LONGEST_NAME))));
         assert_eq!(process(&Who { pid: 3, ..Who::default() }), "a process (pid 3)");
+        assert_eq!(process_without_pid(&who("a\nb")), "a\\nb, al\\u{1b}ice");
     }
 }

@@ -115,7 +115,7 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     let trace = json(&exporter, &format!("{path}?format=trace"));
     let phases =
         |phase: &str| trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).count();
-    assert!(phases("C") > 10 && phases("i") > 2 && phases("M") == 6, "{trace}");
+    assert!(phases("C") > 10 && phases("i") > 2 && phases("M") == 7, "{trace}");
     for event in trace["traceEvents"].as_array().unwrap() {
         assert!(event["ts"].as_f64().is_some_and(|ts| ts >= 0.0) && event["pid"].is_u64(), "{event}");
     }

@@ -36,6 +36,9 @@ def program():
 class Browser:
     """A browser with a profile of its own. Use it as a context manager."""
 
+    def __init__(self, flags=()):
+        self.flags = flags
+
     def __enter__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="page-check-", ignore_cleanup_errors=True)
         self.process = None
@@ -51,6 +54,7 @@ class Browser:
             "--headless=new", "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={self.profile.name}",
             "--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-component-update",
             "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio",
+            *self.flags,
         ]
         if os.geteuid() == 0:
             # Chromium refuses to run as root with its sandbox. It can run without one, because it loads only the page that is checked.

