@@ -10,7 +10,8 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`] and `format` are leaves, and only
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks` and
+//! `unix_socket` are leaves, and only
 //! [`app`] knows all modules and passes each its settings. Some use other crates of the workspace: `cgroup_owner` reads
 //! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
 //! [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a second program beside the exporter: it
@@ -30,6 +31,8 @@ pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;
+mod peaks;
 pub mod recorder;
 pub mod run;
 pub mod snapshot;
+mod unix_socket;
