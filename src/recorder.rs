@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  memory lane ── each change ──┐                    ┌──> history, events ──> http
-//!  process lane ── each list ───┴─> feed ──> ledger ─┤
+//!  process lane ── each list ───┼─> feed ──> ledger ─┤
+//!  allocator ── failed requests ┘                    │
 //!  snapshot (driver, states, Xids) ───────────^      └──> incidents ──> http, log, store (a folder)
 //! ```
 //!
@@ -13,6 +14,7 @@ mod answers;
 mod clock;
 mod ended_log;
 mod event;
+mod failures;
 mod freeze;
 mod gpu_history;
 mod handle;
@@ -27,7 +29,7 @@ mod trace;
 mod words;
 
 pub use answers::{HistoryAnswer, HistoryQuery, HistorySeries, Of};
-pub use event::{Event, Held, What, Who};
+pub use event::{Event, Failure, Held, What, Who};
 pub use handle::{PERIOD, Recorder, Settings};
 pub use incident::{Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
 pub use store::StoreSettings;

@@ -172,12 +172,17 @@ impl Shared {
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
+        // First, so that the end of a process in the lists is known to follow its failure.
+        while let Some(failed) = feed.next_failure() {
+            ledger.fail(failed);
+        }
         while let Some(sample) = feed.next_sample() {
             ledger.sample(&sample);
         }
         while let Some(list) = feed.next_list() {
             ledger.list(&list, now);
         }
+        ledger.settle(now);
         ledger.look(&self.snapshot, now);
         let simulated = self.simulated();
         let mut to_write = Vec::new();
