@@ -323,6 +323,7 @@ class Card {
     add("window peak", gpu.window_peak_bytes, bytes);
     add("peak since start", gpu.peak_bytes, bytes);
     add("not attributed", gpu.unattributed_bytes, bytes);
+    add("needed", gpu.needed_bytes, bytes);
     add("reserved", gpu.reserved_bytes, bytes);
     add("utilization", gpu.utilization_ratio, (ratio) => `${(100 * ratio).toFixed(0)} %`);
     add("temperature", gpu.temperature_celsius, (degrees) => `${degrees.toFixed(0)} °C`);
@@ -527,11 +528,18 @@ const COLUMNS = [
   ["workload", (p) => p.workload ?? "", (p) => p.workload],
   ["used", (p) => (p.alive ? bytes(p.used_bytes) : ""), (p) => (p.alive ? p.used_bytes ?? 0 : -1), true],
   ["peak", (p) => bytes(p.peak_bytes), (p) => p.peak_bytes, true],
+  ["allocated / reserved", ladder, (p) => p.allocator_allocated_bytes, true],
   ["peak at", (p) => (p.peakEarlier ? `before ${clock(state.from)}` : moment(p.peakAt)), (p) => p.peakAt, true],
   ["held since", (p) => moment(p.since), (p) => p.since, true],
   ["idle for", (p) => (p.alive && p.idle_seconds != null ? duration(p.idle_seconds) : ""), (p) => (p.alive ? p.idle_seconds : null), true],
   ["ended", (p) => (p.alive ? "" : p.ended_seconds == null ? "yes" : `${duration(p.ended_seconds)} ago`), (p) => p.ended_seconds, true],
 ];
+
+/// What the allocators of a process have in use and what they took, if the process reports it.
+function ladder({ allocator_allocated_bytes: allocated, allocator_reserved_bytes: reserved }) {
+  if (allocated == null && reserved == null) return "";
+  return [allocated, reserved].map((value) => (value == null ? "unknown" : bytes(value))).join(" / ");
+}
 
 function moment(unix) {
   return unix == null ? "" : dateAndClock(unix);
@@ -627,6 +635,7 @@ const SENTENCES = {
   xid: (e) => `Xid ${e.xid}${e.count > 1 ? `, ${e.count} times` : ""}`,
   process_started: (e) => `${processText(e)} appeared`,
   process_ended: (e) => `${processText(e)} ended after ${duration(e.lived_seconds)}, highest memory ${bytes(e.peak_bytes)}`,
+  out_of_memory: (e) => `${processText(e)} could not allocate ${bytes(e.requested_bytes)} (${e.framework}${e.free_bytes == null ? "" : `, ${bytes(e.free_bytes)} free`})`,
   new_peak: (e) => `highest memory since the start: ${bytes(e.used_bytes)}`,
   reached: (e) => `memory reached ${(100 * e.ratio).toFixed(0)} %: ${bytes(e.used_bytes)}`,
   incident: (e) => `incident ${e.id}`,

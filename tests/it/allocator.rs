@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Exporter, Machine, PATIENCE, Scrape, allow_many_files, bare, eventually, finish, missing};
 
+mod answers;
 mod children;
 mod hostile;
 mod ladder;
