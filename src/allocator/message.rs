@@ -167,8 +167,10 @@ struct Hello {
 /// # Errors
 /// When the line is not a JSON object, a key that the type requires is missing, or a value is not allowed.
 pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
+    // The reader of JSON does not look at the bytes of a value that is ignored.
+    let line = std::str::from_utf8(line).map_err(|_| Invalid::Form)?;
     // A struct can also be read from an array, which is no message.
-    if line.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+    if !line.trim_ascii_start().starts_with('{') {
         return Err(Invalid::Form);
     }
     let message = match &*read::<Head<'_>>(line)?.kind {
@@ -183,8 +185,8 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
     Ok(message)
 }
 
-fn read<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, Invalid> {
-    serde_json::from_slice(line).map_err(|_| Invalid::Form)
+fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, Invalid> {
+    serde_json::from_str(line).map_err(|_| Invalid::Form)
 }
 
 /// Checks the strings of a message.
@@ -313,6 +315,7 @@ mod tests {
             assert!(parse(line.as_bytes()).is_err(), "{line}");
         }
         assert!(parse(b"{\"type\":\"\xff\"}").is_err());
+        assert!(parse(b"{\"type\":\"alive\",\"future\":\"\xff\"}").is_err());
         let nested = format!(r#"{{"type":"x","a":{deep}"#);
         assert!(parse(nested.as_bytes()).is_err());
         assert_eq!(parse(br#"{"type":"x","a":[[]]}"#).unwrap(), Message::Unknown);
