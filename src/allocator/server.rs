@@ -1,5 +1,6 @@
 //! Listens, and publishes what the processes reported.
 
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,13 +77,31 @@ impl Allocator {
             start_ticks: settings.start_ticks,
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, shared.clone()));
-        tasks.spawn(publish(shared));
+        let (listener, accepting) = (Arc::new(listener), shared.clone());
+        tasks.spawn(supervise(shared.clone(), REVIEW, move || accept(listener.clone(), accepting.clone())));
+        let publishing = shared.clone();
+        tasks.spawn(supervise(shared, REVIEW, move || publish(publishing.clone())));
         Self { _tasks: tasks }
     }
 }
 
-async fn accept(listener: Listener, shared: Arc<Shared>) {
+/// Runs a task. If it panics, that is a fault, and the task is started again after a pause.
+async fn supervise<F>(shared: Arc<Shared>, pause: Duration, start: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        // Aborted with this task.
+        let mut task = JoinSet::new();
+        task.spawn(start());
+        if let Some(Err(panicked)) = task.join_next().await {
+            shared.faults.report(Source::Allocator, Reason::Panicked, None, &panicked);
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -134,5 +153,42 @@ async fn publish(shared: Arc<Shared>) {
             }
         }
         tokio::time::sleep(PUBLISH).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_a_fault_and_is_started_again() {
+        let faults = Arc::new(Faults::default());
+        let shared = Arc::new(Shared {
+            table: Mutex::new(Table::new(Duration::from_secs(60))),
+            changed: Notify::new(),
+            snapshot: Snapshot::new(),
+            faults: faults.clone(),
+            start_ticks: StartTicks::new(|_| None),
+        });
+        let starts = Arc::new(AtomicU32::new(0));
+        let counted = starts.clone();
+        let start = move || {
+            let before = counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                assert!(before >= 2, "on purpose");
+                std::future::pending().await
+            }
+        };
+        let task = tokio::spawn(supervise(shared, Duration::from_millis(1), start));
+        let third = async {
+            while starts.load(Ordering::SeqCst) < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), third).await.expect("in time");
+        assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 2);
+        task.abort();
     }
 }
