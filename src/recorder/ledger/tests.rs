@@ -402,7 +402,7 @@ fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
 #[test]
 fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_second_one() {
     let mut scene = Scene::new();
-    scene.hold(1, 78.5).hold(2, 60.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
+    scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
     let events = scene.ledger.events.within(0, Micros::MAX);
     assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
