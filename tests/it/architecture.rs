@@ -29,7 +29,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         ],
     ),
     ("run", &["attribution", "config", "demo", "faults", "format", "nvml", "snapshot"]),
-    ("demo", &["config", "nvml", "snapshot"]),
+    ("demo", &["config", "nvml", "peaks", "snapshot"]),
     ("http", &["config", "faults", "format", "metrics", "recorder", "snapshot", "unix_socket"]),
     ("metrics", &["faults", "snapshot"]),
     ("recorder", &["faults", "format", "snapshot"]),
