@@ -1,7 +1,7 @@
 //! `vram-exporter`: the memory of every NVIDIA GPU in a machine, its true peaks, and the processes and workloads that
 //! hold it.
 //!
-//! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any other):
+//! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any import that does not):
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http

@@ -16,14 +16,14 @@ const LISTS: usize = 256;
 /// The number of failed allocations that the feed holds.
 const FAILURES: usize = 64;
 
-/// The used memory of a GPU or MIG device from a moment on.
+/// The used memory of a GPU or MIG device from a given moment on.
 #[derive(Debug, Clone)]
 pub struct MemorySample {
     /// The GPU.
     pub gpu: Arc<Gpu>,
     /// The MIG device; `None` for the GPU itself.
     pub mig: Option<Arc<MigDevice>>,
-    /// When it was read.
+    /// When the memory was read.
     pub at: Instant,
     /// Bytes; `None` if the memory is unknown from this moment on.
     pub used: Option<u64>,
