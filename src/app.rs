@@ -7,6 +7,7 @@ mod exporter;
 mod heap;
 mod logging;
 mod once;
+mod reports;
 mod runtime;
 mod serve;
 mod service;

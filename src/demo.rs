@@ -1,10 +1,12 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
 //! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is queried
-//! for them.
+//! for them. Its processes also report about their allocators, as far as the scenario says so.
 //!
 //! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
 //! real driver, and every output says that the GPUs are simulated.
+
+mod allocators;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,9 +14,11 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+pub use allocators::SimulatedAllocators;
 
 use crate::config::Config;
 use crate::nvml::{Library, OpenError};
@@ -98,8 +102,8 @@ const TOUR: [Sight; 5] = [
         metric: "gpu_memory_pressure_seconds_total",
     },
     Sight {
-        what: "GPU 3: a notebook keeps 31 GiB and does nothing, and embedder.service leaks",
-        metric: "gpu_process_idle_seconds",
+        what: "GPU 3: a notebook keeps 31 GiB, needs little more than 1 GiB and does nothing, and embedder.service leaks",
+        metric: "gpu_process_idle_seconds, gpu_memory_needed_bytes",
     },
     Sight { what: "GPU 3: pod notebook-7 has the GPU allocated and uses nothing", metric: "gpu_allocation_info" },
 ];
@@ -246,6 +250,11 @@ impl SimulatedMachine {
     /// The cluster of the machine; `None` if the scenario has none.
     pub fn cluster(&self) -> Option<SimulatedCluster> {
         self.cluster.clone()
+    }
+
+    /// What its processes report about their allocators, with peaks over a window of this length.
+    pub fn allocators(&self, window: Duration) -> SimulatedAllocators {
+        SimulatedAllocators::new(self.procfs(), window)
     }
 
     /// The library to open.

@@ -58,6 +58,8 @@ closed_enum! {
         PodResources => "pod_resources",
         /// The Kubernetes API server.
         KubernetesApi => "kubernetes_api",
+        /// The socket on which processes report about their memory allocators.
+        Allocator => "allocator",
         /// The recorder and its files.
         Recorder => "recorder",
         /// The web server.
@@ -130,6 +132,24 @@ closed_enum! {
         Handshake => "handshake",
         /// A client was rejected because others are using all of a limited resource.
         Overloaded => "overloaded",
+        /// A message that is no JSON object of a known form.
+        InvalidMessage => "invalid_message",
+        /// A message that is longer than the protocol allows.
+        MessageTooLong => "message_too_long",
+        /// A client of another version of the protocol.
+        UnsupportedVersion => "unsupported_version",
+        /// More connections than allowed.
+        TooManyConnections => "too_many_connections",
+        /// More messages in a second than allowed.
+        TooManyMessages => "too_many_messages",
+        /// More devices, frameworks or measured regions than allowed.
+        TooManyKeys => "too_many_keys",
+        /// Values that contradict each other or the driver.
+        Inconsistent => "inconsistent",
+        /// A process reports about a device on which the driver does not list it.
+        ForeignDevice => "foreign_device",
+        /// A process that the exporter cannot identify.
+        UnknownProcess => "unknown_process",
     }
 }
 
@@ -168,6 +188,21 @@ const ATTRIBUTION: &[Reason] = &[
     Reason::Panicked,
 ];
 
+/// The reasons for faults of the processes that report about their allocators.
+const ALLOCATOR: &[Reason] = &[
+    Reason::InvalidMessage,
+    Reason::MessageTooLong,
+    Reason::UnsupportedVersion,
+    Reason::TooManyConnections,
+    Reason::TooManyMessages,
+    Reason::TooManyKeys,
+    Reason::Inconsistent,
+    Reason::ForeignDevice,
+    Reason::UnknownProcess,
+    Reason::Connection,
+    Reason::Panicked,
+];
+
 /// The reasons for faults of the recorder.
 const RECORDER: &[Reason] =
     &[Reason::Unwritable, Reason::Unreadable, Reason::Malformed, Reason::Overloaded, Reason::Panicked];
@@ -193,6 +228,7 @@ impl Source {
             Self::Topology | Self::Telemetry => (NVML, &[]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
+            Self::Allocator => (&[], ALLOCATOR),
             Self::Recorder => (&[], RECORDER),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),

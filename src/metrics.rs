@@ -6,6 +6,7 @@
 //! The readings of the machine go from the snapshot straight into the text. The exporter's version and its count of
 //! scrapes are kept in a [`prometheus::Registry`], whose text follows.
 
+mod allocators;
 mod build_metrics;
 mod data_quality;
 mod driver;
@@ -33,4 +34,4 @@ pub use reference::reference;
 pub use scrape::{CONTENT_TYPE, Error, Metrics, Scrape};
 pub use settings::Settings;
 pub use table::{SECTIONS, families};
-pub use view::{GpuView, Parts};
+pub use view::{GpuView, Parts, Reporting};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  memory lane ── each change ──┐                    ┌──> history, events ──> http
-//!  process lane ── each list ───┴─> feed ──> ledger ─┤
+//!  process lane ── each list ───┼─> feed ──> ledger ─┤
+//!  allocator ── failed requests ┘                    │
 //!  snapshot (driver, states, Xids) ───────────^      └──> incidents ──> http, log, store (a folder)
 //! ```
 //!
@@ -14,6 +15,7 @@ mod clock;
 mod ended_log;
 mod event;
 mod exit_status;
+mod failures;
 mod freeze;
 mod gpu_history;
 mod handle;
@@ -29,7 +31,7 @@ mod visits;
 mod words;
 
 pub use answers::{HistoryAnswer, HistoryQuery, HistorySeries, Of};
-pub use event::{Event, Held, What, Who};
+pub use event::{Event, Failure, Held, What, Who};
 pub use exit_status::Exit;
 pub use handle::{PERIOD, Recorder, Settings};
 pub use incident::{Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};

@@ -4,6 +4,7 @@
 //! can be unknown is an `Option`, every reading has the time at which it was last good, and no type here depends on
 //! NVML or Prometheus.
 
+mod allocator;
 mod feed;
 mod kubernetes;
 mod machine;
@@ -18,6 +19,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+pub use allocator::{
+    AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, Heard, RESERVED_MARGIN, RegionPeak,
+    ReportingProcess, STALE_AFTER,
+};
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use kubernetes::{Allocations, EndedPods, Pods};
@@ -49,6 +54,8 @@ pub struct Snapshot {
     pub pods: ArcSwap<Pods>,
     /// Written by the follower of the kubelet's pod-resources socket.
     pub allocations: ArcSwap<Allocations>,
+    /// Written by the module `allocator`.
+    pub allocator: ArcSwap<AllocatorPart>,
     /// What each lane reports about itself.
     pub vitals: Vitals,
     /// Written by the recorder.

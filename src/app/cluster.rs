@@ -5,18 +5,21 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{ApiServer, Kubernetes};
-use crate::demo::SimulatedCluster;
+use crate::demo::{SimulatedAllocators, SimulatedCluster};
 use crate::faults::{Faults, Reason, Source};
 use crate::kubernetes::{api, kubelet};
 use crate::snapshot::{Allocations, Pods, Snapshot};
 
 /// The pause between a follower's panic and its restart.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
+
+/// The time between two reports of a simulated process, as of a real one.
+const REPORTS: Duration = Duration::from_millis(200);
 
 /// A follower ended.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +94,23 @@ pub(super) fn simulate(cluster: SimulatedCluster, config: &Kubernetes, snapshot:
         }
     });
     simulation
+}
+
+/// Shows what the processes of a simulated machine report about their allocators, until the set is dropped. Requires a
+/// runtime.
+pub(super) fn simulate_allocators(
+    mut allocators: SimulatedAllocators,
+    snapshot: &Arc<Snapshot>,
+    simulation: &mut JoinSet<()>,
+) {
+    let snapshot = snapshot.clone();
+    simulation.spawn(async move {
+        loop {
+            let part = allocators.reports(&snapshot.processes.load(), Instant::now());
+            snapshot.allocator.store(Arc::new(part));
+            tokio::time::sleep(REPORTS).await;
+        }
+    });
 }
 
 /// Whether every source that is followed has answered.

@@ -47,10 +47,13 @@ impl Exporter {
         let metrics =
             Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings::metrics(&config, sees_host(&config)))?);
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
-        let followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
+        let mut followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
             Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),
             None => cluster::follow(&config.kubernetes, &snapshot, &faults),
         };
+        if let Some(machine) = machine.as_ref().filter(|_| config.allocator.socket.is_none()) {
+            cluster::simulate_allocators(machine.allocators(config.memory.peak_window), &snapshot, &mut followers);
+        }
         let lanes = Lanes::start(settings::lanes(&config, library), attribution, snapshot.clone(), faults.clone())
             .context("the lanes could not be started")?;
         let recorder = settings::recorder(&config)

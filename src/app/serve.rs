@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use web_config::Guard;
 
 use super::exporter::Exporter;
-use super::{descriptors, runtime, service, settings, signals, web_guard};
+use super::{descriptors, reports, runtime, service, settings, signals, web_guard};
+use crate::allocator::Allocator;
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
 use crate::faults::Faults;
@@ -34,10 +35,15 @@ async fn run(config: Config) -> Result<()> {
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
+    let reports = reports::listen(&config.allocator).await?;
     if let Some(scenario) = &config.demo {
         introduce(scenario, &config.web, &listeners, guard.tls().is_some());
     }
     let exporter = Exporter::start(config, faults)?;
+    let _allocator = reports.map(|listener| {
+        let settings = settings::allocator(&exporter.config);
+        Allocator::start(listener, settings, exporter.snapshot.clone(), exporter.faults.clone())
+    });
     let lease = exporter.lanes.driver_lease();
     tokio::spawn(signals::follow_release_signal(release, lease, exporter.config.nvml.release_duration));
     let state = HttpState::new(

@@ -10,7 +10,7 @@ use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
 use crate::recorder::{self, StoreSettings};
 use crate::snapshot::Feed;
-use crate::{attribution, metrics};
+use crate::{allocator, attribution, metrics};
 
 /// For the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -60,6 +60,7 @@ fn is_used(source: Source, config: &Config) -> bool {
         Source::PodResources => config.kubernetes.pod_resources.is_some(),
         Source::KubernetesApi => config.kubernetes.api_server.is_some(),
         Source::WebConfig => config.web.config_file.is_some(),
+        Source::Allocator => config.allocator.socket.is_some(),
         Source::Recorder => config.recorder.max_memory_mib > 0,
         Source::Library
         | Source::Topology
@@ -78,6 +79,15 @@ pub(super) fn attribution(config: &Config) -> attribution::Settings {
         passwd: config.path.passwd.clone(),
         command_line: config.process.command_line,
         hold: descriptors::for_directories(),
+    }
+}
+
+/// For the module `allocator`.
+pub(super) fn allocator(config: &Config) -> allocator::Settings {
+    let procfs = config.path.procfs.clone();
+    allocator::Settings {
+        peak_window: config.memory.peak_window,
+        start_ticks: allocator::StartTicks::new(move |pid| attribution::start_ticks(&procfs, pid)),
     }
 }
 

@@ -144,6 +144,13 @@ impl Directory {
     }
 }
 
+/// When the process that has the pid now started, in clock ticks since boot; `None` if the procfs does not show it or
+/// belongs to another pid namespace. Does not wait: the kernel generates the file without a lock of the process.
+pub fn start_ticks(procfs: &Path, pid: u32) -> Option<u64> {
+    super::namespace::check(procfs, std::process::id()).ok()?;
+    Some(Directory::open(procfs, pid, false).ok()?.stat().ok()?.start)
+}
+
 /// The exporter's own cgroup file; empty if it cannot be read, as in a simulated `/proc`.
 pub(super) fn own_cgroup(procfs: &Path) -> Vec<u8> {
     let file = File::open(procfs.join("self/cgroup")).ok();
@@ -165,4 +172,20 @@ fn read_error(path: &Path, error: ProcError) -> ReadError {
         other => io::Error::other(other.to_string()),
     };
     ReadError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_time_is_that_of_the_procfs_and_of_no_other_namespace() {
+        let own = std::process::id();
+        assert!(start_ticks(Path::new("/proc"), own).is_some_and(|ticks| ticks > 0));
+        assert_eq!(start_ticks(Path::new("/proc"), u32::MAX), None);
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("4711", folder.path().join("self")).unwrap();
+        std::os::unix::fs::symlink(format!("/proc/{own}"), folder.path().join(own.to_string())).unwrap();
+        assert_eq!(start_ticks(folder.path(), own), None, "a procfs of another pid namespace");
+    }
 }

@@ -230,7 +230,14 @@ impl Attribution {
             None
         });
         let command = self.settings.command_line.then(|| process_name::command(cmdline)).flatten();
-        let owner = Owner { name: process_name::name(&stat.comm, cmdline), uid, start, command, ..Owner::default() };
+        let owner = Owner {
+            name: process_name::name(&stat.comm, cmdline),
+            uid,
+            start,
+            start_ticks: Some(stat.start),
+            command,
+            ..Owner::default()
+        };
         CachedProcess::new(directory, stat, owner, self.locate(cgroup, stat))
     }
 

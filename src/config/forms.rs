@@ -69,6 +69,18 @@ pub(super) fn check_node_name(text: &str) -> Result<(), String> {
     Err("must be a node's name: lower-case letters, digits, - and ., as `kubectl get nodes` shows it".to_owned())
 }
 
+/// Permissions in octal, up to 0777.
+pub(super) fn octal(text: &str) -> Option<u32> {
+    let plain = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    u32::from_str_radix(text, 8).ok().filter(|&mode| plain && mode <= 0o777)
+}
+
+/// Whether `text` can be the name or the number of a group.
+pub(super) fn is_group(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-$\\@".contains(c);
+    !text.is_empty() && text.len() <= LONGEST_NODE_NAME && !text.starts_with('-') && text.chars().all(plain)
+}
+
 /// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token is sent only over TLS, or within
 /// this machine.
 pub(super) fn check_api_server(text: &str) -> Result<(), String> {

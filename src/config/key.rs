@@ -5,6 +5,20 @@ use ::config::ValueKind;
 use super::model::Config;
 use super::setting::{Kind, Setting};
 
+/// The sections in order: the first part of a key's name, and a heading.
+pub const SECTIONS: &[(&str, &str)] = &[
+    ("web", "Web server"),
+    ("nvml", "NVIDIA driver library"),
+    ("path", "Host files"),
+    ("memory", "GPU memory"),
+    ("process", "GPU processes"),
+    ("telemetry", "GPU telemetry"),
+    ("kubernetes", "Kubernetes"),
+    ("allocator", "Reports of memory allocators"),
+    ("recorder", "Recorder of the recent past"),
+    ("log", "Log"),
+];
+
 /// The beginning of the name of every environment variable.
 pub(super) const PREFIX: &str = "VRAM_EXPORTER_";
 

@@ -3,25 +3,12 @@
 
 use std::time::Duration;
 
-pub use super::key::Key;
+pub use super::key::{Key, SECTIONS};
 use super::model::{ApiServer, LogFormat};
 use super::setting::Kind;
 
 /// The key for which a bare port may be intended.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
-
-/// The sections in order: the first part of a key's name, and a heading.
-pub const SECTIONS: &[(&str, &str)] = &[
-    ("web", "Web server"),
-    ("nvml", "NVIDIA driver library"),
-    ("path", "Host files"),
-    ("memory", "GPU memory"),
-    ("process", "GPU processes"),
-    ("telemetry", "GPU telemetry"),
-    ("kubernetes", "Kubernetes"),
-    ("recorder", "Recorder of the recent past"),
-    ("log", "Log"),
-];
 
 /// Every key, by section.
 pub const KEYS: &[Key] = &[
@@ -284,6 +271,30 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(300) },
         set: |c, s| c.kubernetes.timeout = s.duration(),
         help: "Maximum time for the kubelet or the API server to answer.",
+    },
+    Key {
+        name: "allocator.socket",
+        default: None,
+        kind: Kind::Path("SOCKET"),
+        set: |c, s| c.allocator.socket = s.path(),
+        help: "A Unix socket on which processes report what their memory allocators know (docs/allocator-protocol.md). The \
+               Python client looks for /run/vram-exporter/allocator.sock. Not set: no socket.",
+    },
+    Key {
+        name: "allocator.socket-mode",
+        default: Some("0666"),
+        kind: Kind::Mode,
+        set: |c, s| c.allocator.socket_mode = s.mode(),
+        help: "Permissions of allocator.socket. By default every user of the machine may connect: the kernel says which process \
+               connects, and a process can report about itself only.",
+    },
+    Key {
+        name: "allocator.socket-group",
+        default: None,
+        kind: Kind::Group,
+        set: |c, s| c.allocator.socket_group = s.text(),
+        help: "Group of allocator.socket, as a name or a number; for use with a mode such as 0660. Not set: the exporter's own \
+               group.",
     },
     Key {
         name: "recorder.max-memory-mib",

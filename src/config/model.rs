@@ -23,6 +23,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// `kubernetes.*`
     pub kubernetes: Kubernetes,
+    /// `allocator.*`
+    pub allocator: Allocator,
     /// `recorder.*`
     pub recorder: Recorder,
     /// `log.*`
@@ -42,6 +44,7 @@ impl Config {
             process: Process::default(),
             telemetry: Telemetry::default(),
             kubernetes: Kubernetes::default(),
+            allocator: Allocator::default(),
             recorder: Recorder::default(),
             log: Log::default(),
             demo: None,
@@ -190,6 +193,17 @@ impl ApiServer {
             _ => Self::At { url: text, token_file: None, ca_file: None },
         }
     }
+}
+
+/// The socket on which processes report what their memory allocators know.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Allocator {
+    /// `allocator.socket`; `None`: there is no socket.
+    pub socket: Option<PathBuf>,
+    /// `allocator.socket-mode`: permissions, at most 0o777.
+    pub socket_mode: u32,
+    /// `allocator.socket-group`: a name or a number.
+    pub socket_group: Option<String>,
 }
 
 /// The recorder of the recent past.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::config::ValueKind;
 
 use super::address::ListenAddress;
-use super::forms::{check_api_server, check_node_name, check_url_path, log_filter};
+use super::forms::{check_api_server, check_node_name, check_url_path, is_group, log_filter, octal};
 use super::units::{format_duration, parse_duration, with_unit};
 
 /// The kind of a key's value.
@@ -50,6 +50,10 @@ pub enum Kind {
     NodeName,
     /// `in-cluster`, or the URL of an API server.
     ApiServer,
+    /// Permissions of a file, in octal.
+    Mode,
+    /// A group, as a name or a number.
+    Group,
 }
 
 /// One value, checked against its key's [`Kind`].
@@ -86,6 +90,8 @@ impl Kind {
             Self::LogFilter => "LEVEL",
             Self::NodeName => "NAME",
             Self::ApiServer => "URL",
+            Self::Mode => "MODE",
+            Self::Group => "GROUP",
         }
     }
 
@@ -105,6 +111,8 @@ impl Kind {
             Self::LogFilter => "a log level or levels by target".to_owned(),
             Self::NodeName => "a node's name".to_owned(),
             Self::ApiServer => "\"in-cluster\" or a URL".to_owned(),
+            Self::Mode => "permissions in octal, \"0000\" to \"0777\"".to_owned(),
+            Self::Group => "a group's name or number".to_owned(),
         }
     }
 
@@ -119,6 +127,8 @@ impl Kind {
             Self::Path(_) => {
                 (!text.is_empty() && !text.contains(char::is_control)).then(|| Setting::Text(text.to_owned()))
             }
+            Self::Mode => octal(text).map(|_| Setting::Text(text.to_owned())),
+            Self::Group => is_group(text).then(|| Setting::Text(text.to_owned())),
             Self::Choice(words) => words.contains(&text).then(|| Setting::Text(text.to_owned())),
             Self::Duration { min, max } => {
                 let meant = with_unit(text, *min..=*max).map(|meant| format!("; did you mean \"{meant}\"?"));
@@ -225,6 +235,12 @@ impl Setting {
     pub(super) fn count(&self) -> usize {
         let Self::Count(count) = self else { unreachable!("{self:?} is not a whole number") };
         usize::try_from(*count).unwrap_or(usize::MAX)
+    }
+
+    /// Permissions.
+    pub(super) fn mode(&self) -> u32 {
+        let mode = self.text().and_then(|text| octal(&text));
+        mode.unwrap_or_else(|| unreachable!("{self:?} is no mode"))
     }
 
     /// On or off.

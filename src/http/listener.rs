@@ -4,16 +4,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use listenfd::ListenFd;
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::stream::Stream;
 use crate::config::ListenAddress;
+use crate::unix_socket::{self, Access, SocketFile};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -26,14 +24,6 @@ pub struct Listener {
     name: String,
     /// Removed when the listener is dropped.
     _created: Option<SocketFile>,
-}
-
-/// A socket file that was created here: its path, and its identity, since another file may be at that
-/// path by the time it is removed.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    identity: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -52,13 +42,10 @@ impl Listener {
         match address {
             ListenAddress::Tcp(address) => listen(*address)?.try_into(),
             ListenAddress::Unix(path) => {
-                remove_abandoned(path).await?;
-                let socket = Socket::Unix(UnixListener::bind(path)?);
-                let created = SocketFile { path: path.clone(), identity: identity(path) };
-                // Connecting requires write permission on the socket. It is granted to all, whatever the umask, so that
-                // the permissions of the folder decide which users may connect.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-                Ok(Self { socket, name: address.to_string(), _created: Some(created) })
+                // The permissions of the folder decide which users may connect.
+                let access = Access { mode: 0o666, group: None };
+                let (socket, created) = unix_socket::bind(path, &access).await?;
+                Ok(Self { socket: Socket::Unix(socket), name: address.to_string(), _created: Some(created) })
             }
         }
     }
@@ -123,15 +110,6 @@ impl TryFrom<TcpListener> for Listener {
     }
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
-            // A failure does no harm, because the next exporter replaces an abandoned socket.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// Listens on an address. `[::]` means every address; on a kernel without IPv6, every IPv4 address.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     match open(address) {
@@ -152,26 +130,6 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-/// Device and inode of the file at a path.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let file = std::fs::symlink_metadata(path).ok()?;
-    Some((file.dev(), file.ino()))
-}
-
-/// Removes the socket of an exporter that was killed. If a process is still listening, binding fails later. The wait
-/// for a process that listens but does not accept connections is limited.
-async fn remove_abandoned(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if !is_socket {
-        return Ok(());
-    }
-    let connected = tokio::time::timeout(Duration::from_secs(1), UnixStream::connect(path)).await;
-    match connected {
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::metrics::{GpuView, Parts, Settings};
+use crate::metrics::{GpuView, Parts, Reporting, Settings};
 use crate::recorder::{Visit, Visits};
 use crate::snapshot::{self, GpuProcesses, MemoryFigures, MigDevice, Other, WorkloadUse};
 
@@ -101,6 +101,9 @@ pub struct Gpu {
     /// Used memory that no visible process holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
+    /// Used memory without what allocators reserved and did not allocate; absent if no process reports that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed_bytes: Option<u64>,
     /// The share of time during which a kernel ran, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
@@ -196,6 +199,15 @@ pub struct Process {
     /// The highest use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
+    /// In live tensors or buffers of its frameworks; absent if it does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_allocated_bytes: Option<u64>,
+    /// What the allocators of its frameworks took from the driver; absent if it does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_reserved_bytes: Option<u64>,
+    /// Used memory outside its allocators; absent if that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside_allocator_bytes: Option<u64>,
     /// Seconds since it last worked on the GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<f64>,
@@ -251,26 +263,27 @@ pub fn gpus(parts: &Parts, settings: &Settings) -> Document<Gpus> {
 
 /// The GPUs, each with its live processes.
 pub fn gpus_with_processes(parts: &Parts, settings: &Settings) -> Document<Gpus> {
-    let live = |listed: &GpuProcesses| {
+    let live = |view: &GpuView<'_>, listed: &GpuProcesses| {
         let live = listed.processes.iter().filter(|process| process.alive);
-        let mut live: Vec<Process> = live.map(|found| process(found, parts.now)).collect();
+        let mut live: Vec<Process> = live.map(|found| process(found, view, parts.now)).collect();
         live.sort_by_key(|process| (std::cmp::Reverse(process.used_bytes), process.pid));
         live
     };
+    let views = parts.gpus(settings);
     let described =
-        parts.gpus(settings).iter().map(|view| Gpu { processes: view.processes.map(live), ..gpu(view) }).collect();
-    Document::of(parts, Gpus { gpus: described })
+        views.iter().map(|view| Gpu { processes: view.processes.map(|list| live(view, list)), ..gpu(view) });
+    Document::of(parts, Gpus { gpus: described.collect() })
 }
 
 /// The processes of all GPUs, at most `most`.
 pub fn processes(parts: &Parts, settings: &Settings, visits: &Visits, most: usize) -> Document<Processes> {
     let views = parts.gpus(settings);
-    let described = |listed: &GpuProcesses, found: &snapshot::Process| Process {
-        visit: visits.of(&listed.gpu.uuid, found),
-        ..process(found, parts.now)
+    let described = |view: &GpuView<'_>, found: &snapshot::Process| Process {
+        visit: visits.of(&view.gpu.uuid, found),
+        ..process(found, view, parts.now)
     };
     let mut processes =
-        placed(&views, |listed| listed.processes.iter().map(|found| described(listed, found)).collect());
+        placed(&views, |view, listed| listed.processes.iter().map(|found| described(view, found)).collect());
     processes.sort_by_key(|placed| {
         let Process { alive, used_bytes, peak_bytes, pid, .. } = placed.what;
         (!alive, std::cmp::Reverse(if alive { used_bytes } else { peak_bytes }), pid)
@@ -283,7 +296,7 @@ pub fn processes(parts: &Parts, settings: &Settings, visits: &Visits, most: usiz
 /// The workloads of all GPUs, at most `most`.
 pub fn workloads(parts: &Parts, settings: &Settings, most: usize) -> Document<Workloads> {
     let views = parts.gpus(settings);
-    let mut workloads = placed(&views, |listed| listed.workloads.iter().map(workload).collect());
+    let mut workloads = placed(&views, |_, listed| listed.workloads.iter().map(workload).collect());
     workloads.sort_by_key(|placed| std::cmp::Reverse((placed.what.used_bytes, placed.what.peak_bytes)));
     let more_workloads =
         left_out(&views, |listed| listed.other_workloads) + workloads.len().saturating_sub(most) as u64;
@@ -291,11 +304,12 @@ pub fn workloads(parts: &Parts, settings: &Settings, most: usize) -> Document<Wo
     Document::of(parts, Workloads { workloads, more_workloads })
 }
 
-fn placed<T>(views: &[GpuView<'_>], read: impl Fn(&GpuProcesses) -> Vec<T>) -> Vec<Placed<T>> {
-    let listed = views.iter().filter_map(|view| Some((view.gpu, view.processes?)));
+fn placed<T>(views: &[GpuView<'_>], read: impl Fn(&GpuView<'_>, &GpuProcesses) -> Vec<T>) -> Vec<Placed<T>> {
+    let listed = views.iter().filter_map(|view| Some((view, view.processes?)));
     listed
-        .flat_map(|(gpu, listed)| {
-            read(listed).into_iter().map(|what| Placed { gpu: gpu.index, uuid: gpu.uuid.clone(), what })
+        .flat_map(|(view, listed)| {
+            let gpu = view.gpu;
+            read(view, listed).into_iter().map(|what| Placed { gpu: gpu.index, uuid: gpu.uuid.clone(), what })
         })
         .collect()
 }
@@ -314,6 +328,7 @@ fn gpu(view: &GpuView<'_>) -> Gpu {
         up: view.up,
         memory: view.memory.and_then(|memory| memory.figures.as_ref()).map(memory),
         unattributed_bytes: listed.and_then(|listed| listed.unattributed),
+        needed_bytes: view.needed,
         utilization_ratio: fast.and_then(|fast| fast.utilization),
         temperature_celsius: fast.and_then(|fast| fast.temperature),
         power_watts: fast.and_then(|fast| fast.power),
@@ -348,8 +363,9 @@ fn mig(device: &Arc<MigDevice>, figures: Option<&MemoryFigures>, listed: Option<
     }
 }
 
-fn process(process: &snapshot::Process, now: Instant) -> Process {
+fn process(process: &snapshot::Process, view: &GpuView<'_>, now: Instant) -> Process {
     let owner = &process.owner;
+    let reporting = view.reporting.iter().find(|reporting| std::ptr::eq(reporting.process, process));
     let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
     Process {
         pid: process.pid,
@@ -362,6 +378,9 @@ fn process(process: &snapshot::Process, now: Instant) -> Process {
         used_bytes: process.used,
         window_peak_bytes: process.window_peak,
         peak_bytes: process.peak,
+        allocator_allocated_bytes: reporting.and_then(Reporting::allocated),
+        allocator_reserved_bytes: reporting.and_then(Reporting::reserved),
+        outside_allocator_bytes: reporting.and_then(Reporting::outside),
         idle_seconds: process.last_active.map(since),
         started_at: owner.start.and_then(unix),
         alive: process.alive,

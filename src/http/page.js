@@ -325,6 +325,7 @@ class Card {
     add("window peak", gpu.window_peak_bytes, bytes);
     add("peak since start", gpu.peak_bytes, bytes);
     add("not attributed", gpu.unattributed_bytes, bytes);
+    add("needed", gpu.needed_bytes, bytes);
     add("reserved", gpu.reserved_bytes, bytes);
     add("utilization", gpu.utilization_ratio, (ratio) => `${(100 * ratio).toFixed(0)} %`);
     add("temperature", gpu.temperature_celsius, (degrees) => `${degrees.toFixed(0)} °C`);
@@ -529,6 +530,7 @@ const COLUMNS = [
   ["workload", (p) => p.workload ?? "", (p) => p.workload],
   ["used", (p) => (p.alive ? bytes(p.used_bytes) : ""), (p) => (p.alive ? p.used_bytes ?? 0 : -1), true],
   ["peak", (p) => bytes(p.peak_bytes), (p) => p.peak_bytes, true],
+  ["allocated / reserved", ladder, (p) => p.allocator_allocated_bytes, true],
   ["peak at", (p) => moment(p.peak_at), (p) => p.peak_at, true],
   ["held since", (p) => moment(heldSince(p)), heldSince, true],
   ["idle for", (p) => (p.alive && p.idle_seconds != null ? duration(p.idle_seconds) : ""), (p) => (p.alive ? p.idle_seconds : null), true],
@@ -539,6 +541,12 @@ const COLUMNS = [
 function exitText({ exit_status: status, signal }) {
   if (signal != null) return `, signal ${signal}`;
   return status == null ? "" : `, exit status ${status}`;
+}
+
+/// What the allocators of a process have in use and what they took, if the process reports it.
+function ladder({ allocator_allocated_bytes: allocated, allocator_reserved_bytes: reserved }) {
+  if (allocated == null && reserved == null) return "";
+  return [allocated, reserved].map((value) => (value == null ? "unknown" : bytes(value))).join(" / ");
 }
 
 function moment(unix) {
@@ -625,6 +633,7 @@ const SENTENCES = {
   xid: (e) => `Xid ${e.xid}${e.count > 1 ? `, ${e.count} times` : ""}`,
   process_started: (e) => `${processText(e)} appeared`,
   process_ended: (e) => `${processText(e)} ended after ${duration(e.lived_seconds)}${exitText(e)}, highest memory ${bytes(e.peak_bytes)}`,
+  out_of_memory: (e) => `${processText(e)} could not allocate ${bytes(e.requested_bytes)} (${e.framework}${e.free_bytes == null ? "" : `, ${bytes(e.free_bytes)} free`})`,
   new_peak: (e) => `highest memory since the start: ${bytes(e.used_bytes)}`,
   reached: (e) => `memory reached ${(100 * e.ratio).toFixed(0)} %: ${bytes(e.used_bytes)}`,
   incident: (e) => `incident ${e.id}`,

@@ -79,6 +79,8 @@ pub enum When {
     Slow,
     /// When the driver reports the event.
     Event,
+    /// By the process itself, which reports it.
+    Reported,
     /// By the recorder, about once a second.
     Recorder,
     /// When the driver is opened.
@@ -101,6 +103,7 @@ impl When {
             Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
             Self::Event => "Counted when the driver reports the event, not at the scrape.",
+            Self::Reported => "Reported by a client in the process, up to 5 seconds before the scrape.",
             Self::Recorder => "Recorded in the background, up to a second before the scrape.",
             Self::Opening => "Read when the driver is opened.",
             Self::Scrape => "Current at the scrape.",

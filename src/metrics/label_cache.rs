@@ -114,12 +114,7 @@ impl CachedLabels {
         let workload = owner.workload.as_deref();
         let home = &owner.location;
         let begin = text.len();
-        let untyped = gpu
-            .with_room(16)
-            .and_known("mig_uuid", mig.as_ref().map(|mig| mig.uuid.as_str()))
-            .and_number("pid", pid)
-            .and_known("process", owner.name.as_deref())
-            .and_pod(workload.and_then(|workload| workload.pod.as_deref()));
+        let untyped = untyped(gpu, process);
         let kind_at = begin + untyped.as_str().len();
         let labels = untyped.and("type", kind.label());
         let more_at = begin + labels.as_str().len();
@@ -150,6 +145,21 @@ impl CachedLabels {
         };
         self.pid == process.pid && self.kind == process.kind && same_mig && Arc::ptr_eq(&self.owner, &process.owner)
     }
+}
+
+/// The labels of a process's series, written anew.
+pub(super) fn process_labels(gpu: &Labels, process: &Process) -> Labels {
+    untyped(gpu, process).and("type", process.kind.label())
+}
+
+/// The labels of a process's series without `type`.
+fn untyped(gpu: &Labels, process: &Process) -> Labels {
+    let workload = process.owner.workload.as_deref();
+    gpu.with_room(16)
+        .and_known("mig_uuid", process.mig.as_ref().map(|mig| mig.uuid.as_str()))
+        .and_number("pid", process.pid)
+        .and_known("process", process.owner.name.as_deref())
+        .and_pod(workload.and_then(|workload| workload.pod.as_deref()))
 }
 
 /// The GPU's processes, sorted by pid. Entries that share a pid nearly always keep their order; if they do not, their

@@ -12,7 +12,9 @@ use super::label_cache::LabelCache;
 use super::own_process::OwnProcess;
 use super::settings::Settings;
 use super::view::Parts;
-use super::{data_quality, driver, gpu_memory, incidents, kubernetes, mig, processes, telemetry, workloads};
+use super::{
+    allocators, data_quality, driver, gpu_memory, incidents, kubernetes, mig, processes, telemetry, workloads,
+};
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -138,6 +140,7 @@ impl Metrics {
             processes::collect(&gpus, parts.now, &self.labels, out);
         }
         workloads::collect(&gpus, out);
+        allocators::collect(&gpus, self.settings.process_series, out);
         kubernetes::collect(parts, &self.settings, out);
         incidents::collect(&self.snapshot.recorder.load(), self.settings.exporter_metrics, out);
         telemetry::collect(&gpus, out);

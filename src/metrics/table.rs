@@ -4,16 +4,17 @@
 
 use super::family::{Family, Section};
 use super::{
-    build_metrics, data_quality, driver, exporter, gpu_memory, incidents, kubernetes, mig, own_process, processes,
-    telemetry, workloads,
+    allocators, build_metrics, data_quality, driver, exporter, gpu_memory, incidents, kubernetes, mig, own_process,
+    processes, telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 12] = [
+pub static SECTIONS: [&Section; 13] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
     &workloads::SECTION,
+    &allocators::SECTION,
     &kubernetes::SECTION,
     &incidents::SECTION,
     &telemetry::SECTION,

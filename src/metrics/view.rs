@@ -4,6 +4,8 @@
 //! other GPU, each part is present only within its own limit. All rules about when a value is absent are in this
 //! module.
 
+mod ladder;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +13,11 @@ use std::time::{Duration, Instant};
 use super::label::Labels;
 use super::settings::Settings;
 use crate::snapshot::{
-    Allocations, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart, MigMemory, Pods,
-    ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,
+    Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart,
+    MigMemory, Pods, ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,
 };
+
+pub use ladder::Reporting;
 
 /// The parts of the snapshot at one moment.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub struct Parts {
     pub driver: Arc<Driver>,
     memory: Arc<MemoryPart>,
     processes: Arc<ProcessPart>,
+    allocator: Arc<AllocatorPart>,
     telemetry: Arc<TelemetryPart>,
     xids: Arc<XidPart>,
     /// The containers, and the pods that have ended, as reported by the API server.
@@ -45,6 +50,10 @@ pub struct GpuView<'a> {
     pub memory: Option<&'a GpuMemory>,
     /// Its processes. `None` if the GPU is not up or the list is too old.
     pub processes: Option<&'a GpuProcesses>,
+    /// What its processes report about their allocators; empty if none of them does.
+    pub reporting: Vec<Reporting<'a>>,
+    /// Bytes of the used memory that could not be given back. `None` if no process tells what it could give back.
+    pub needed: Option<u64>,
     /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
     pub fast: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
@@ -65,11 +74,12 @@ impl Parts {
         let driver = snapshot.driver.load_full();
         let memory = snapshot.memory.load_full();
         let processes = snapshot.processes.load_full();
+        let allocator = snapshot.allocator.load_full();
         let telemetry = snapshot.telemetry.load_full();
         let xids = snapshot.xids.load_full();
         let pods = snapshot.pods.load_full();
         let allocations = snapshot.allocations.load_full();
-        Self { now: Instant::now(), driver, memory, processes, telemetry, xids, pods, allocations }
+        Self { now: Instant::now(), driver, memory, processes, allocator, telemetry, xids, pods, allocations }
     }
 
     /// The kubelet's allocations; `None` if its last response is too old.
@@ -100,13 +110,20 @@ impl Parts {
             && state == GpuState::Up
             && memory.and_then(|m| age(m.at)).is_some_and(|age| age <= settings.stale_after);
 
+        let memory_shown = memory.filter(|_| up);
+        let processes_shown = processes.filter(|p| up && fresh(p.at, settings.process_interval));
+        let reporting =
+            processes_shown.map(|list| Reporting::all(list, gpu, &self.allocator, self.now)).unwrap_or_default();
+        let used = memory_shown.and_then(|memory| memory.figures).map(|figures| figures.used);
         let telemetry_up = telemetry.filter(|_| up);
         GpuView {
             gpu,
             up,
             state,
-            memory: memory.filter(|_| up),
-            processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
+            memory: memory_shown,
+            processes: processes_shown,
+            needed: used.and_then(|used| ladder::needed(used, &reporting)),
+            reporting,
             fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.

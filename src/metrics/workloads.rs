@@ -7,7 +7,7 @@ use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::view::GpuView;
-use crate::snapshot::{Other, WorkloadUse};
+use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
 const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
 
@@ -79,7 +79,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
 /// The GPU's workloads, sorted by their labels, with each set of labels once.
 fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
-    let mut entries: Vec<_> = workloads.iter().map(|w| (labels(&gpu.labels, w), Figures::of(w))).collect();
+    let mut entries: Vec<_> =
+        workloads.iter().map(|w| (labels(&gpu.labels, &w.workload, w.mig.as_deref()), Figures::of(w))).collect();
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
     entries.dedup_by(|(later, more), (first, figures)| {
         let same = later == first;
@@ -120,10 +121,10 @@ impl Figures {
     }
 }
 
-fn labels(base: &Labels, used: &WorkloadUse) -> Labels {
-    let workload = &used.workload;
+/// The labels of a workload on a GPU or MIG device.
+pub(super) fn labels(base: &Labels, workload: &Workload, mig: Option<&MigDevice>) -> Labels {
     base.with_room(6)
-        .and_known("mig_uuid", used.mig.as_ref().map(|mig| mig.uuid.as_str()))
+        .and_known("mig_uuid", mig.map(|mig| mig.uuid.as_str()))
         .and("workload", &workload.name)
         .and("kind", workload.kind.label())
         .and_pod(workload.pod.as_deref())

@@ -81,6 +81,8 @@ pub enum What {
         #[serde(flatten)]
         exit: Exit,
     },
+    /// A framework in a process could not allocate memory, as the process itself reports.
+    OutOfMemory(Box<Failure>),
     /// The GPU's memory use was higher than at any earlier time since the exporter started.
     NewPeak {
         /// Bytes.
@@ -121,6 +123,33 @@ pub struct Who {
     pub mig_uuid: Option<String>,
 }
 
+/// An allocation that failed, as the process itself reported it. What it did not report is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// The framework's name.
+    pub framework: String,
+    /// Bytes that were requested.
+    pub requested_bytes: u64,
+    /// Bytes that were free on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// Bytes that the device has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
+    /// Bytes in live tensors or buffers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<u64>,
+    /// Bytes that the framework's allocator held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<u64>,
+    /// A file that the framework wrote about the failure. It is never opened here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_path: Option<String>,
+}
+
 /// A process and the memory that it held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Held {
@@ -156,11 +185,14 @@ impl Recorded {
     }
 
     fn bytes(&self) -> usize {
-        let holders = match &self.what {
+        let more = match &self.what {
             What::NewPeak { holders, .. } => holders.capacity() * (size_of::<Held>() + 96),
+            What::OutOfMemory(failure) => {
+                size_of::<Failure>() + failure.snapshot_path.as_ref().map_or(0, String::capacity)
+            }
             _ => 0,
         };
-        size_of::<Self>() + NAMES + holders
+        size_of::<Self>() + NAMES + more
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) fn freeze(
 ) -> Option<Incident> {
     let gpu = ledger.gpu(&trigger.gpu)?;
     let (begin, end) = (trigger.at.saturating_sub(FINE), now.micros.min(trigger.at + AFTER));
-    let peak_by = if trigger.kind == Kind::EndedAtPeak { trigger.at } else { end };
+    let is_end = matches!(trigger.kind, Kind::EndedAtPeak | Kind::OutOfMemory);
+    let peak_by = if is_end { trigger.at } else { end };
     let peak = gpu.memory.highest(trigger.at.saturating_sub(PEAK_WITHIN), peak_by);
     // If the GPU's memory is unknown, the processes are shown as they were at the moment of the trigger.
     let moment = peak.map_or(trigger.at, |(at, _)| gpu.list_moment(at).min(peak_by.max(at)));
@@ -70,6 +71,7 @@ pub(super) fn freeze(
             name: gpu.gpu.name.clone(),
             allocatable_bytes: Some(gpu.allocatable).filter(|bytes| *bytes > 0),
         },
+        out_of_memory: trigger.failure.as_deref().cloned(),
         peak: peak.map(|(at, used_bytes)| Peak {
             at: now.unix(at),
             used_bytes,

@@ -195,6 +195,10 @@ impl Shared {
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
+        // First, so that the end of a process in the lists is known to follow its failure.
+        while let Some(failed) = feed.next_failure() {
+            ledger.fail(failed);
+        }
         while let Some(sample) = feed.next_sample() {
             ledger.sample(&sample);
         }
@@ -203,6 +207,7 @@ impl Shared {
         }
         ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
         ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
+        ledger.settle(now);
         ledger.look(&self.snapshot, now);
         let simulated = self.simulated();
         let mut to_write = Vec::new();

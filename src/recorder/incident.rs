@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Event, Who};
+use super::event::{Event, Failure, Who};
 use super::exit_status::Exit;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.
@@ -14,6 +14,8 @@ pub const VERSION: u32 = 1;
 pub enum Kind {
     /// A process ended within 5 s after it last held its own highest memory, while its GPU was at least 95 % full.
     EndedAtPeak,
+    /// A process reported that a framework in it could not allocate memory.
+    OutOfMemory,
     /// The GPU's memory rose to 98 % of what can be allocated.
     NearLimit,
     /// The GPU stopped responding.
@@ -26,12 +28,14 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::EndedAtPeak, Self::NearLimit, Self::GpuLost, Self::MemoryXid, Self::OnDemand];
+    pub const ALL: [Self; 6] =
+        [Self::EndedAtPeak, Self::OutOfMemory, Self::NearLimit, Self::GpuLost, Self::MemoryXid, Self::OnDemand];
 
     /// The value of the label `kind`.
     pub fn label(self) -> &'static str {
         match self {
             Self::EndedAtPeak => "ended_at_peak",
+            Self::OutOfMemory => "out_of_memory",
             Self::NearLimit => "near_limit",
             Self::GpuLost => "gpu_lost",
             Self::MemoryXid => "memory_xid",
@@ -63,6 +67,9 @@ pub struct Incident {
     pub simulated: bool,
     /// The GPU.
     pub gpu: IncidentGpu,
+    /// What the process reported, for the kind `out_of_memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<Failure>,
     /// The GPU's highest memory in the seconds before the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,

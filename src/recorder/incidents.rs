@@ -1,7 +1,8 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
 //! Invariant: an incident is visible as soon as its moment is known, and is replaced only once, when it is complete.
-//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it.
+//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it. If a process reports
+//! the moment, it must also be the same process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,6 +17,11 @@ use crate::snapshot::IncidentCount;
 const MAX_KEPT: usize = 32;
 /// The maximum number of incidents kept in memory that were requested by clients.
 const MAX_REQUESTED: usize = 8;
+
+/// At most this many of them were reported by processes, so that no process can push out the others.
+const MAX_REPORTED: usize = 16;
+/// At most this many of the processes on a GPU have an incident of their own at the same time.
+const MAX_VICTIMS: usize = 8;
 
 /// The incidents, oldest first.
 #[derive(Debug, Default)]
@@ -55,11 +61,19 @@ impl Incidents {
         now: Now,
         simulated: bool,
     ) -> Option<(Arc<Incident>, bool)> {
-        let is_same = |kept: &&Kept| {
+        let is_alike = |kept: &&Kept| {
             let other = kept.trigger.as_ref();
             other.is_some_and(|other| other.kind == trigger.kind && other.gpu == trigger.gpu)
         };
-        if let Some(in_progress) = self.kept.iter().find(is_same) {
+        let mut alike = self.kept.iter().filter(is_alike);
+        let in_progress = match trigger.kind {
+            // Each process that ran out of memory has its own report.
+            Kind::OutOfMemory if alike.clone().count() < MAX_VICTIMS => {
+                alike.find(|kept| kept.trigger.as_ref().is_some_and(|other| other.pid == trigger.pid))
+            }
+            _ => alike.next(),
+        };
+        if let Some(in_progress) = in_progress {
             return Some((in_progress.incident.clone(), false));
         }
         let mut incident = freeze(ledger, &trigger, now, self.host.as_deref(), simulated)?;
@@ -91,10 +105,12 @@ impl Incidents {
         let kept = Kept::new(trigger, incident);
         let incident = kept.incident.clone();
         self.kept.push_back(kept);
-        let requested = |kept: &Kept| kept.incident.kind == Kind::OnDemand;
-        if self.kept.iter().filter(|kept| requested(kept)).count() > MAX_REQUESTED {
-            let oldest = self.kept.iter().position(requested);
-            oldest.map(|index| self.kept.remove(index));
+        for (kind, most) in [(Kind::OnDemand, MAX_REQUESTED), (Kind::OutOfMemory, MAX_REPORTED)] {
+            let is_such = |kept: &Kept| kept.incident.kind == kind;
+            if self.kept.iter().filter(|kept| is_such(kept)).count() > most {
+                let oldest = self.kept.iter().position(is_such);
+                oldest.map(|index| self.kept.remove(index));
+            }
         }
         if self.kept.len() > MAX_KEPT {
             self.kept.pop_front();
@@ -134,7 +150,8 @@ impl Kept {
         const NAMES: usize = 512;
         let holders: usize =
             incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
-        let events = incident.events.capacity() * NAMES;
+        let path = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
+        let events = incident.events.capacity() * NAMES + path.map_or(0, String::capacity);
         let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
         Self { trigger, incident: Arc::new(incident), bytes }
     }

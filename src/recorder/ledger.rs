@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::clock::{Clock, Now};
-use super::event::{Events, Recorded, What, Who};
+use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::{Exit, Identity};
+use super::failures::Failures;
 use super::gpu_history::GpuHistory;
 use super::incident::{Incident, Kind};
 use super::process_history::ProcessHistory;
 use super::series::{COARSE, Micros, SECOND, Series};
-use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
+use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
 
 /// A process that ends within this time after it last held its own highest memory counts as having ended at its peak.
 const AT_PEAK: Micros = 5 * SECOND;
@@ -33,6 +34,7 @@ pub(super) struct Ledger {
     /// In the order in which they were first seen.
     pub(super) gpus: Vec<GpuHistory>,
     pub(super) events: Events,
+    failures: Failures,
     /// Incidents that have not been frozen yet.
     triggers: Vec<Trigger>,
     /// Processes that appeared and are not watched yet.
@@ -45,7 +47,7 @@ pub(super) struct Ledger {
 }
 
 /// A moment at which an incident is to be recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trigger {
     pub(super) kind: Kind,
     pub(super) at: Micros,
@@ -55,6 +57,8 @@ pub(super) struct Trigger {
     pub(super) pid: Option<u32>,
     /// The Xid.
     pub(super) xid: Option<u64>,
+    /// What the process reported.
+    pub(super) failure: Option<Box<Failure>>,
 }
 
 /// A process that has ended, with one peak for each of its GPUs.
@@ -80,6 +84,7 @@ impl Ledger {
             clock: Clock::starting(start),
             gpus: Vec::new(),
             events,
+            failures: Failures::default(),
             triggers: Vec::new(),
             started: Vec::new(),
             gone: Vec::new(),
@@ -154,7 +159,9 @@ impl Ledger {
         let was_full = gpu.allocatable > 0 && highest.is_some_and(|(_, used)| used as f64 >= limit);
         let (who, identity) = (process.who(), process.identity());
         self.note(at, index, what);
-        if was_at_peak && was_full {
+        // The report of the process itself says more about the same end.
+        let reported = self.failures.is_recent(&self.gpus[index].ended[position], at);
+        if was_at_peak && was_full && !reported {
             self.trigger(Kind::EndedAtPeak, at, index, Some(pid), None);
         }
         let remains = self.gpus.iter().any(|gpu| gpu.living.iter().any(|process| process.pid == pid));
@@ -167,6 +174,25 @@ impl Ledger {
             });
             let peaks = peaks.collect();
             self.gone.push(Gone { who, identity, ended: at, lived_seconds, exit: Exit::default(), peaks });
+        }
+    }
+
+    /// Takes an allocation that failed. It is recorded once the process is known.
+    pub(super) fn fail(&mut self, failed: FailedAllocation) {
+        let at = self.clock.micros(failed.at);
+        self.failures.add(failed, at);
+    }
+
+    /// Records the failed allocations of processes that the driver lists. One incident for each process stands for those
+    /// within a few seconds.
+    pub(super) fn settle(&mut self, now: Now) {
+        for (index, at, failure, is_new) in self.failures.settle(&self.gpus, now.micros) {
+            let pid = failure.who.pid;
+            self.note(at, index, What::OutOfMemory(failure.clone()));
+            if is_new {
+                self.trigger(Kind::OutOfMemory, at, index, Some(pid), None);
+                self.triggers.last_mut().expect("just added").failure = Some(failure);
+            }
         }
     }
 
@@ -228,7 +254,7 @@ impl Ledger {
         let fullest = |gpu: &GpuHistory| gpu.memory.last().unwrap_or(0) as f64 / gpu.allocatable.max(1) as f64;
         let index = (0..self.gpus.len()).max_by(|&a, &b| fullest(&self.gpus[a]).total_cmp(&fullest(&self.gpus[b])))?;
         let gpu = self.gpus[index].gpu.key();
-        Some(Trigger { kind: Kind::OnDemand, at, gpu, pid: None, xid: None })
+        Some(Trigger { kind: Kind::OnDemand, at, gpu, pid: None, xid: None, failure: None })
     }
 
     /// Records that there was an incident.
@@ -247,7 +273,7 @@ impl Ledger {
     }
 
     fn trigger(&mut self, kind: Kind, at: Micros, index: usize, pid: Option<u32>, xid: Option<u64>) {
-        self.triggers.push(Trigger { kind, at, gpu: self.gpus[index].gpu.key(), pid, xid });
+        self.triggers.push(Trigger { kind, at, gpu: self.gpus[index].gpu.key(), pid, xid, failure: None });
     }
 
     /// The incidents to be frozen.

@@ -38,6 +38,9 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
             writeln!(out, "the processes listed at {} held {} of it", time(at), format::bytes(listed))?;
         }
     }
+    if let Some(path) = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_deref()) {
+        writeln!(out, "the framework wrote {}", format::printable(path))?;
+    }
     writeln!(out)?;
     writeln!(out, "{:>10}  {:>10}  {:>10}  {:>10}  process", "at peak", "own peak", "last 10 s", "last 60 s")?;
     for holder in &incident.processes {

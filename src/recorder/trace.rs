@@ -127,6 +127,7 @@ pub(super) fn sentence(event: &Event) -> String {
             let peak = peak_bytes.map_or_else(|| "unknown".to_owned(), format::bytes);
             format!("{who} ended after {lived_seconds:.1} s{exit}; its highest memory use was {peak}")
         }
+        What::OutOfMemory(failure) => words::failure(failure),
         What::NewPeak { used_bytes, .. } => {
             format!("new highest memory use of the GPU: {}", format::bytes(*used_bytes))
         }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::event::Who;
+use super::event::{Failure, Who};
 use super::incident::{Holder, Incident, Kind};
 use super::ledger::Trigger;
 use crate::format::{bytes, printable};
@@ -45,6 +45,16 @@ pub(super) fn process_without_pid(who: &Who) -> String {
     }
 }
 
+/// `train.py (pid 4711, slurm:77) could not allocate 2.00 GiB: pytorch reports 1.20 GiB free, …`.
+pub(super) fn failure(failed: &Failure) -> String {
+    let known =
+        [(failed.free_bytes, "free"), (failed.allocated_bytes, "allocated"), (failed.reserved_bytes, "reserved")];
+    let known: Vec<_> = known.iter().filter_map(|(value, what)| Some(format!("{} {what}", bytes((*value)?)))).collect();
+    let told = if known.is_empty() { "no figures".to_owned() } else { known.join(", ") };
+    let (who, requested) = (process(&failed.who), bytes(failed.requested_bytes));
+    format!("{who} could not allocate {requested}: {} reports {told}", name(&failed.framework))
+}
+
 /// The sentences at the top of an incident.
 pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
     let mut text = String::new();
@@ -61,6 +71,10 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
             write!(text, "{who} ended{within} of its highest memory use, {peak}{exit}; {gpu}{level}.")
         }
         (Kind::EndedAtPeak, None) => write!(text, "A process ended at its highest memory use; {gpu}{level}."),
+        (Kind::OutOfMemory, _) => match &incident.out_of_memory {
+            Some(failed) => write!(text, "{}; {gpu}{level}.", failure(failed)),
+            None => write!(text, "A process could not allocate memory; {gpu}{level}."),
+        },
         (Kind::NearLimit, _) => write!(text, "{gpu} became nearly full: it{level}."),
         (Kind::GpuLost, _) => write!(text, "{gpu} stopped responding; before that it{level}."),
         (Kind::MemoryXid, _) => {

@@ -1,5 +1,5 @@
-//! What the lanes pass on to the recorder as it happens, because a snapshot holds only the latest values and the
-//! recorder must see every value.
+//! What the lanes and the module `allocator` pass on to the recorder as it happens, because a snapshot holds only the
+//! latest values and the recorder must see every value.
 //!
 //! Invariant: a lane never waits here and never allocates. If the reader is too slow, the oldest entries are dropped
 //! and counted.
@@ -10,10 +10,12 @@ use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
 
-use super::{Gpu, GpuProcesses, MigDevice};
+use super::{FailedAllocation, Gpu, GpuProcesses, MigDevice};
 
 /// The number of process lists that the feed holds.
 const LISTS: usize = 256;
+/// The number of failed allocations that the feed holds.
+const FAILURES: usize = 64;
 
 /// The used memory of a GPU or MIG device from a given moment on.
 #[derive(Debug, Clone)]
@@ -30,7 +32,7 @@ pub struct MemorySample {
     pub allocatable: u64,
 }
 
-/// Two queues from the lanes to the recorder. By default there are none, and nothing is passed on.
+/// The queues from the lanes, and from the processes' own reports, to the recorder. By default there are none, and nothing is passed on.
 #[derive(Debug, Default)]
 pub struct Feed {
     queues: Option<Queues>,
@@ -41,12 +43,17 @@ pub struct Feed {
 struct Queues {
     samples: ArrayQueue<MemorySample>,
     lists: ArrayQueue<Arc<GpuProcesses>>,
+    failures: ArrayQueue<FailedAllocation>,
 }
 
 impl Feed {
     /// A feed with room for this many samples.
     pub fn with_room(samples: usize) -> Self {
-        let queues = Queues { samples: ArrayQueue::new(samples.max(1)), lists: ArrayQueue::new(LISTS) };
+        let queues = Queues {
+            samples: ArrayQueue::new(samples.max(1)),
+            lists: ArrayQueue::new(LISTS),
+            failures: ArrayQueue::new(FAILURES),
+        };
         Self { queues: Some(queues), dropped: AtomicU64::new(0) }
     }
 
@@ -73,6 +80,15 @@ impl Feed {
         }
     }
 
+    /// Passes on a failed allocation. Called by the module `allocator`.
+    pub fn add_failure(&self, failure: FailedAllocation) {
+        if let Some(queues) = &self.queues
+            && queues.failures.force_push(failure).is_some()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Takes the oldest sample.
     pub fn next_sample(&self) -> Option<MemorySample> {
         self.queues.as_ref()?.samples.pop()
@@ -81,6 +97,11 @@ impl Feed {
     /// Takes the oldest list.
     pub fn next_list(&self) -> Option<Arc<GpuProcesses>> {
         self.queues.as_ref()?.lists.pop()
+    }
+
+    /// Takes the oldest failed allocation.
+    pub fn next_failure(&self) -> Option<FailedAllocation> {
+        self.queues.as_ref()?.failures.pop()
     }
 
     /// The number of entries that were dropped because the reader was too slow.
@@ -95,6 +116,7 @@ impl Feed {
         let slot = size_of::<usize>();
         queues.samples.capacity() * (size_of::<MemorySample>() + slot)
             + queues.lists.capacity() * (size_of::<Arc<GpuProcesses>>() + slot)
+            + queues.failures.capacity() * (size_of::<FailedAllocation>() + slot)
     }
 }
 
@@ -106,11 +128,29 @@ mod tests {
         MemorySample { gpu: Arc::default(), mig: None, at: Instant::now(), used: Some(used), allocatable: 100 }
     }
 
+    fn failure(requested: u64) -> FailedAllocation {
+        FailedAllocation {
+            pid: 1,
+            start_ticks: 1,
+            at: Instant::now(),
+            device: "GPU-1".into(),
+            framework: "jax".into(),
+            requested,
+            free: None,
+            total: None,
+            allocated: None,
+            reserved: None,
+            snapshot_path: None,
+        }
+    }
+
     #[test]
     fn without_a_recorder_nothing_is_kept() {
         let feed = Feed::default();
         feed.add_sample(|| unreachable!("no sample is made for nobody"));
         feed.add_list(&Arc::default());
+        feed.add_failure(failure(1));
+        assert!(feed.next_failure().is_none());
         assert!(!feed.is_on() && feed.next_sample().is_none() && feed.next_list().is_none());
         assert_eq!((feed.bytes(), feed.dropped()), (0, 0));
     }
@@ -124,5 +164,8 @@ mod tests {
         assert_eq!(feed.dropped(), 6);
         (0..LISTS + 2).for_each(|_| feed.add_list(&Arc::default()));
         assert_eq!(feed.dropped(), 8);
+        (0..FAILURES as u64 + 3).for_each(|requested| feed.add_failure(failure(requested)));
+        assert_eq!(feed.next_failure().map(|failure| failure.requested), Some(3));
+        assert_eq!(feed.dropped(), 11);
     }
 }

@@ -18,6 +18,9 @@ pub struct Owner {
     pub user: Option<String>,
     /// When the process started.
     pub start: Option<SystemTime>,
+    /// The same in clock ticks since boot, which identifies the process together with its pid; `None` if `/proc` does
+    /// not show the process.
+    pub start_ticks: Option<u64>,
     /// The command line, only if the configuration enables it.
     pub command: Option<String>,
     /// Its place in the cgroup hierarchy.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vram_exporter::config::keys::{KEYS, Key};
+use vram_exporter::config::setting::Kind;
 use vram_exporter::config::{ApiServer, Command, Config, OnceFormat, load, reference};
 
 fn root(path: &str) -> PathBuf {
@@ -96,6 +97,9 @@ fn changed(key: &Key) -> &'static str {
         "kubernetes.timeout" => "3s",
         "telemetry.interval" => "2s",
         "telemetry.slow-interval" => "30s",
+        "allocator.socket" => "/run/vram-exporter/allocator.sock",
+        "allocator.socket-mode" => "0660",
+        "allocator.socket-group" => "gpu-users",
         "recorder.max-memory-mib" => "8",
         "recorder.path" => "/var/lib/vram-exporter",
         "recorder.max-files" => "9",
@@ -120,7 +124,8 @@ fn company(key: &Key) -> Vec<&'static Key> {
 /// The changed value as TOML and YAML write it.
 fn changed_in_file(key: &Key) -> String {
     let text = changed(key);
-    let bare = ["true", "false"].contains(&text) || text.parse::<f64>().is_ok();
+    // Permissions are text: in a number, a zero at the beginning means nothing or is an error.
+    let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && key.kind != Kind::Mode);
     if bare { text.to_owned() } else { format!("{text:?}") }
 }
 

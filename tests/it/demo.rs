@@ -84,6 +84,26 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
 }
 
 #[test]
+fn a_demo_shows_what_its_processes_need() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let scrape = exporter.scrape_until("the allocators", |s| {
+        let frameworks = s.all("gpu_process_allocator_reserved_bytes").filter_map(|series| series.label("framework"));
+        frameworks.collect::<std::collections::BTreeSet<_>>().len() == 2
+    });
+    let notebook = [("gpu", "3"), ("framework", "jax")];
+    let bytes = |family: &str, labels: &[(&str, &str)]| scrape.value(family, labels).unwrap();
+    let reserved = bytes("gpu_process_allocator_reserved_bytes", &notebook);
+    let allocated = bytes("gpu_process_allocator_allocated_bytes", &notebook);
+    assert_eq!(reserved, 31.0 * f64::from(1 << 30));
+    assert!(allocated < 0.05 * reserved);
+    let (used, needed) = ("gpu_memory_used_bytes", "gpu_memory_needed_bytes");
+    assert!(bytes(needed, &[("gpu", "3")]) <= bytes(used, &[("gpu", "3")]) - (reserved - allocated));
+    let outside =
+        bytes("gpu_process_memory_outside_allocator_bytes", &[("gpu", "3"), ("process", "ipykernel_launcher")]);
+    assert_eq!(outside, 520.0 * f64::from(1 << 20), "its context");
+}
+
+#[test]
 fn a_missing_scenario_ends_the_demo_and_is_named() {
     for action in ["--web.listen-address=127.0.0.1:0", "--once", "--check-config"] {
         let output = bare(&["--demo=nosuch", action]).output().unwrap();

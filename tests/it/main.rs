@@ -9,6 +9,7 @@ mod kubelet;
 mod web;
 
 mod alerts;
+mod allocator;
 mod architecture;
 mod attribution;
 mod config;

@@ -1,5 +1,6 @@
 //! The contract of the metrics, checked on hand-built snapshots: names, types, absence, unique series.
 
+mod allocators;
 mod machine;
 mod scrape;
 
@@ -716,6 +717,7 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
     config.web.config_file = Some("web-config.yml".into());
     config.kubernetes.pod_resources = Some("kubelet.sock".into());
     config.kubernetes.api_server = Some(ApiServer::InCluster);
+    config.allocator.socket = Some("allocator.sock".into());
     configured.settings = metrics_settings(&config, None);
     let scrape = configured.scrape();
     let all: Vec<_> = Source::ALL.iter().map(|source| vec![source.label(), "0"]).collect();

@@ -4,7 +4,7 @@ use super::super::freeze::freeze;
 use super::super::incident::Incident;
 use super::super::incidents::Incidents;
 use super::*;
-use crate::snapshot::{Other, Owner, Process, ProcessKind, Workload, WorkloadKind, WorkloadUse};
+use crate::snapshot::{FailedAllocation, Other, Owner, Process, ProcessKind, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -55,6 +55,7 @@ impl Scene {
 
     fn round(&mut self) {
         let now = self.now();
+        self.ledger.settle(now);
         self.ledger.look(&Snapshot::default(), now);
         for trigger in self.ledger.take_triggers() {
             self.incidents.record(trigger, &self.ledger, now, false);
@@ -119,6 +120,24 @@ impl Scene {
         self
     }
 
+    /// The process reports that it could not allocate 80 GiB.
+    fn fail(&mut self, pid: u32) -> &mut Self {
+        let failed = FailedAllocation {
+            framework: "pytorch".into(),
+            requested: 80 * GIB,
+            free: Some(61 * GIB),
+            total: Some(141 * GIB),
+            allocated: Some(60 * GIB),
+            reserved: Some(70 * GIB),
+            snapshot_path: Some("/tmp/\u{202E}snap".into()),
+            ..failed_by(self, pid)
+        };
+        self.ledger.fail(failed);
+        let now = self.now();
+        self.ledger.settle(now);
+        self
+    }
+
     fn kinds(&self) -> Vec<Kind> {
         self.incidents.all().map(|incident| incident.kind).collect()
     }
@@ -133,6 +152,7 @@ fn process(pid: u32) -> Process {
     let owner = Owner {
         name: Some(format!("job{pid}.py")),
         start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(pid))),
+        start_ticks: Some(u64::from(pid)),
         workload: Some(Arc::new(workload)),
         ..Owner::default()
     };
@@ -357,4 +377,90 @@ fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     let ids: std::collections::HashSet<_> = scene.incidents.all().map(|incident| incident.id.clone()).collect();
     assert_eq!(ids.len(), scene.kinds().len(), "every id is unique");
     assert!(scene.incidents.bytes() < 16 << 20);
+}
+
+#[test]
+fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
+    let mut scene = Scene::new();
+    scene.hold(1, 78.5).pass(5000).fail(1).pass(300);
+    assert_eq!(scene.kinds(), [Kind::OutOfMemory]);
+    scene.pass(12_000);
+    let incident = scene.incident(Kind::OutOfMemory);
+    assert!(incident.complete);
+    let failure = incident.out_of_memory.clone().unwrap();
+    assert_eq!((failure.who.pid, failure.requested_bytes, failure.free_bytes), (1, 80 * GIB, Some(61 * GIB)));
+    let expected = "job1.py (pid 1, slurm:1) could not allocate 80.00 GiB: pytorch reports 61.00 GiB free, 60.00 GiB allocated, \
+                    70.00 GiB reserved; GPU 2 had 78.51 GiB of 140.0 GiB in use";
+    assert!(incident.summary.starts_with(expected), "{}", incident.summary);
+    let text = super::super::text(&incident);
+    assert!(text.contains("the framework wrote /tmp/\\u{202e}snap"), "{text}");
+    assert!(incident.events.iter().any(|event| matches!(&event.what, What::OutOfMemory(other) if **other == failure)));
+    let json = serde_json::to_string(&*incident).unwrap();
+    assert_eq!(serde_json::from_str::<Incident>(&json).unwrap(), *incident);
+    assert!(json.contains(r#""kind":"out_of_memory","pid":1"#), "the event is one flat object: {json}");
+}
+
+#[test]
+fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_second_one() {
+    let mut scene = Scene::new();
+    scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
+    assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
+    let events = scene.ledger.events.within(0, Micros::MAX);
+    assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
+    scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
+    assert_eq!(scene.kinds().len(), 3, "much later it is another incident");
+    // Without a report, an end at the peak is an incident as before.
+    scene.pass(15_000).end(2).pass(300);
+    assert!(scene.kinds().ends_with(&[Kind::EndedAtPeak]), "{:?}", scene.kinds());
+}
+
+#[test]
+fn a_report_waits_until_the_process_is_listed_and_one_that_never_is_leaves_nothing() {
+    let mut scene = Scene::new();
+    scene.hold(1, 5.0).pass(1000).fail(7).pass(500);
+    assert!(scene.kinds().is_empty());
+    scene.hold(7, 10.0).pass(500);
+    assert_eq!(scene.kinds(), [Kind::OutOfMemory]);
+    scene.fail(9).pass(4000).hold(9, 5.0).pass(500);
+    assert_eq!(scene.kinds().len(), 1, "it came too late");
+    let mut stranger = FailedAllocation { start_ticks: 5, ..failed_by(&scene, 1) };
+    scene.ledger.fail(stranger.clone());
+    (stranger.start_ticks, stranger.device) = (1, "GPU-1".into());
+    scene.ledger.fail(stranger);
+    scene.pass(4000);
+    assert_eq!(scene.kinds().len(), 1, "another start time, and another GPU");
+}
+
+#[test]
+fn many_processes_that_report_do_not_push_out_other_incidents() {
+    let mut scene = Scene::new();
+    scene.hold(1, 138.5).pass(500);
+    for pid in 10..60 {
+        scene.hold(pid, 0.01).pass(2000).fail(pid).pass(300);
+    }
+    let reported = scene.kinds().iter().filter(|kind| **kind == Kind::OutOfMemory).count();
+    assert_eq!(reported, 16);
+    assert!(scene.kinds().contains(&Kind::NearLimit), "{:?}", scene.kinds());
+    for pid in 10..40 {
+        scene.fail(pid);
+    }
+    scene.round();
+    let in_progress = scene.incidents.all().filter(|incident| !incident.complete).count();
+    assert!(in_progress <= 8, "{in_progress}");
+}
+
+fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
+    FailedAllocation {
+        pid,
+        start_ticks: u64::from(pid),
+        at: scene.at(scene.millis),
+        device: "GPU-2".into(),
+        framework: "jax".into(),
+        requested: GIB,
+        free: None,
+        total: None,
+        allocated: None,
+        reserved: None,
+        snapshot_path: None,
+    }
 }

@@ -17,6 +17,7 @@ fn incident(id: &str, points: usize) -> Arc<Incident> {
         host: None,
         simulated: false,
         gpu: IncidentGpu::default(),
+        out_of_memory: None,
         peak: None,
         processes: Vec::new(),
         more_processes: 0,

@@ -37,6 +37,32 @@ pub(crate) fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
     GpuMemory { state: GpuState::Up, at: ago(0.0), figures: Some(figures(GIB)), ..GpuMemory::unsampled(gpu.clone()) }
 }
 
+/// When every process of the machine started.
+pub(crate) const START_TICKS: u64 = 4242;
+
+/// What a process that started at [`START_TICKS`] reports.
+pub(crate) fn reporting(pid: u32, reports: Vec<AllocatorReport>) -> ReportingProcess {
+    ReportingProcess { pid, start_ticks: START_TICKS, reports }
+}
+
+/// A report in which every value is known: a third of `reserved` is allocated.
+pub(crate) fn report(device: &str, framework: &str, reserved: u64) -> AllocatorReport {
+    let figures = AllocatorFigures {
+        allocated: Some(reserved / 3),
+        reserved: Some(reserved),
+        window_peak: Some(reserved / 2),
+        peak: Some(reserved),
+        limit: Some(2 * reserved),
+        largest_free_block: Some(reserved / 8),
+        inactive_split: Some(reserved / 16),
+        retries: Some(4),
+        out_of_memory: Some(1),
+    };
+    let regions = vec![RegionPeak { name: "forward".into(), peak: reserved / 2 }];
+    let heard = Heard::new(Instant::now());
+    AllocatorReport { device: device.into(), framework: framework.into(), heard, figures, regions }
+}
+
 pub(crate) fn process(pid: u32, name: &str) -> Process {
     Process {
         pid,
@@ -47,6 +73,7 @@ pub(crate) fn process(pid: u32, name: &str) -> Process {
             uid: Some(1000),
             user: Some("ada".to_owned()),
             start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+            start_ticks: Some(START_TICKS),
             ..Owner::default()
         }),
         alive: true,
@@ -126,6 +153,7 @@ pub(crate) struct Machine {
     pub(crate) driver: Driver,
     pub(crate) memory: Vec<GpuMemory>,
     pub(crate) processes: Vec<GpuProcesses>,
+    pub(crate) allocator: AllocatorPart,
     pub(crate) telemetry: Vec<GpuTelemetry>,
     pub(crate) xids: Vec<GpuXids>,
     pub(crate) pods: Pods,
@@ -141,6 +169,7 @@ impl Machine {
             driver: Driver { up: true, gpus: gpus.to_vec(), ..Driver::default() },
             memory: gpus.iter().map(memory).collect(),
             processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
+            allocator: AllocatorPart::default(),
             telemetry: gpus.iter().map(telemetry).collect(),
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
@@ -163,6 +192,7 @@ impl Machine {
         snapshot.driver.store(Arc::new(self.driver));
         snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
         snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
+        snapshot.allocator.store(Arc::new(self.allocator));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
         snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
         snapshot.pods.store(Arc::new(self.pods));
@@ -228,6 +258,10 @@ pub(crate) fn everything() -> Machine {
     inside.owner = Arc::new(Owner { command, location, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
     let mig = inside.mig.clone();
     machine.processes[1].processes.push(inside);
+    machine.allocator.processes = vec![
+        reporting(100, vec![report("GPU-0", "pytorch", GIB / 2)]),
+        reporting(300, vec![report("MIG-a", "jax", GIB / 4)]),
+    ];
     machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
     machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
     machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });

@@ -52,12 +52,14 @@ ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "problem", "processes_inv
 class Exporter:
     """The exporter on a simulated machine, on a free loopback port."""
 
-    def __init__(self, program, scenario, folder):
+    def __init__(self, program, scenario, folder, *more, **environment):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        machine = more or [f"--demo={scenario}"]
         self.process = subprocess.Popen(
-            [program, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{self.port}", f"--recorder.path={folder}"],
+            [program, *machine, f"--web.listen-address=127.0.0.1:{self.port}", f"--recorder.path={folder}"],
+            env={**os.environ, **environment},
             stderr=subprocess.DEVNULL,
         )
 
@@ -184,6 +186,35 @@ def judge_incident(judge, exporter):
     judge.answer(exporter, "GET", "/api/v1/gpus", "/api/v1/gpus?x=1", 400)
 
 
+def judge_reports(judge, program, folder):
+    """A machine on which this program is a process that reports about its allocator."""
+    scenario = os.path.join(folder, "reporting.toml")
+    Path(scenario).write_text(f'[[gpu]]\nmodel = "H200"\n[[process]]\npid = {os.getpid()}\nmemory = "4GiB"\n')
+    library = Path(program).resolve().parent / "deps/libnvml_sim.so"
+    path = os.path.join(folder, "allocator.sock")
+    machine = [f"--nvml.library={library}", "--path.procfs=/proc", f"--allocator.socket={path}"]
+    simulated = {"NVML_SIM_SCENARIO": scenario, "NVML_SIM_PROCFS": os.path.join(folder, "proc")}
+    with Exporter(program, scenario, folder, *machine, **simulated) as exporter, socket.socket(socket.AF_UNIX) as client:
+        uuid = json.loads(exporter.ask("GET", "/api/v1/gpus")[2])["gpus"][0]["uuid"]
+        client.connect(path)
+        device = {"framework": "pytorch", "device": uuid}
+        messages = [
+            {"type": "hello", "version": 1},
+            {"type": "report", **device, "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30},
+            {"type": "out_of_memory", **device, "requested_bytes": 1 << 40, "free_bytes": 1, "total_bytes": 2,
+             "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30, "snapshot_path": "/tmp/snapshot.pickle"},
+        ]
+        client.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        exporter.until(lambda: b"needed_bytes" in exporter.ask("GET", "/api/v1/gpus")[2], "a reported value")
+        for name in ("gpus", "processes"):
+            judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
+        exporter.until(lambda: b"out_of_memory" in exporter.ask("GET", "/api/v1/events")[2], "a failed allocation")
+        judge.answer(exporter, "GET", "/api/v1/events", "/api/v1/events", 200)
+        listed = judge.answer(exporter, "GET", "/api/v1/incidents", "/api/v1/incidents", 200)["incidents"]
+        one = next((found["id"] for found in listed if found["kind"] == "out_of_memory"), "none")
+        judge.answer(exporter, "GET", "/api/v1/incidents/{id}", f"/api/v1/incidents/{one}", 200)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exporter", required=True, metavar="PATH")
@@ -198,6 +229,7 @@ def main():
             judge_incident(judge, exporter)
             # Again, now that a process has ended.
             judge_machine(judge, exporter)
+        judge_reports(judge, options.exporter, folder)
         for name in options.scenario.split(","):
             with Exporter(options.exporter, name, folder) as exporter:
                 judge_machine(judge, exporter)

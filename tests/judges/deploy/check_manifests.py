@@ -85,8 +85,9 @@ def container_problems(scenario, container):
     }
     if context != promised:
         yield f"security context of the container: {context}"
-    if any(not mount.get("readOnly") for mount in container.get("volumeMounts", [])):
-        yield "a mount that can be written"
+    writable = {mount["mountPath"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")}
+    if writable != scenario.writable:
+        yield f"mounts that can be written: {sorted(writable)}, expected {sorted(scenario.writable)}"
     if container["image"] != scenario.image:
         yield f"image {container['image']}, expected {scenario.image}"
     probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}

@@ -23,6 +23,7 @@ class Scenario:
     api: bool
     root: bool
     host_paths: set
+    writable: set = field(default_factory=set)
     environment: set = field(default_factory=set)
     secret: str | None = None
     image: str | None = None
@@ -38,6 +39,7 @@ class Scenario:
 
 # The host paths that each component of deploy/kubernetes/components mounts.
 BRINGS = {
+    "allocator-socket": {"/run/vram-exporter"},
     "default-runtime": set(),
     "driver-hostpath": {"/usr/lib/x86_64-linux-gnu"},
     "gke-device-injector": {"/home/kubernetes/bin/nvidia/lib64"},
@@ -74,7 +76,8 @@ def kustomizations():
         return Scenario(
             name=f"kustomize: {name}",
             api="without-api" not in components,
-            root="pod-resources" in components,
+            root=bool({"pod-resources", "allocator-socket"} & set(components)),
+            writable={"/run/vram-exporter"} if "allocator-socket" in components else set(),
             host_paths=set().union(*(BRINGS[component] for component in components)),
             image=f"vram-exporter:{version}",
             objects=run(*tool, folder),
@@ -118,6 +121,9 @@ def releases():
         paths = {value(values, "driver", "hostPath")} - {""}
         if value(values, "kubernetes", "podResources", "enabled"):
             paths.add(value(values, "kubernetes", "podResources", "hostPath"))
+        socket = value(values, "allocator", "enabled")
+        if socket:
+            paths.add(value(values, "allocator", "hostPath"))
         if value(values, "hostUsers"):
             paths.add("/etc/passwd")
         # The effect of all other values is tested by the expected output.
@@ -125,7 +131,8 @@ def releases():
         yield Scenario(
             name=f"helm: {file.name}",
             api=value(values, "kubernetes", "apiAccess"),
-            root=value(values, "kubernetes", "podResources", "enabled"),
+            root=value(values, "kubernetes", "podResources", "enabled") or socket,
+            writable={"/run/vram-exporter"} if socket else set(),
             host_paths=paths,
             environment=named,
             secret=value(values, "web", "configSecret") or None,

@@ -129,7 +129,7 @@ fn assert_valid(command: Command, given: &Given) {
 }
 
 fn assert_bounded(config: &Config) {
-    let Config { web, nvml, path, memory, process, telemetry, kubernetes, recorder, log, demo: _ } = config;
+    let Config { web, nvml, path, memory, process, telemetry, kubernetes, allocator, recorder, log, demo: _ } = config;
     assert!(!web.listen_addresses.is_empty());
     let path_is_plain = web.telemetry_path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
     assert!(web.telemetry_path.starts_with('/') && path_is_plain, "{:?}", web.telemetry_path);
@@ -163,9 +163,19 @@ fn assert_bounded(config: &Config) {
     }
     assert!(recorder.max_memory_mib <= 4096 && (1..=100_000).contains(&recorder.max_files), "{recorder:?}");
     assert!((1..=1_048_576).contains(&recorder.max_disk_mib), "{recorder:?}");
+    assert!(allocator.socket_mode <= 0o777, "{allocator:?}");
+    assert!(
+        allocator.socket_group.as_ref().is_none_or(|group| !group.is_empty() && !group.contains(' ')),
+        "{allocator:?}"
+    );
     assert!(!log.level.is_empty());
-    let files =
-        [nvml.library.as_ref(), path.passwd.as_ref(), kubernetes.pod_resources.as_ref(), recorder.path.as_ref()];
+    let files = [
+        nvml.library.as_ref(),
+        path.passwd.as_ref(),
+        kubernetes.pod_resources.as_ref(),
+        allocator.socket.as_ref(),
+        recorder.path.as_ref(),
+    ];
     for path in files.into_iter().flatten().chain([&path.procfs]) {
         let text = path.to_str().expect("every path is valid UTF-8");
         assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");

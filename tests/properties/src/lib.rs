@@ -7,6 +7,7 @@
 //!
 //! Invariant: a property always does the same thing with the same bytes.
 
+mod allocator;
 mod cgroup;
 pub mod choices;
 mod config;
@@ -20,6 +21,7 @@ mod process;
 mod scenario;
 mod web_config;
 
+pub use allocator::allocator;
 pub use cgroup::cgroup;
 pub use config::config;
 pub use exposition::exposition;

@@ -180,6 +180,7 @@ fn owner(names: &mut Names<'_>) -> Owner {
         uid: (names.below(2, 1) == 1).then(|| names.number() as u32),
         user: names.known(),
         start: Some(SystemTime::now()),
+        start_ticks: Some(names.number()),
         command: names.known(),
         location: CgroupLocation {
             boundary: None,

@@ -7,6 +7,11 @@ mod harness;
 use harness::run;
 
 #[test]
+fn a_report_is_read_as_it_was_written_or_refused() {
+    run("allocator", 3_000, properties::allocator, 300);
+}
+
+#[test]
 fn no_cgroup_makes_up_an_owner() {
     run("cgroup", 1_500, properties::cgroup, 500);
 }

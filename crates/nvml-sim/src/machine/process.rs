@@ -74,6 +74,8 @@ pub(crate) struct Identity {
     pub(crate) comm: Vec<u8>,
     pub(crate) uid: u32,
     pub(crate) cgroup: Vec<u8>,
+    /// What the process reports about its allocator; empty if it has no client.
+    pub(crate) allocator: Vec<u8>,
 }
 
 /// One life of a process.
@@ -187,7 +189,13 @@ mod tests {
             context: CONTEXT,
             utilization: Curve::constant(0.0),
             key: 1,
-            identity: Arc::new(Identity { command: Vec::new(), comm: Vec::new(), uid: 0, cgroup: Vec::new() }),
+            identity: Arc::new(Identity {
+                command: Vec::new(),
+                comm: Vec::new(),
+                uid: 0,
+                cgroup: Vec::new(),
+                allocator: Vec::new(),
+            }),
         }
     }
 

@@ -10,20 +10,25 @@ const PAGES: u64 = 131_072;
 const VIRTUAL: u64 = 12_884_901_888;
 
 /// File names and contents.
-pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> [(&'static str, Vec<u8>); 5] {
+pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static str, Vec<u8>)> {
     let comm = &identity.comm;
     let mut cmdline = Vec::new();
     for argument in &identity.command {
         cmdline.extend_from_slice(argument);
         cmdline.push(0);
     }
-    [
+    let mut files = vec![
         ("stat", stat(pid, ticks, comm)),
         ("status", status(pid, identity.uid, comm)),
         ("comm", [comm, &b"\n"[..]].concat()),
         ("cmdline", cmdline),
         ("cgroup", [&identity.cgroup, &b"\n"[..]].concat()),
-    ]
+    ];
+    if !identity.allocator.is_empty() {
+        // The kernel has no such file: it stands for a client in the process.
+        files.push(("allocator", identity.allocator.clone()));
+    }
+    files
 }
 
 /// `/proc/<pid>/stat` (proc_pid_stat(5)): 52 fields.

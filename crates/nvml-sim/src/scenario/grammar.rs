@@ -173,6 +173,17 @@ pub(crate) struct Process {
     pub(crate) utilization: Option<Curve<Ratio>>,
     #[serde(default)]
     pub(crate) utilization_cycle: bool,
+    pub(crate) allocator: Option<Allocator>,
+}
+
+/// What a process would report about its memory allocator. NVML does not know it.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Allocator {
+    /// The name of the framework.
+    pub(crate) framework: String,
+    /// The share of the memory beside the context that is in use.
+    pub(crate) allocated: Ratio,
 }
 
 /// A critical error that the driver reports as an event.

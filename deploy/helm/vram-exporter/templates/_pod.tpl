@@ -1,4 +1,4 @@
-{{/* Environment and mounts of the exporter, from the values; all host folders are mounted read-only. */}}
+{{/* Environment and mounts of the exporter, from the values; all host folders except that of its own socket are mounted read-only. */}}
 
 {{- define "vram-exporter.env" -}}
 {{- if .Values.kubernetes.apiAccess }}
@@ -12,6 +12,10 @@
 {{- if .Values.kubernetes.podResources.enabled }}
 - name: VRAM_EXPORTER_KUBERNETES_POD_RESOURCES
   value: /var/lib/kubelet/pod-resources/kubelet.sock
+{{- end }}
+{{- if .Values.allocator.enabled }}
+- name: VRAM_EXPORTER_ALLOCATOR_SOCKET
+  value: /run/vram-exporter/allocator.sock
 {{- end }}
 {{- if .Values.driver.hostPath }}
 {{- if .Values.runtimeClassName }}
@@ -49,6 +53,10 @@
   mountPath: /var/lib/kubelet/pod-resources
   readOnly: true
 {{- end }}
+{{- if .Values.allocator.enabled }}
+- name: allocator-socket
+  mountPath: /run/vram-exporter
+{{- end }}
 {{- if .Values.driver.hostPath }}
 - name: driver
   mountPath: /host/driver
@@ -73,6 +81,13 @@
   hostPath:
     path: {{ .Values.kubernetes.podResources.hostPath }}
     type: Directory
+{{- end }}
+{{- if .Values.allocator.enabled }}
+# The folder is mounted, not the socket: a restarted exporter creates a new socket.
+- name: allocator-socket
+  hostPath:
+    path: {{ .Values.allocator.hostPath }}
+    type: DirectoryOrCreate
 {{- end }}
 {{- if .Values.driver.hostPath }}
 # The folder is mounted, not the file: an upgraded driver installs a new file.

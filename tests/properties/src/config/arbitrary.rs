@@ -89,6 +89,8 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
         Kind::Switch => u.pick(&["true", "false", "yes", "1"]).to_owned(),
         Kind::Choice(words) => u.pick(words).to_owned(),
         Kind::LogFilter => u.pick(&["info", "WARN", "a=debug", "info,a::b=trace", "[x{y=z}]=info", "a=b"]).to_owned(),
+        Kind::Mode => u.pick(&["0666", "660", "0", "777", "1777", "0o600", "-1", "08"]).to_owned(),
+        Kind::Group => u.pick(&["gpu", "44", "a b", "-a", "DOM\\\\users", "a.b_c@d"]).to_owned(),
         Kind::NodeName => u.pick(&["gpu-1", "a.b", "-a", "A"]).to_owned(),
         Kind::ApiServer => u.pick(&["in-cluster", "https://a:1", "http://[::1]", "http://a", "https://a/b"]).to_owned(),
     }

@@ -159,6 +159,10 @@ fn process(text: &mut String, u: &mut Unstructured<'_>) {
             put(text, key, &if key == "command" { format!("[{value}]") } else { value });
         }
     }
+    if u.once_in(6) {
+        let (framework, share) = (u.pick(&["jax", "", "JAX", "a\\tb"]), u.pick(&["0.5", "1", "1.5", "nan"]));
+        put(text, "allocator", &format!("{{ framework = \"{framework}\", allocated = {share} }}"));
+    }
     for (key, of) in [("memory", size as fn(&mut Unstructured<'_>) -> String), ("utilization", ratio)] {
         match u.below(4) {
             0 => {}

@@ -97,6 +97,7 @@ pub(super) fn add(
     }
     let has_context = !lists.is_empty() && lists != Lists(ProcessList::Graphics as u8);
     let context = entry.context.map_or(if has_context { CONTEXT } else { 0 }, |Size(bytes)| bytes);
+    let allocator = allocator(entry, context)?;
     let uid = users.uid(entry.user.as_deref(), entry.uid)?;
     for number in 0..count {
         let index = machine.processes.len() as u32;
@@ -111,7 +112,7 @@ pub(super) fn add(
             context,
             utilization: utilization.clone(),
             key: mix(seed, 0x1_0000 + u64::from(index)),
-            identity: Arc::new(identity(entry, number, uid)),
+            identity: Arc::new(Identity { allocator: allocator.clone(), ..identity(entry, number, uid) }),
         };
         for &gpu in &on {
             let gpu = &mut machine.gpus[gpu as usize];
@@ -195,7 +196,18 @@ fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
     let file = program.rsplit(|&b| b == b'/').next().unwrap_or(program);
     let comm = entry.comm.as_ref().map_or_else(|| file.to_vec(), |comm| comm.numbered(number));
     let cgroup = entry.cgroup.as_ref().map_or_else(|| b"0::/init.scope".to_vec(), |cgroup| cgroup.numbered(number));
-    Identity { comm: comm[..comm.len().min(COMM_LENGTH)].to_vec(), command, uid, cgroup }
+    let allocator = Vec::new();
+    Identity { comm: comm[..comm.len().min(COMM_LENGTH)].to_vec(), command, uid, cgroup, allocator }
+}
+
+/// The file that describes what a process reports about its allocator; empty without a client.
+fn allocator(entry: &grammar::Process, context: u64) -> Result<Vec<u8>, Refusal> {
+    let Some(grammar::Allocator { framework, allocated }) = &entry.allocator else { return Ok(Vec::new()) };
+    let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
+    if !(1..=32).contains(&framework.len()) || !framework.bytes().all(is_word) {
+        return refuse(".allocator.framework", "is a name of 1 to 32 characters from a-z, 0-9 and _");
+    }
+    Ok(format!("{framework}\t{}\t{context}\n", allocated.number()).into_bytes())
 }
 
 /// Two processes with the same fixed pid must not live at the same time.

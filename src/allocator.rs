@@ -1,0 +1,22 @@
+//! What the memory allocators of frameworks such as PyTorch report about themselves, over a Unix socket
+//! (docs/allocator-protocol.md).
+//!
+//! ```text
+//!  process ── lines ──> connection ── messages ──> table ── at most ten times a second ──> snapshot
+//!                                                    └── compares with the driver's processes
+//! ```
+//!
+//! Invariants: the kernel says which process a connection belongs to, so a process can report about itself only; a
+//! client can use only a bounded amount of memory and time; nothing here blocks the runtime, and no lane waits for it.
+
+mod checks;
+mod connection;
+mod credentials;
+mod limits;
+pub(crate) mod message;
+mod server;
+mod table;
+mod values;
+
+pub use credentials::StartTicks;
+pub use server::{Allocator, Listener, Settings};

@@ -1,0 +1,228 @@
+//! Serves one process: reads its lines, one after another, until it or the exporter ends the connection.
+//!
+//! Invariant: the memory of a connection is bounded, a client that sends nothing or reads nothing delays nobody, and
+//! the connection's values end with it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+use super::credentials::{Peer, StartTicks, start_ticks};
+use super::limits;
+use super::message::{self, LONGEST_LINE, Message, VERSION};
+use super::table::{Table, Turn};
+use super::values::ProcessId;
+use crate::faults::{Faults, Reason, Source};
+use crate::snapshot::Snapshot;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) table: Mutex<Table>,
+    /// Something in the table has changed.
+    pub(super) changed: Notify,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) faults: Arc<Faults>,
+    pub(super) start_ticks: StartTicks,
+}
+
+/// A place among the connections. Dropping it ends the connection's values.
+#[derive(Debug)]
+pub(super) struct Slot {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.shared.table.lock().close(self.id);
+        self.shared.changed.notify_one();
+    }
+}
+
+/// Why the exporter ends a connection, or refuses a message. No text of the client is repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("process {}: {why}", pid.map_or_else(|| "outside the pid namespace".to_owned(), |pid| pid.to_string()))]
+struct Refused {
+    pid: Option<u32>,
+    why: String,
+}
+
+/// The end of a connection.
+enum End {
+    /// The client ended it.
+    ByClient,
+    /// The client sent something that ends it.
+    Refused(Reason, String),
+}
+
+impl Shared {
+    /// Admits a connection, or counts a fault and closes it.
+    pub(super) fn admit(self: &Arc<Self>, stream: &UnixStream) -> Option<(Slot, Peer)> {
+        let peer = match Peer::of(stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                self.faults.report(Source::Allocator, Reason::Connection, None, &error);
+                return None;
+            }
+        };
+        let Some(id) = self.table.lock().admit(peer.uid, Instant::now()) else {
+            self.refuse(stream, peer, Reason::TooManyConnections, "there are too many connections");
+            return None;
+        };
+        Some((Slot { shared: self.clone(), id }, peer))
+    }
+
+    /// Serves a connection until either side ends it.
+    pub(super) async fn serve(self: Arc<Self>, stream: UnixStream, slot: Slot, peer: Peer) {
+        let mut stream = BufReader::with_capacity(LONGEST_LINE, stream);
+        if let End::Refused(reason, why) = self.follow(&mut stream, slot.id, peer).await {
+            self.refuse(stream.get_ref(), peer, reason, &why);
+        }
+    }
+
+    async fn follow(&self, stream: &mut BufReader<UnixStream>, id: u64, peer: Peer) -> End {
+        let start = match peer.pid {
+            Some(pid) => start_ticks(stream.get_ref(), pid, &self.start_ticks).await.map(|start| (pid, start)),
+            None => None,
+        };
+        let Some((pid, start_ticks)) = start else {
+            let why = "the exporter does not see the process in its pid namespace and path.procfs";
+            return End::Refused(Reason::UnknownProcess, why.to_owned());
+        };
+        if let Err(reason) = self.table.lock().identify(id, ProcessId { pid, start_ticks }) {
+            return End::Refused(reason, "the process has too many connections".to_owned());
+        }
+        let mut line = Vec::new();
+        let hello = tokio::time::timeout(limits::HELLO_WITHIN, next_line(stream, &mut line)).await;
+        let hello = hello.unwrap_or(Ok(Line::TooLate));
+        match hello.map(|read| (read, message::parse(&line))) {
+            Ok((Line::Whole, Ok(Message::Hello { version: VERSION }))) => {}
+            Ok((Line::Whole, Ok(Message::Hello { version }))) => {
+                let why = format!("version {version} is not supported; this exporter supports version {VERSION}");
+                return End::Refused(Reason::UnsupportedVersion, why);
+            }
+            Ok((Line::Whole, Err(invalid))) => return End::Refused(Reason::InvalidMessage, invalid.to_string()),
+            Ok((Line::TooLong, _)) => return too_long(),
+            Ok((Line::Whole | Line::TooLate, _)) => {
+                return End::Refused(Reason::UnsupportedVersion, "the first message is not hello".to_owned());
+            }
+            Ok((Line::End, _)) | Err(_) => return End::ByClient,
+        }
+        reply(stream.get_ref(), &json!({ "type": "welcome", "version": VERSION, "interval_seconds": 0.2 }));
+        self.table.lock().hear(id, Instant::now());
+        loop {
+            match next_line(stream, &mut line).await {
+                Ok(Line::Whole) => {}
+                Ok(Line::TooLong) => return too_long(),
+                Ok(Line::End | Line::TooLate) | Err(_) => return End::ByClient,
+            }
+            if let Err(end) = self.take(&line, id, peer).await {
+                return end;
+            }
+        }
+    }
+
+    /// Takes one line. An error ends the connection.
+    async fn take(&self, line: &[u8], id: u64, peer: Peer) -> Result<(), End> {
+        loop {
+            let turn = self.table.lock().turn(id, Instant::now());
+            match turn {
+                Turn::Read => break,
+                Turn::Wait => tokio::time::sleep(limits::PAUSE).await,
+                Turn::Drop => {
+                    self.count(peer, Reason::TooManyMessages, "more than 200 messages in a second");
+                    // Dropping must not become the work of the exporter: the rest waits in the socket.
+                    tokio::time::sleep(limits::PAUSE).await;
+                    return Ok(());
+                }
+            }
+        }
+        let message =
+            message::parse(line).map_err(|invalid| End::Refused(Reason::InvalidMessage, invalid.to_string()))?;
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        let was_stale = table.hear(id, now);
+        let taken = match &message {
+            Message::Hello { version: VERSION } | Message::Alive | Message::Unknown => Ok(was_stale),
+            Message::Hello { version } => {
+                return Err(End::Refused(Reason::UnsupportedVersion, format!("version {version} after the beginning")));
+            }
+            Message::Report(report) => table.report(id, report, now).map(|()| true),
+            Message::Measurement(measured) => table.measure(id, measured).map(|()| true),
+            Message::OutOfMemory(failed) => table.failure(id, failed, now).map(|failed| {
+                self.snapshot.feed.add_failure(failed);
+                was_stale
+            }),
+        };
+        drop(table);
+        match taken {
+            Ok(true) => self.changed.notify_one(),
+            Ok(false) => {}
+            Err(reason) => self.count(peer, reason, explain(reason)),
+        }
+        Ok(())
+    }
+
+    /// Counts a fault and tells the client why its connection ends, if its socket has room for that.
+    fn refuse(&self, stream: &UnixStream, peer: Peer, reason: Reason, why: &str) {
+        self.count(peer, reason, why);
+        reply(stream, &json!({ "type": "error", "version": VERSION, "reason": reason.label(), "message": why }));
+    }
+
+    fn count(&self, peer: Peer, reason: Reason, why: &str) {
+        self.complain(peer.pid, reason, why);
+    }
+
+    /// Counts what is wrong about a process.
+    pub(super) fn complain(&self, pid: Option<u32>, reason: Reason, why: &str) {
+        self.faults.report(Source::Allocator, reason, None, &Refused { pid, why: why.to_owned() });
+    }
+}
+
+fn explain(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Inconsistent => "a report contradicts itself or an earlier one",
+        Reason::TooManyKeys => "too many devices, frameworks or regions",
+        Reason::TooManyMessages => "too many failed allocations",
+        _ => "a message is refused",
+    }
+}
+
+fn too_long() -> End {
+    End::Refused(Reason::MessageTooLong, format!("a line has more than {LONGEST_LINE} bytes"))
+}
+
+/// What was read.
+enum Line {
+    /// A line, without its line break.
+    Whole,
+    /// More than [`LONGEST_LINE`] bytes without a line break.
+    TooLong,
+    /// Nothing in time.
+    TooLate,
+    /// The client has closed the connection. An unfinished line is dropped.
+    End,
+}
+
+/// Reads the next line into `line`.
+async fn next_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<Line> {
+    line.clear();
+    stream.take(LONGEST_LINE as u64 + 1).read_until(b'\n', line).await?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        return Ok(Line::Whole);
+    }
+    Ok(if line.len() > LONGEST_LINE { Line::TooLong } else { Line::End })
+}
+
+/// Sends a line, unless the client's socket has no room for it: a client need not read.
+fn reply(stream: &UnixStream, message: &serde_json::Value) {
+    let _ = stream.try_write(format!("{message}\n").as_bytes());
+}

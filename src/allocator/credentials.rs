@@ -1,0 +1,89 @@
+//! Which process is at the other end of a connection.
+//!
+//! Invariant: the pid is the kernel's, and the start time is that of the process that connected, even if its pid is
+//! used again by then.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
+use tokio::net::UnixStream;
+
+/// Reads when the process with that pid started, in clock ticks since boot; `None` if no such process is visible.
+#[derive(Clone)]
+pub struct StartTicks(Arc<dyn Fn(u32) -> Option<u64> + Send + Sync>);
+
+impl StartTicks {
+    /// Wraps the function. It is called on a thread that may wait.
+    pub fn new(read: impl Fn(u32) -> Option<u64> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for StartTicks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartTicks")
+    }
+}
+
+/// The process at the other end, as the kernel saw it when it connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// In the exporter's pid namespace; `None` if the namespace does not contain the process.
+    pub(super) pid: Option<u32>,
+    /// In the exporter's user namespace.
+    pub(super) uid: u32,
+}
+
+impl Peer {
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = stream.peer_cred()?;
+        // The kernel writes 0 for a process that the namespace does not contain.
+        let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0);
+        Ok(Self { pid, uid: credentials.uid() })
+    }
+}
+
+/// When the process that connected started; `None` if that cannot be known.
+pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks) -> Option<u64> {
+    let held = hold(stream)?;
+    let read = read.clone();
+    let start = tokio::task::spawn_blocking(move || (read.0)(pid)).await.ok()??;
+    // While the process exists, no other process has its pid.
+    held.is_none_or(|held| is_running(&held)).then_some(start)
+}
+
+/// A descriptor that refers to the process itself. `Some(None)` if the kernel has none, which is the case before Linux
+/// 6.5; `None` if the process no longer exists.
+fn hold(stream: &UnixStream) -> Option<Option<OwnedFd>> {
+    match getsockopt(stream, sockopt::PeerPidfd) {
+        Ok(process) => Some(Some(process)),
+        Err(Errno::ESRCH | Errno::ENODATA | Errno::EINVAL) => None,
+        Err(_) => Some(None),
+    }
+}
+
+fn is_running(process: &OwnedFd) -> bool {
+    // It becomes readable when the process ends.
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO) == Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_belongs_to_the_process_that_made_it() {
+        let (own, _other) = UnixStream::pair().unwrap();
+        let pid = std::process::id();
+        let uid = nix::unistd::getuid().as_raw();
+        assert_eq!(Peer::of(&own).unwrap(), Peer { pid: Some(pid), uid });
+        assert_eq!(start_ticks(&own, pid, &StartTicks::new(move |asked| (asked == pid).then_some(5))).await, Some(5));
+        assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None)).await, None);
+    }
+}

@@ -1,0 +1,90 @@
+//! How much a client may use.
+
+use std::time::{Duration, Instant};
+
+/// Connections in all, of one user, and of one process.
+pub(super) const CONNECTIONS: usize = 1024;
+pub(super) const CONNECTIONS_OF_USER: usize = 512;
+pub(super) const CONNECTIONS_OF_PROCESS: usize = 4;
+/// Pairs of device and framework, frameworks, and names of regions on one connection.
+pub(super) const PAIRS: usize = 64;
+pub(super) const FRAMEWORKS: usize = 4;
+pub(super) const NAMES: usize = 32;
+/// Pairs and regions together: on one connection, of one user, and in all.
+pub(super) const KEYS: usize = 192;
+pub(super) const KEYS_OF_USER: usize = 4096;
+pub(super) const KEYS_IN_ALL: usize = 8192;
+/// How long a client may take until its first message.
+pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection is not read after it has sent too much.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+
+/// The messages of one connection: those beyond are dropped.
+pub(super) fn messages(now: Instant) -> Bucket {
+    Bucket::new(200.0, 1000.0, now)
+}
+
+/// The messages of all connections of one user: those beyond wait, so that one user cannot occupy the exporter.
+pub(super) fn messages_of_user(now: Instant) -> Bucket {
+    Bucket::new(5000.0, 10_000.0, now)
+}
+
+/// The connections that one user opens: those beyond are refused.
+pub(super) fn connections_of_user(now: Instant) -> Bucket {
+    Bucket::new(100.0, 1000.0, now)
+}
+
+/// The failed allocations of one user: those beyond are dropped, so that one user cannot fill the list of events.
+pub(super) fn failures_of_user(now: Instant) -> Bucket {
+    Bucket::new(1.0, 20.0, now)
+}
+
+/// Tokens that refill at a constant rate.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    rate: f64,
+    room: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(rate: f64, room: f64, at: Instant) -> Self {
+        Self { rate, room, left: room, at }
+    }
+
+    /// Whether no token is missing.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.level(now) >= self.room
+    }
+
+    fn level(&self, now: Instant) -> f64 {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.left + since * self.rate).min(self.room)
+    }
+
+    /// Takes a token, if there is one.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        self.left = self.level(now);
+        self.at = self.at.max(now);
+        let granted = self.left >= 1.0;
+        self.left -= f64::from(granted);
+        granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_may_send_200_messages_a_second_on_average_over_5_seconds() {
+        let start = Instant::now();
+        let mut bucket = messages(start);
+        let granted = |bucket: &mut Bucket, after| (0..5000).filter(|_| bucket.take(start + after)).count();
+        assert_eq!(granted(&mut bucket, Duration::ZERO), 1000);
+        assert_eq!(granted(&mut bucket, Duration::from_secs(1)), 200);
+        assert_eq!(granted(&mut bucket, Duration::from_secs(600)), 1000);
+        assert_eq!(granted(&mut bucket, Duration::from_secs(5)), 0, "time does not go back");
+    }
+}

@@ -1,0 +1,351 @@
+//! Reads one line of the protocol. A pure function of bytes that a hostile process chose.
+//!
+//! Invariant: a message that is returned contains only numbers up to 2^53 and short strings without control characters;
+//! nothing is rounded, cut or guessed.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+
+/// The version of the protocol.
+pub(crate) const VERSION: u64 = 1;
+/// The maximum number of bytes in a line, without the line break.
+pub(crate) const LONGEST_LINE: usize = 4096;
+/// The largest number: JSON numbers above it are not exact in every language.
+const LARGEST: u64 = 1 << 53;
+/// The maximum number of bytes in the UUID of a device, in a framework's name and in a path.
+const LONGEST_DEVICE: usize = 96;
+const LONGEST_FRAMEWORK: usize = 32;
+const LONGEST_PATH: usize = 1024;
+/// The maximum number of characters in the name of a region.
+const LONGEST_NAME: usize = 64;
+
+/// A message from a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// The first message.
+    Hello {
+        /// The version of the protocol that the client speaks.
+        version: u64,
+    },
+    /// Values of one device and one framework.
+    Report(Report<'a>),
+    /// Nothing has changed.
+    Alive,
+    /// An allocation failed.
+    OutOfMemory(OutOfMemory<'a>),
+    /// The result of a measured region of the program.
+    Measurement(Measurement<'a>),
+    /// A message of a type that this version does not know.
+    Unknown,
+}
+
+/// A value in a report: `None` if it has not changed, `Some(None)` if it is no longer known.
+pub type Change = Option<Option<u64>>;
+
+/// The values of a report. All are bytes or counters.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Report<'a> {
+    /// The framework's name.
+    #[serde(borrow)]
+    pub framework: Cow<'a, str>,
+    /// The UUID of the device.
+    #[serde(borrow)]
+    pub device: Cow<'a, str>,
+    /// In live tensors or buffers.
+    #[serde(default, deserialize_with = "change")]
+    pub allocated_bytes: Change,
+    /// Held from the driver.
+    #[serde(default, deserialize_with = "change")]
+    pub reserved_bytes: Change,
+    /// The highest allocated memory since the previous report.
+    #[serde(default, deserialize_with = "change")]
+    pub high_bytes: Change,
+    /// The highest allocated memory since the process started.
+    #[serde(default, deserialize_with = "change")]
+    pub peak_bytes: Change,
+    /// The most that the allocator may hold.
+    #[serde(default, deserialize_with = "change")]
+    pub limit_bytes: Change,
+    /// The largest block that can be allocated without the driver.
+    #[serde(default, deserialize_with = "change")]
+    pub largest_free_block_bytes: Change,
+    /// Free parts of segments that are partly in use.
+    #[serde(default, deserialize_with = "change")]
+    pub inactive_split_bytes: Change,
+    /// Allocations that needed the cached memory to be returned first.
+    #[serde(default, deserialize_with = "change")]
+    pub retries: Change,
+    /// Allocations that failed.
+    #[serde(default, deserialize_with = "change")]
+    pub out_of_memory: Change,
+}
+
+/// A failed allocation. All numbers are bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct OutOfMemory<'a> {
+    /// The framework's name.
+    #[serde(borrow)]
+    pub framework: Cow<'a, str>,
+    /// The UUID of the device.
+    #[serde(borrow)]
+    pub device: Cow<'a, str>,
+    /// What was requested.
+    #[serde(deserialize_with = "number")]
+    pub requested_bytes: u64,
+    /// What was free on the device.
+    #[serde(default, deserialize_with = "known")]
+    pub free_bytes: Option<u64>,
+    /// What the device has.
+    #[serde(default, deserialize_with = "known")]
+    pub total_bytes: Option<u64>,
+    /// In live tensors or buffers.
+    #[serde(default, deserialize_with = "known")]
+    pub allocated_bytes: Option<u64>,
+    /// Held from the driver.
+    #[serde(default, deserialize_with = "known")]
+    pub reserved_bytes: Option<u64>,
+    /// A file that the framework wrote about the failure.
+    #[serde(borrow, default)]
+    pub snapshot_path: Option<Cow<'a, str>>,
+}
+
+/// The result of a measured region.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Measurement<'a> {
+    /// The framework's name.
+    #[serde(borrow)]
+    pub framework: Cow<'a, str>,
+    /// The UUID of the device.
+    #[serde(borrow)]
+    pub device: Cow<'a, str>,
+    /// The region's name.
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// The highest allocated memory in the region, in bytes.
+    #[serde(deserialize_with = "number")]
+    pub peak_bytes: u64,
+    /// The highest reserved memory in the region, in bytes.
+    #[serde(default, deserialize_with = "known")]
+    pub peak_reserved_bytes: Option<u64>,
+}
+
+/// Why a line is no message of the protocol.
+#[derive(Debug, thiserror::Error)]
+pub enum Invalid {
+    /// It is no JSON object of a known form. The text never contains a part of the line.
+    #[error("it is no JSON object with the keys of its type, or a number is not a whole number from 0 to 2^53")]
+    Form,
+    /// The framework's name.
+    #[error("the framework is not a name of 1 to {LONGEST_FRAMEWORK} characters from a-z, 0-9 and _")]
+    Framework,
+    /// The device.
+    #[error("the device is not a UUID that begins with GPU- or MIG-")]
+    Device,
+    /// The name of a region.
+    #[error("the name has not 1 to {LONGEST_NAME} characters, or has control characters")]
+    Name,
+    /// The path of a snapshot.
+    #[error("the path has not 1 to {LONGEST_PATH} bytes, or has control characters")]
+    Path,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Hello {
+    #[serde(deserialize_with = "number")]
+    version: u64,
+}
+
+/// Reads a line without its line break.
+///
+/// # Errors
+/// When the line is not a JSON object, a key that the type requires is missing, or a value is not allowed.
+pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
+    // The reader of JSON does not look at the bytes of a value that is ignored.
+    let line = std::str::from_utf8(line).map_err(|_| Invalid::Form)?;
+    // A struct can also be read from an array, which is no message.
+    if !line.trim_ascii_start().starts_with('{') {
+        return Err(Invalid::Form);
+    }
+    let message = match &*read::<Head<'_>>(line)?.kind {
+        "hello" => Message::Hello { version: read::<Hello>(line)?.version },
+        "report" => Message::Report(read(line)?),
+        "alive" => Message::Alive,
+        "out_of_memory" => Message::OutOfMemory(read(line)?),
+        "measurement" => Message::Measurement(read(line)?),
+        _ => Message::Unknown,
+    };
+    check(&message)?;
+    Ok(message)
+}
+
+fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, Invalid> {
+    serde_json::from_str(line).map_err(|_| Invalid::Form)
+}
+
+/// Checks the strings of a message.
+fn check(message: &Message<'_>) -> Result<(), Invalid> {
+    let (framework, device) = match message {
+        Message::Report(Report { framework, device, .. })
+        | Message::OutOfMemory(OutOfMemory { framework, device, .. })
+        | Message::Measurement(Measurement { framework, device, .. }) => (framework, device),
+        Message::Hello { .. } | Message::Alive | Message::Unknown => return Ok(()),
+    };
+    let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
+    if !(1..=LONGEST_FRAMEWORK).contains(&framework.len()) || !framework.bytes().all(is_word) {
+        return Err(Invalid::Framework);
+    }
+    // An old MIG device is called MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+    let is_uuid = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'/';
+    let begins = device.starts_with("GPU-") || device.starts_with("MIG-");
+    if !begins || device.len() > LONGEST_DEVICE || !device.bytes().all(is_uuid) {
+        return Err(Invalid::Device);
+    }
+    match message {
+        Message::Measurement(Measurement { name, .. })
+            if !(1..=LONGEST_NAME).contains(&name.chars().count()) || name.chars().any(char::is_control) =>
+        {
+            Err(Invalid::Name)
+        }
+        Message::OutOfMemory(OutOfMemory { snapshot_path: Some(path), .. })
+            if !(1..=LONGEST_PATH).contains(&path.len()) || path.chars().any(char::is_control) =>
+        {
+            Err(Invalid::Path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A whole number up to [`LARGEST`]. A number with a fraction or an exponent, a negative number and a number of more
+/// than 64 bits are not read as `u64`.
+fn number<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(from)?;
+    (number <= LARGEST).then_some(number).ok_or_else(|| serde::de::Error::custom("too large"))
+}
+
+fn known<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
+    struct Number(u64);
+    impl<'d> Deserialize<'d> for Number {
+        fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
+            number(from).map(Self)
+        }
+    }
+    Ok(Option::<Number>::deserialize(from)?.map(|Number(number)| number))
+}
+
+fn change<'d, D: Deserializer<'d>>(from: D) -> Result<Change, D::Error> {
+    known(from).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#""type":"report","framework":"pytorch","device":"GPU-1""#;
+
+    fn report(more: &str) -> Result<Report<'static>, Invalid> {
+        let line: &'static str = Box::leak(format!("{{{REPORT},{more}}}").into_boxed_str());
+        parse(line.as_bytes()).map(|message| match message {
+            Message::Report(report) => report,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_missing_value_is_unchanged_and_null_is_unknown() {
+        let report = report(r#""allocated_bytes":5,"peak_bytes":null,"future":[{"a":1}]"#).unwrap();
+        assert_eq!((report.allocated_bytes, report.peak_bytes, report.retries), (Some(Some(5)), Some(None), None));
+        assert_eq!((&*report.framework, &*report.device), ("pytorch", "GPU-1"));
+    }
+
+    #[test]
+    fn only_whole_numbers_up_to_2_to_the_53_are_read() {
+        for number in ["0", "1", "9007199254740992"] {
+            assert!(report(&format!(r#""allocated_bytes":{number}"#)).is_ok(), "{number}");
+        }
+        let refused = [
+            "9007199254740993",
+            "18446744073709551616",
+            "1e400",
+            "-1",
+            "-0",
+            "1.0",
+            "1.5",
+            "1e3",
+            "NaN",
+            "Infinity",
+            "\"5\"",
+            "true",
+            "[5]",
+            "{}",
+            "",
+        ];
+        for number in refused {
+            assert!(report(&format!(r#""allocated_bytes":{number}"#)).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let deep = "[".repeat(4000);
+        let lines = [
+            "",
+            " ",
+            "null",
+            "5",
+            "[]",
+            r#"["hello",1]"#,
+            "{",
+            "{}",
+            r#"{"type":5}"#,
+            r#"{"type":"hello"}"#,
+            r#"{"type":"hello","version":"1"}"#,
+            r#"{"type":"hello","version":1}{}"#,
+            r#"{"type":"report"}"#,
+            r#"{"type":"alive","type":"alive"}"#,
+            &deep,
+        ];
+        for line in lines {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+        assert!(parse(b"{\"type\":\"\xff\"}").is_err());
+        assert!(parse(b"{\"type\":\"alive\",\"future\":\"\xff\"}").is_err());
+        let nested = format!(r#"{{"type":"x","a":{deep}"#);
+        assert!(parse(nested.as_bytes()).is_err());
+        assert_eq!(parse(br#"{"type":"x","a":[[]]}"#).unwrap(), Message::Unknown);
+        assert_eq!(parse(b" {\"type\":\"alive\"}\r").unwrap(), Message::Alive);
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let with = |kind: &str, framework: &str, device: &str, more: &str| {
+            let line = format!(r#"{{"type":"{kind}","framework":"{framework}","device":"{device}"{more}}}"#);
+            parse(line.as_bytes()).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert!(with("report", "my_fw_2", "MIG-GPU-aa/7/0", "").is_ok());
+        for framework in ["", "PyTorch", "a b", "ä", "a\\u0000", &"a".repeat(33)] {
+            assert_eq!(with("report", framework, "GPU-1", ""), Err(Invalid::Framework.to_string()), "{framework}");
+        }
+        for device in ["", "0", "gpu-1", "GPU-\\n", "GPU-ä", &format!("GPU-{}", "a".repeat(93))] {
+            assert_eq!(with("report", "jax", device, ""), Err(Invalid::Device.to_string()), "{device}");
+        }
+        let named = |name: &str| with("measurement", "jax", "GPU-1", &format!(r#","name":"{name}","peak_bytes":1"#));
+        for name in ["", "a\\nb", "a\\u0000", &"ü".repeat(65)] {
+            assert_eq!(named(name), Err(Invalid::Name.to_string()), "{name}");
+        }
+        assert_eq!((named(&"ü".repeat(64)), named("\\\"} 1")), (Ok(()), Ok(())));
+        let dumped = |path: &str| {
+            with("out_of_memory", "jax", "GPU-1", &format!(r#","requested_bytes":1,"snapshot_path":"{path}""#))
+        };
+        for path in ["", "a\\u001b", &"a".repeat(1025)] {
+            assert_eq!(dumped(path), Err(Invalid::Path.to_string()), "{path}");
+        }
+        assert_eq!(dumped("/tmp/snapshot.pickle"), Ok(()));
+    }
+}

@@ -1,0 +1,301 @@
+//! What the connected processes reported, and how much each user takes.
+//!
+//! Invariant: a message that is refused changes nothing; what a connection reported goes with it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::limits::{self, Bucket};
+use super::message::{Measurement, OutOfMemory, Report};
+use super::values::{ProcessId, Values};
+use crate::faults::Reason;
+use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, Heard, ReportingProcess};
+
+/// All connections. They are numbered in the order in which they were accepted.
+#[derive(Debug)]
+pub(super) struct Table {
+    window: Duration,
+    connections: BTreeMap<u64, Connection>,
+    users: HashMap<u32, User>,
+    next: u64,
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct Connection {
+    uid: u32,
+    /// `None` until the process is identified.
+    process: Option<ProcessId>,
+    heard: Arc<Heard>,
+    messages: Bucket,
+    values: Vec<Values>,
+    names: HashSet<Arc<str>>,
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct User {
+    connections: usize,
+    keys: usize,
+    opened: Bucket,
+    messages: Bucket,
+    failures: Bucket,
+}
+
+/// Whether a message may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Yes.
+    Read,
+    /// No: the connection has sent too much, and the message is dropped.
+    Drop,
+    /// Not yet: the user's connections have sent too much together.
+    Wait,
+}
+
+impl Table {
+    /// An empty table whose peaks have a window of this length.
+    pub(super) fn new(window: Duration) -> Self {
+        Self { window, connections: BTreeMap::new(), users: HashMap::new(), next: 0, keys: 0 }
+    }
+
+    /// Whether there is no connection.
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Admits a connection of a user and returns its number; `None` if there are too many.
+    pub(super) fn admit(&mut self, uid: u32, now: Instant) -> Option<u64> {
+        if self.connections.len() >= limits::CONNECTIONS {
+            return None;
+        }
+        let user = self.users.entry(uid).or_insert_with(|| User::new(now));
+        if user.connections >= limits::CONNECTIONS_OF_USER || !user.opened.take(now) {
+            return None;
+        }
+        user.connections += 1;
+        self.next += 1;
+        let connection = Connection {
+            uid,
+            process: None,
+            heard: Heard::new(now),
+            messages: limits::messages(now),
+            values: Vec::new(),
+            names: HashSet::new(),
+            keys: 0,
+        };
+        self.connections.insert(self.next, connection);
+        Some(self.next)
+    }
+
+    /// Records which process a connection belongs to.
+    ///
+    /// # Errors
+    /// When the process has too many connections.
+    pub(super) fn identify(&mut self, id: u64, process: ProcessId) -> Result<(), Reason> {
+        let same = self.connections.values().filter(|known| known.process == Some(process)).count();
+        if same >= limits::CONNECTIONS_OF_PROCESS {
+            return Err(Reason::TooManyConnections);
+        }
+        self.connection(id)?.process = Some(process);
+        Ok(())
+    }
+
+    /// Removes a connection with all that it reported.
+    pub(super) fn close(&mut self, id: u64) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        self.keys -= connection.keys;
+        if let Some(user) = self.users.get_mut(&connection.uid) {
+            user.connections -= 1;
+            user.keys -= connection.keys;
+        }
+    }
+
+    /// Forgets the users whose connections have ended so long ago that nothing limits them any longer.
+    pub(super) fn forget_users(&mut self, now: Instant) {
+        self.users.retain(|_, user| user.connections > 0 || !user.is_rested(now));
+    }
+
+    /// Counts a line that has arrived.
+    pub(super) fn turn(&mut self, id: u64, now: Instant) -> Turn {
+        let Self { connections, users, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return Turn::Drop };
+        let Some(user) = users.get_mut(&connection.uid) else { return Turn::Drop };
+        if !user.messages.take(now) {
+            return Turn::Wait;
+        }
+        if !connection.messages.take(now) {
+            return Turn::Drop;
+        }
+        Turn::Read
+    }
+
+    /// Records that something arrived. Returns whether the connection was stale before.
+    pub(super) fn hear(&mut self, id: u64, now: Instant) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let was_stale = connection.heard.is_stale(now);
+        connection.heard.beat(now);
+        was_stale
+    }
+
+    /// Changes the values of one device and framework.
+    ///
+    /// # Errors
+    /// When the values contradict each other, or there are too many devices and frameworks.
+    pub(super) fn report(&mut self, id: u64, report: &Report<'_>, now: Instant) -> Result<(), Reason> {
+        let (window, connection) = (self.window, self.connection(id)?);
+        match connection.position(&report.device, &report.framework) {
+            Some(position) => connection.values[position].apply(report, now),
+            None => {
+                let mut values = Values::new(&report.device, &report.framework, window);
+                values.apply(report, now)?;
+                self.add(id, values)
+            }
+        }
+    }
+
+    /// Records the result of a measured region.
+    ///
+    /// # Errors
+    /// When there are too many names, devices and frameworks.
+    pub(super) fn measure(&mut self, id: u64, measured: &Measurement<'_>) -> Result<(), Reason> {
+        let (window, connection) = (self.window, self.connection(id)?);
+        let position = connection.position(&measured.device, &measured.framework);
+        if let Some(values) = position.map(|position| &mut connection.values[position])
+            && values.raise_region(&measured.name, measured.peak_bytes)
+        {
+            return Ok(());
+        }
+        if connection.names.len() >= limits::NAMES && !connection.names.contains(&*measured.name) {
+            return Err(Reason::TooManyKeys);
+        }
+        // Both keys are counted before anything is changed.
+        self.may_add(id, 1 + usize::from(position.is_none()))?;
+        if position.is_none() {
+            self.add(id, Values::new(&measured.device, &measured.framework, window))?;
+        }
+        let connection = self.connection(id)?;
+        let known = connection.names.get(&*measured.name).cloned();
+        let name = known.unwrap_or_else(|| Arc::from(&*measured.name));
+        connection.names.insert(name.clone());
+        let position = position.unwrap_or(connection.values.len() - 1);
+        connection.values[position].add_region(name, measured.peak_bytes);
+        self.count_key(id);
+        Ok(())
+    }
+
+    /// A failed allocation for the recorder.
+    ///
+    /// # Errors
+    /// When the user's processes report too many.
+    pub(super) fn failure(
+        &mut self,
+        id: u64,
+        failed: &OutOfMemory<'_>,
+        now: Instant,
+    ) -> Result<FailedAllocation, Reason> {
+        let Self { connections, users, .. } = self;
+        let connection = connections.get(&id).ok_or(Reason::UnknownProcess)?;
+        let ProcessId { pid, start_ticks } = connection.process.ok_or(Reason::UnknownProcess)?;
+        let granted = users.get_mut(&connection.uid).is_some_and(|user| user.failures.take(now));
+        if !granted {
+            return Err(Reason::TooManyMessages);
+        }
+        Ok(FailedAllocation {
+            pid,
+            start_ticks,
+            at: now,
+            device: Arc::from(&*failed.device),
+            framework: Arc::from(&*failed.framework),
+            requested: failed.requested_bytes,
+            free: failed.free_bytes,
+            total: failed.total_bytes,
+            allocated: failed.allocated_bytes,
+            reserved: failed.reserved_bytes,
+            snapshot_path: failed.snapshot_path.as_deref().map(Arc::from),
+        })
+    }
+
+    /// All values that are not stale. If several connections of one process report about the same device and framework,
+    /// the latest connection counts.
+    pub(super) fn part(&mut self, now: Instant) -> AllocatorPart {
+        let mut latest: BTreeMap<(ProcessId, Arc<str>, Arc<str>), AllocatorReport> = BTreeMap::new();
+        for connection in self.connections.values_mut().filter(|known| !known.heard.is_stale(now)) {
+            let Some(process) = connection.process else { continue };
+            for values in &mut connection.values {
+                if let Some(report) = values.shown(&connection.heard, now) {
+                    latest.insert((process, report.device.clone(), report.framework.clone()), report);
+                }
+            }
+        }
+        let mut processes: Vec<ReportingProcess> = Vec::new();
+        for ((ProcessId { pid, start_ticks }, _, _), report) in latest {
+            match processes.last_mut() {
+                Some(last) if (last.pid, last.start_ticks) == (pid, start_ticks) => last.reports.push(report),
+                _ => processes.push(ReportingProcess { pid, start_ticks, reports: vec![report] }),
+            }
+        }
+        AllocatorPart { processes }
+    }
+
+    fn connection(&mut self, id: u64) -> Result<&mut Connection, Reason> {
+        self.connections.get_mut(&id).ok_or(Reason::UnknownProcess)
+    }
+
+    fn add(&mut self, id: u64, values: Values) -> Result<(), Reason> {
+        self.may_add(id, 1)?;
+        let connection = self.connection(id)?;
+        let frameworks: HashSet<_> = connection.values.iter().map(|known| &*known.framework).collect();
+        let new_framework = !frameworks.contains(&*values.framework);
+        if connection.values.len() >= limits::PAIRS || (new_framework && frameworks.len() >= limits::FRAMEWORKS) {
+            return Err(Reason::TooManyKeys);
+        }
+        connection.values.push(values);
+        self.count_key(id);
+        Ok(())
+    }
+
+    fn may_add(&self, id: u64, keys: usize) -> Result<(), Reason> {
+        let connection = self.connections.get(&id).ok_or(Reason::UnknownProcess)?;
+        let of_user = self.users.get(&connection.uid).map_or(0, |user| user.keys);
+        let fits = connection.keys + keys <= limits::KEYS
+            && of_user + keys <= limits::KEYS_OF_USER
+            && self.keys + keys <= limits::KEYS_IN_ALL;
+        fits.then_some(()).ok_or(Reason::TooManyKeys)
+    }
+
+    fn count_key(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.keys += 1;
+        self.keys += 1;
+        if let Some(user) = self.users.get_mut(&connection.uid) {
+            user.keys += 1;
+        }
+    }
+}
+
+impl Connection {
+    fn position(&self, device: &str, framework: &str) -> Option<usize> {
+        self.values.iter().position(|known| &*known.device == device && &*known.framework == framework)
+    }
+}
+
+impl User {
+    fn new(now: Instant) -> Self {
+        Self {
+            connections: 0,
+            keys: 0,
+            opened: limits::connections_of_user(now),
+            messages: limits::messages_of_user(now),
+            failures: limits::failures_of_user(now),
+        }
+    }
+
+    fn is_rested(&self, now: Instant) -> bool {
+        [&self.opened, &self.messages, &self.failures].iter().all(|bucket| bucket.is_full(now))
+    }
+}
+
+#[cfg(test)]
+mod tests;

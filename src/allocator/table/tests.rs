@@ -1,0 +1,274 @@
+use std::time::Instant;
+
+use super::super::message::{self, Message};
+use super::*;
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+struct World {
+    table: Table,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { table: Table::new(WINDOW), now: Instant::now() }
+    }
+
+    fn connect(&mut self, uid: u32, pid: u32) -> u64 {
+        let id = self.table.admit(uid, self.now).unwrap();
+        self.table.identify(id, ProcessId { pid, start_ticks: 1 }).unwrap();
+        id
+    }
+
+    fn send(&mut self, id: u64, line: &str) -> Result<(), Reason> {
+        match message::parse(line.as_bytes()).unwrap() {
+            Message::Report(report) => self.table.report(id, &report, self.now),
+            Message::Measurement(measured) => self.table.measure(id, &measured),
+            Message::OutOfMemory(failed) => self.table.failure(id, &failed, self.now).map(drop),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn report(&mut self, id: u64, more: &str) -> Result<(), Reason> {
+        self.send(id, &format!(r#"{{"type":"report","framework":"pytorch","device":"GPU-1",{more}}}"#))
+    }
+
+    fn reports(&mut self, pid: u32) -> Vec<AllocatorReport> {
+        self.table.part(self.now).reports(pid, 1).to_vec()
+    }
+
+    fn measure(&mut self, id: u64, device: &str, name: &str) -> Result<(), Reason> {
+        self.send(
+            id,
+            &format!(
+                r#"{{"type":"measurement","framework":"jax","device":"{device}","name":"{name}","peak_bytes":5}}"#
+            ),
+        )
+    }
+}
+
+#[test]
+fn a_report_changes_only_what_it_names() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":5,"reserved_bytes":9,"retries":2"#).unwrap();
+    world.report(id, r#""allocated_bytes":6,"limit_bytes":20,"retries":null"#).unwrap();
+    let [report] = &world.reports(7)[..] else { panic!("one report") };
+    let figures = report.figures;
+    assert_eq!(
+        (figures.allocated, figures.reserved, figures.limit, figures.retries),
+        (Some(6), Some(9), Some(20), None)
+    );
+    assert_eq!((figures.peak, figures.window_peak), (Some(6), Some(6)));
+}
+
+#[test]
+fn a_report_that_contradicts_itself_changes_nothing() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":5,"reserved_bytes":9,"retries":2"#).unwrap();
+    let before = world.reports(7);
+    let refused = [
+        r#""allocated_bytes":10"#,
+        r#""reserved_bytes":4"#,
+        r#""allocated_bytes":6,"high_bytes":5"#,
+        r#""high_bytes":4"#,
+        r#""peak_bytes":4"#,
+        r#""limit_bytes":7,"retries":1"#,
+    ];
+    for more in refused {
+        assert_eq!(world.report(id, more), Err(Reason::Inconsistent), "{more}");
+    }
+    assert_eq!(world.reports(7), before);
+}
+
+#[test]
+fn peaks_stay_when_the_client_forgets_them_and_leave_their_window() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":5,"high_bytes":50,"peak_bytes":70"#).unwrap();
+    world.report(id, r#""allocated_bytes":6,"peak_bytes":6"#).unwrap();
+    let peaks = |world: &mut World| {
+        let figures = world.reports(7)[0].figures;
+        (figures.window_peak, figures.peak)
+    };
+    assert_eq!(peaks(&mut world), (Some(50), Some(70)));
+    world.now += WINDOW + Duration::from_secs(1);
+    assert!(world.reports(7).is_empty(), "nothing was heard");
+    world.table.hear(id, world.now);
+    assert_eq!(peaks(&mut world), (Some(6), Some(70)), "what is still in use stays in the window");
+    world.report(id, r#""allocated_bytes":null,"peak_bytes":null"#).unwrap();
+    world.now += 2 * WINDOW;
+    world.table.hear(id, world.now);
+    assert_eq!(peaks(&mut world), (None, Some(70)));
+}
+
+#[test]
+fn the_latest_connection_of_a_process_counts_and_takes_its_values_along() {
+    let mut world = World::new();
+    let (first, second) = (world.connect(0, 7), world.connect(0, 7));
+    world.report(second, r#""allocated_bytes":2"#).unwrap();
+    world.report(first, r#""allocated_bytes":1"#).unwrap();
+    let allocated = |world: &mut World| world.reports(7).first().and_then(|report| report.figures.allocated);
+    assert_eq!(allocated(&mut world), Some(2));
+    world.table.close(second);
+    assert_eq!(allocated(&mut world), Some(1));
+    world.table.close(first);
+    assert_eq!(allocated(&mut world), None);
+    assert!(world.table.is_empty());
+}
+
+#[test]
+fn silence_ends_the_values_until_the_next_message() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":1"#).unwrap();
+    world.now += Duration::from_millis(5001);
+    assert!(world.reports(7).is_empty());
+    assert!(world.table.hear(id, world.now), "it was stale");
+    assert!(!world.table.hear(id, world.now));
+    assert_eq!(world.reports(7).len(), 1);
+}
+
+#[test]
+fn connections_are_limited_for_each_process_and_user_and_in_all() {
+    let mut world = World::new();
+    for _ in 0..limits::CONNECTIONS_OF_PROCESS {
+        world.connect(0, 7);
+    }
+    let id = world.table.admit(0, world.now).unwrap();
+    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: 1 }), Err(Reason::TooManyConnections));
+    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: 2 }), Ok(()), "another process");
+    let mut admitted = 5;
+    while world.table.admit(0, world.now).is_some() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, limits::CONNECTIONS_OF_USER);
+    let others = (1..u32::MAX).take_while(|&uid| world.table.admit(uid, world.now).is_some()).count();
+    assert_eq!(others, limits::CONNECTIONS - limits::CONNECTIONS_OF_USER);
+    world.table.close(1);
+    assert!(world.table.admit(0, world.now).is_some());
+}
+
+#[test]
+fn a_user_that_connects_again_and_again_is_refused_for_a_while() {
+    let mut world = World::new();
+    let connect = |world: &mut World| {
+        let id = world.table.admit(5, world.now);
+        id.inspect(|&id| world.table.close(id)).is_some()
+    };
+    let granted = (0..5000).filter(|_| connect(&mut world)).count();
+    assert_eq!(granted, 1000);
+    world.table.forget_users(world.now);
+    assert!(!connect(&mut world), "the user is not forgotten");
+    world.now += Duration::from_secs(60);
+    world.table.forget_users(world.now);
+    assert!(world.table.users.is_empty());
+    assert!(connect(&mut world));
+}
+
+#[test]
+fn messages_beyond_the_rate_are_dropped_and_those_of_one_user_wait() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let turns = |world: &mut World, id| (0..1200).map(|_| world.table.turn(id, world.now)).collect::<Vec<_>>();
+    let first = turns(&mut world, id);
+    assert!(first[..1000].iter().all(|turn| *turn == Turn::Read));
+    assert!(first[1000..].iter().all(|turn| *turn == Turn::Drop));
+    let stranger = world.connect(1, 8);
+    for pid in 0..9 {
+        let id = world.connect(0, pid);
+        turns(&mut world, id);
+    }
+    let id = world.connect(0, 100);
+    assert_eq!(world.table.turn(id, world.now), Turn::Wait);
+    assert_eq!(world.table.turn(stranger, world.now), Turn::Read);
+}
+
+#[test]
+fn devices_frameworks_and_names_are_limited() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let send = |world: &mut World, framework: &str, device: usize| {
+        world.send(
+            id,
+            &format!(r#"{{"type":"report","framework":"{framework}","device":"GPU-{device}","allocated_bytes":1}}"#),
+        )
+    };
+    for (index, framework) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        (0..16).for_each(|device| send(&mut world, framework, device).unwrap());
+        assert_eq!(world.reports(7).len(), 16 * (index + 1));
+    }
+    assert_eq!(send(&mut world, "a", 16), Err(Reason::TooManyKeys));
+    let other = world.connect(0, 8);
+    for framework in ["a", "b", "c", "d"] {
+        world.send(other, &format!(r#"{{"type":"report","framework":"{framework}","device":"GPU-1"}}"#)).unwrap();
+    }
+    let fifth = world.send(other, r#"{"type":"report","framework":"e","device":"GPU-1"}"#);
+    assert_eq!(fifth, Err(Reason::TooManyKeys));
+
+    let third = world.connect(0, 9);
+    (0..limits::NAMES).for_each(|name| world.measure(third, "GPU-1", &name.to_string()).unwrap());
+    assert_eq!(world.measure(third, "GPU-1", "one more"), Err(Reason::TooManyKeys));
+    assert_eq!(world.measure(third, "GPU-1", "3"), Ok(()), "a known name");
+    let on = |world: &mut World, device: &str| {
+        (0..limits::NAMES).filter(|name| world.measure(third, device, &name.to_string()).is_ok()).count()
+    };
+    let granted: usize = ["GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"].iter().map(|d| on(&mut world, d)).sum();
+    let keys = |world: &World| world.table.connections[&third].keys;
+    assert!(granted < 6 * limits::NAMES && keys(&world) <= limits::KEYS, "{granted}");
+    assert_eq!(world.table.keys, world.table.users[&0].keys);
+}
+
+#[test]
+fn the_keys_of_one_user_are_limited_and_come_back_with_the_connection() {
+    let mut world = World::new();
+    let mut ids = Vec::new();
+    let full = (0..).find(|&pid| {
+        let id = world.connect(0, pid);
+        ids.push(id);
+        (0..limits::PAIRS).any(|device| {
+            let line = format!(r#"{{"type":"report","framework":"a","device":"GPU-{device}"}}"#);
+            world.send(id, &line) == Err(Reason::TooManyKeys)
+        })
+    });
+    assert_eq!(full, Some((limits::KEYS_OF_USER / limits::PAIRS) as u32));
+    let stranger = world.connect(1, 1);
+    assert_eq!(world.report(stranger, r#""allocated_bytes":1"#), Ok(()), "another user has room");
+    ids.into_iter().for_each(|id| world.table.close(id));
+    assert_eq!((world.table.keys, world.table.users[&0].keys), (1, 0));
+}
+
+#[test]
+fn regions_keep_their_highest_peak() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let mut measure = |name: &str, peak: u64| {
+        world
+            .send(
+                id,
+                &format!(
+                    r#"{{"type":"measurement","framework":"jax","device":"GPU-1","name":"{name}","peak_bytes":{peak}}}"#
+                ),
+            )
+            .unwrap();
+    };
+    measure("step", 5);
+    measure("step", 9);
+    measure("step", 7);
+    measure("forward", 3);
+    let regions: Vec<_> = world.reports(7)[0].regions.iter().map(|r| (r.name.to_string(), r.peak)).collect();
+    assert_eq!(regions, [("forward".to_owned(), 3), ("step".to_owned(), 9)]);
+}
+
+#[test]
+fn failed_allocations_of_one_user_are_limited() {
+    let mut world = World::new();
+    let (one, other, stranger) = (world.connect(0, 1), world.connect(0, 2), world.connect(1, 3));
+    let line = r#"{"type":"out_of_memory","framework":"jax","device":"GPU-1","requested_bytes":5}"#;
+    assert_eq!((0..15).filter(|_| world.send(one, line).is_ok()).count(), 15);
+    assert_eq!((0..15).filter(|_| world.send(other, line).is_ok()).count(), 5);
+    assert_eq!(world.send(other, line), Err(Reason::TooManyMessages));
+    assert_eq!(world.send(stranger, line), Ok(()));
+}

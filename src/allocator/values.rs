@@ -1,0 +1,112 @@
+//! What one framework in a process reported about one device.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::message::{Change, Report};
+use crate::faults::Reason;
+use crate::peaks::Peaks;
+use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, RegionPeak};
+
+/// A process: a pid is used again, but not with the same start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ProcessId {
+    pub(super) pid: u32,
+    /// Clock ticks since boot.
+    pub(super) start_ticks: u64,
+}
+
+/// The values of one device and one framework.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) device: Arc<str>,
+    pub(super) framework: Arc<str>,
+    /// As reported: the window peak is added when they are shown.
+    figures: AllocatorFigures,
+    /// Of the allocated memory.
+    peaks: Peaks,
+    /// Sorted by name.
+    regions: Vec<RegionPeak>,
+}
+
+impl Values {
+    /// No value is known yet.
+    pub(super) fn new(device: &str, framework: &str, window: Duration) -> Self {
+        let (device, framework) = (Arc::from(device), Arc::from(framework));
+        Self { device, framework, figures: AllocatorFigures::default(), peaks: Peaks::new(window), regions: Vec::new() }
+    }
+
+    /// Takes over the values of a report.
+    ///
+    /// # Errors
+    /// When the values contradict each other. Then nothing is changed.
+    pub(super) fn apply(&mut self, report: &Report<'_>, now: Instant) -> Result<(), Reason> {
+        let before = self.figures;
+        let figures = AllocatorFigures {
+            allocated: report.allocated_bytes.unwrap_or(before.allocated),
+            reserved: report.reserved_bytes.unwrap_or(before.reserved),
+            window_peak: None,
+            peak: report.peak_bytes.unwrap_or(before.peak),
+            limit: report.limit_bytes.unwrap_or(before.limit),
+            largest_free_block: report.largest_free_block_bytes.unwrap_or(before.largest_free_block),
+            inactive_split: report.inactive_split_bytes.unwrap_or(before.inactive_split),
+            retries: report.retries.unwrap_or(before.retries),
+            out_of_memory: report.out_of_memory.unwrap_or(before.out_of_memory),
+        };
+        let is_below = |lower: Change, bound: Option<u64>| lower.flatten().zip(bound).is_some_and(|(l, b)| l < b);
+        let contradicts = is_below(Some(figures.reserved), figures.allocated)
+            || is_below(report.high_bytes, figures.allocated)
+            || is_below(report.peak_bytes, figures.allocated)
+            || is_below(report.retries, before.retries)
+            || is_below(report.out_of_memory, before.out_of_memory);
+        if contradicts {
+            return Err(Reason::Inconsistent);
+        }
+        self.figures = figures;
+        if let Some(high) = report.high_bytes.flatten().max(figures.allocated) {
+            self.peaks.see(high, now);
+        }
+        if let Some(peak) = figures.peak {
+            // A peak that becomes smaller or unknown does not lower what is known already.
+            self.peaks.raise(peak);
+        }
+        Ok(())
+    }
+
+    /// Raises the peak of a known region. Returns whether the region is known.
+    pub(super) fn raise_region(&mut self, name: &str, peak: u64) -> bool {
+        let known = self.regions.iter_mut().find(|region| &*region.name == name);
+        let Some(region) = known else { return false };
+        region.peak = region.peak.max(peak);
+        true
+    }
+
+    /// Adds a region that is not known yet.
+    pub(super) fn add_region(&mut self, name: Arc<str>, peak: u64) {
+        let at = self.regions.partition_point(|region| region.name < name);
+        self.regions.insert(at, RegionPeak { name, peak });
+    }
+
+    /// The values as they are shown now; `None` if there is none.
+    pub(super) fn shown(&mut self, heard: &Arc<Heard>, now: Instant) -> Option<AllocatorReport> {
+        // A value that has not changed is still in use.
+        if let Some(allocated) = self.figures.allocated {
+            self.peaks.see(allocated, now);
+        }
+        let figures = AllocatorFigures {
+            window_peak: self.peaks.within_window(now),
+            peak: Some(self.peaks.highest()).filter(|&peak| peak > 0 || self.figures.allocated.is_some()),
+            ..self.figures
+        };
+        if figures == AllocatorFigures::default() && self.regions.is_empty() {
+            return None;
+        }
+        Some(AllocatorReport {
+            device: self.device.clone(),
+            framework: self.framework.clone(),
+            heard: heard.clone(),
+            figures,
+            regions: self.regions.clone(),
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Joins what processes report about their allocators with what the driver lists: process used = outside the allocator +
+//! reserved but not allocated + allocated.
+//!
+//! Invariant: a process is shown only on a device on which the driver lists it, and what it reports can lower
+//! `needed` by no more than the driver says that it uses.
+
+use std::time::Instant;
+
+use crate::snapshot::{AllocatorPart, AllocatorReport, Gpu, GpuProcesses, Process, RESERVED_MARGIN};
+
+/// What a process on the GPU reported.
+#[derive(Debug)]
+pub struct Reporting<'a> {
+    /// The process in the driver's list.
+    pub process: &'a Process,
+    /// Its reports about the device on which it is listed, sorted by framework.
+    pub reports: Vec<&'a AllocatorReport>,
+    /// Bytes that the driver reports for the process; `None` if it does not report them.
+    used: Option<u64>,
+}
+
+impl<'a> Reporting<'a> {
+    /// The processes that the driver lists and whose reports may be shown, sorted by pid.
+    pub(super) fn all(list: &'a GpuProcesses, gpu: &Gpu, part: &'a AllocatorPart, now: Instant) -> Vec<Self> {
+        if part.processes.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<_> = list.processes.iter().filter_map(|process| of(process, list, gpu, part, now)).collect();
+        all.sort_by_key(|reporting| reporting.process.pid);
+        all
+    }
+
+    /// Bytes in live tensors or buffers of all frameworks. `None` if one of them does not tell.
+    pub fn allocated(&self) -> Option<u64> {
+        self.sum(|report| report.figures.allocated)
+    }
+
+    /// Bytes that all frameworks took from the driver. `None` if one of them does not tell.
+    pub fn reserved(&self) -> Option<u64> {
+        self.sum(|report| report.figures.reserved)
+    }
+
+    /// Bytes that the process uses beside its allocators. `None` if one of the two is not known, or if more was
+    /// reserved since the driver was asked.
+    pub fn outside(&self) -> Option<u64> {
+        self.used?.checked_sub(self.reserved()?)
+    }
+
+    /// Bytes that the process could give back, at most what it uses. `None` if that is not known.
+    fn slack(&self) -> Option<u64> {
+        let known = self.reports.iter().filter_map(|report| report.figures.slack());
+        Some(known.reduce(u64::saturating_add)?.min(self.used?))
+    }
+
+    fn sum(&self, read: impl Fn(&AllocatorReport) -> Option<u64>) -> Option<u64> {
+        self.reports.iter().map(|report| read(report)).try_fold(0, |sum: u64, value| Some(sum.saturating_add(value?)))
+    }
+}
+
+/// Bytes of a GPU's used memory that could not be given back. `None` if no process tells what it could give back.
+pub(super) fn needed(used: u64, reporting: &[Reporting<'_>]) -> Option<u64> {
+    let slack = reporting.iter().filter_map(Reporting::slack).reduce(u64::saturating_add)?;
+    // The two were read at different times.
+    used.checked_sub(slack)
+}
+
+/// The UUID of the device on which a process is listed.
+fn device<'p>(process: &'p Process, gpu: &'p Gpu) -> &'p str {
+    process.mig.as_ref().map_or(&gpu.uuid, |mig| &mig.uuid)
+}
+
+fn of<'a>(
+    process: &'a Process,
+    list: &'a GpuProcesses,
+    gpu: &Gpu,
+    part: &'a AllocatorPart,
+    now: Instant,
+) -> Option<Reporting<'a>> {
+    if !process.alive {
+        return None;
+    }
+    let device = device(process, gpu);
+    let reports = part.reports(process.pid, process.owner.start_ticks?).iter();
+    let reports: Vec<_> = reports.filter(|report| &*report.device == device && !report.heard.is_stale(now)).collect();
+    if reports.is_empty() {
+        return None;
+    }
+    let same = |other: &&Process| other.alive && other.pid == process.pid && self::device(other, gpu) == device;
+    // One entry of a process stands for all: the first of the first kind, as in the other families.
+    let first = list.processes.iter().filter(same).min_by_key(|other| other.kind)?;
+    if !std::ptr::eq(first, process) {
+        return None;
+    }
+    let entries = list.processes.iter().filter(same).filter(|other| other.kind == process.kind);
+    let used = entries.map(|entry| entry.used).try_fold(0, |sum: u64, used| Some(sum.saturating_add(used?)));
+    let reserved = reports.iter().filter_map(|report| report.figures.reserved).fold(0, u64::saturating_add);
+    let fits = used.is_none_or(|used| reserved <= used.saturating_add(RESERVED_MARGIN));
+    fits.then_some(Reporting { process, reports, used })
+}

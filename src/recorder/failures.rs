@@ -1,0 +1,114 @@
+//! Failed allocations that processes report about themselves.
+//!
+//! Invariant: a report is recorded only for a GPU or MIG device on which the driver lists the process, or listed it
+//! until a moment ago. A process that the driver does not list cannot write an event.
+
+use std::collections::VecDeque;
+
+use super::event::Failure;
+use super::gpu_history::GpuHistory;
+use super::process_history::ProcessHistory;
+use super::series::{Micros, SECOND};
+use crate::snapshot::FailedAllocation;
+
+/// How long a report waits for the driver to list its process.
+const WAIT: Micros = 3 * SECOND;
+/// A process may have left the GPU for this long when its report is taken.
+const ENDED: Micros = 5 * SECOND;
+/// Further failures of a process within this time belong to the same incident.
+const SAME: Micros = 5 * SECOND;
+/// A process that ends within this time after a failure ended because of it, as far as that can be known.
+const BEFORE_END: Micros = 10 * SECOND;
+/// The number of reports that wait, and of processes that are remembered.
+const MOST: usize = 64;
+
+/// The reports that wait, and the processes that reported lately.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    waiting: VecDeque<(FailedAllocation, Micros)>,
+    /// Pid and start time, when the process last reported a failure, and the failure of its last incident.
+    recent: VecDeque<(u32, u64, Micros, Micros)>,
+}
+
+impl Failures {
+    /// Adds a report that arrived at a moment. If too many wait, the oldest is dropped.
+    pub(super) fn add(&mut self, failed: FailedAllocation, at: Micros) {
+        self.waiting.push_back((failed, at));
+        if self.waiting.len() > MOST {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// The reports whose processes are known by now: the index of the GPU, the moment, the report, and whether it is the
+    /// first of the process for a few seconds.
+    pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<(usize, Micros, Box<Failure>, bool)> {
+        let mut settled = Vec::new();
+        for (failed, at) in std::mem::take(&mut self.waiting) {
+            match find(&failed, at, gpus) {
+                Some((index, process)) => {
+                    let is_new = self.remember(failed.pid, failed.start_ticks, at);
+                    settled.push((index, at, Box::new(failure(&failed, process)), is_new));
+                }
+                None if now.saturating_sub(at) < WAIT => self.waiting.push_back((failed, at)),
+                None => {}
+            }
+        }
+        settled
+    }
+
+    /// Whether the process reported a failure shortly before its end, even if the report still waits.
+    pub(super) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
+        let is_same = |pid, start| pid == process.pid && process.owner.start_ticks == Some(start);
+        let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;
+        self.recent.iter().any(|&(pid, start, last, _)| is_same(pid, start) && is_near(last))
+            || self.waiting.iter().any(|(failed, at)| is_same(failed.pid, failed.start_ticks) && is_near(*at))
+    }
+
+    /// Returns whether this is the first failure of the process for [`SAME`].
+    fn remember(&mut self, pid: u32, start: u64, at: Micros) -> bool {
+        let known = self.recent.iter_mut().find(|known| (known.0, known.1) == (pid, start));
+        if let Some((_, _, last, incident)) = known {
+            *last = at;
+            let is_new = at.saturating_sub(*incident) > SAME;
+            if is_new {
+                *incident = at;
+            }
+            return is_new;
+        }
+        self.recent.push_back((pid, start, at, at));
+        if self.recent.len() > MOST {
+            self.recent.pop_front();
+        }
+        true
+    }
+}
+
+/// The GPU and the process of a report.
+fn find<'g>(failed: &FailedAllocation, at: Micros, gpus: &'g [GpuHistory]) -> Option<(usize, &'g ProcessHistory)> {
+    let is_same = |gpu: &GpuHistory, process: &ProcessHistory| {
+        let device = process.mig.as_ref().map_or(&gpu.gpu.uuid, |mig| &mig.uuid);
+        let was_there = process.ended.is_none_or(|(_, by)| at.saturating_sub(by) <= ENDED);
+        process.pid == failed.pid
+            && process.owner.start_ticks == Some(failed.start_ticks)
+            && **device == *failed.device
+            && was_there
+    };
+    gpus.iter().enumerate().find_map(|(index, gpu)| {
+        let found = gpu.processes().find(|process| is_same(gpu, process));
+        found.map(|process| (index, process))
+    })
+}
+
+fn failure(failed: &FailedAllocation, process: &ProcessHistory) -> Failure {
+    let FailedAllocation { requested, free, total, allocated, reserved, .. } = *failed;
+    Failure {
+        who: process.who(),
+        framework: failed.framework.as_ref().to_owned(),
+        requested_bytes: requested,
+        free_bytes: free,
+        total_bytes: total,
+        allocated_bytes: allocated,
+        reserved_bytes: reserved,
+        snapshot_path: failed.snapshot_path.as_deref().map(str::to_owned),
+    }
+}

@@ -1,0 +1,124 @@
+//! Binds Unix sockets, for the web server and for `allocator`.
+//!
+//! Invariants: a file that is not an abandoned socket is never removed; a socket file that was created here is removed
+//! with its [`SocketFile`].
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// How long to wait for an answer from a process that may be listening on the socket.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Who may connect: connecting requires write permission on the socket file, whatever the umask of the exporter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The permissions of the socket file.
+    pub(crate) mode: u32,
+    /// Its group; `None` keeps the group of the exporter.
+    pub(crate) group: Option<u32>,
+}
+
+/// A socket file that was created here: its path, and its identity, since another file may be at that path by the time
+/// it is removed.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+/// Binds a path. Must be called within a runtime.
+///
+/// # Errors
+/// When the path cannot be bound or the access cannot be set. A socket on which no process is listening any more is
+/// replaced; any other file at the path is left alone and refused.
+pub(crate) async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
+    remove_abandoned(path).await?;
+    let socket = UnixListener::bind(path)?;
+    let created = SocketFile { path: path.to_owned(), identity: identity(path) };
+    if access.group.is_some() {
+        chown(path, None, access.group)?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(access.mode))?;
+    Ok((socket, created))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // Nothing depends on it: the next exporter replaces an abandoned socket.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of the file at a path.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Removes the socket of an exporter that was killed. If a process is still listening, binding fails later. The wait
+/// for a process that listens but does not accept connections is limited.
+async fn remove_abandoned(path: &Path) -> io::Result<()> {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        let why = "the file at this path is not a socket and is kept; remove it if it is not needed";
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+    }
+    match tokio::time::timeout(PROBE, UnixStream::connect(path)).await {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Access = Access { mode: 0o666, group: None };
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_socket_is_replaced_and_a_living_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let (living, created) = bind(&path, &OPEN).await.unwrap();
+        assert_eq!(mode(&path), 0o666);
+        assert_eq!(bind(&path, &OPEN).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(living);
+        drop(created);
+        assert!(!path.exists(), "the file is removed at the end");
+    }
+
+    #[tokio::test]
+    async fn another_file_is_kept_and_the_error_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        std::fs::write(&path, "precious").unwrap();
+        let error = bind(&path, &OPEN).await.unwrap_err();
+        assert!(error.to_string().contains("remove it"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_took_the_place_of_the_socket_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let own_group = nix::unistd::getgid().as_raw();
+        let (_socket, created) = bind(&path, &Access { mode: 0o600, group: Some(own_group) }).await.unwrap();
+        assert_eq!(mode(&path), 0o600);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        drop(created);
+        assert!(path.exists());
+    }
+}

@@ -1,0 +1,156 @@
+//! What processes report about their allocators, over the socket of the real binary on a simulated machine. The clients
+//! are this test and its children; the machine's procfs is the real one, so that their pids and start times are real.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Exporter, Machine, PATIENCE, Scrape, allow_many_files, bare, eventually, finish, missing};
+
+mod answers;
+mod children;
+mod hostile;
+mod ladder;
+mod refusals;
+mod socket;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Bytes of GPU memory that a context takes.
+const CONTEXT: u64 = 520 * MIB;
+
+const HELLO: &str = r#"{"type":"hello","version":1,"client":"test"}"#;
+const ALIVE: &str = r#"{"type":"alive"}"#;
+const ALLOCATED: &str = "gpu_process_allocator_allocated_bytes";
+const RESERVED: &str = "gpu_process_allocator_reserved_bytes";
+
+/// A machine with two H200 and a socket.
+struct Site {
+    machine: Machine,
+    socket: PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let machine = Machine::new("seed = 3\n[[gpu]]\nmodel = \"H200\"\ncount = 2\n");
+        let socket = machine.folder.path().join("allocator.sock");
+        Self { machine, socket }
+    }
+
+    /// The processes on GPU 0: their pids and how much memory they hold beside their context.
+    fn list(&self, processes: &[(u32, u64)]) {
+        let list = processes.iter().map(|(pid, bytes)| {
+            let mib = bytes / MIB;
+            format!("[[process]]\npid = {pid}\nmemory = \"{mib}MiB\"\nuid = 0\nuser = \"root\"\n")
+        });
+        self.machine.control(&list.collect::<String>());
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let socket = format!("--allocator.socket={}", self.socket.display());
+        let flags = [&["--path.procfs=/proc", &socket], flags].concat();
+        self.machine.command(&flags)
+    }
+
+    fn export(&self) -> Exporter {
+        let exporter = Exporter::start(self.command(&[]));
+        eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
+        exporter
+    }
+
+    /// This test as a process on GPU 0, with this much memory beside its context.
+    fn with_self(bytes: u64) -> (Self, Exporter, String) {
+        let site = Self::new();
+        site.list(&[(std::process::id(), bytes)]);
+        let exporter = site.export();
+        let uuid = uuid(&exporter, 0);
+        (site, exporter, uuid)
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&self.socket)
+    }
+}
+
+fn uuid(exporter: &Exporter, gpu: usize) -> String {
+    let scrape = exporter.scrape();
+    let gpu = gpu.to_string();
+    let info = scrape.all("gpu_info").find(|series| series.label("gpu") == Some(&gpu)).unwrap();
+    info.label("uuid").unwrap().to_owned()
+}
+
+/// A client of this process.
+struct Client {
+    lines: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects without a message.
+    fn open(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { lines: BufReader::new(stream) }
+    }
+
+    /// Connects, and waits for the welcome.
+    fn connect(socket: &Path) -> Self {
+        let mut client = Self::open(socket);
+        client.send(HELLO);
+        assert_eq!(client.answer()["type"], "welcome");
+        client
+    }
+
+    fn send(&mut self, line: &str) {
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.lines.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// A line of the exporter.
+    fn answer(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no answer"))
+    }
+
+    /// The reason of the error with which the exporter ends the connection.
+    fn refusal(&mut self) -> String {
+        let answer = self.answer();
+        assert_eq!(answer["type"], "error", "{answer}");
+        let mut rest = Vec::new();
+        // The socket may also be reset, since the exporter does not read the rest.
+        let ended = self.lines.read_to_end(&mut rest);
+        assert!(ended.is_err() || rest.is_empty(), "{rest:?}");
+        answer["reason"].as_str().unwrap().to_owned()
+    }
+
+    fn report(&mut self, uuid: &str, more: &str) {
+        self.send(&report("pytorch", uuid, more));
+    }
+}
+
+fn report(framework: &str, uuid: &str, more: &str) -> String {
+    format!(r#"{{"type":"report","framework":"{framework}","device":"{uuid}",{more}}}"#)
+}
+
+/// The value of this family for a process, of whichever framework.
+fn value(scrape: &Scrape, family: &str, pid: u32) -> Option<u64> {
+    scrape.value(family, &[("pid", &pid.to_string())]).map(|value| value as u64)
+}
+
+/// How many faults with this reason have been counted.
+fn faults(exporter: &Exporter, reason: &str) -> u64 {
+    let labels = [("source", "allocator"), ("reason", reason)];
+    exporter.scrape().value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0) as u64
+}
+
+/// All series that clients report.
+fn reported(scrape: &Scrape) -> Vec<&str> {
+    let is_reported = |name: &str| name.contains("allocator") || name == "gpu_memory_needed_bytes";
+    scrape.series.iter().map(|series| series.name.as_str()).filter(|name| is_reported(name)).collect()
+}

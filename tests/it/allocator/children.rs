@@ -1,0 +1,181 @@
+//! Clients in other processes: many of them, of other users, and in other namespaces.
+
+use std::os::unix::process::CommandExt as _;
+
+use super::*;
+
+/// Tells [`client_process`] that it is a child, and where the socket is.
+const SOCKET: &str = "ALLOCATOR_TEST_SOCKET";
+/// How many connections the child opens. It sends each line on all of them.
+const CONNECTIONS: &str = "ALLOCATOR_TEST_CONNECTIONS";
+
+/// Not a test, but what [`Process`] runs: sends what it reads to the socket, until its input ends.
+#[test]
+#[ignore = "runs as a child of other tests"]
+fn client_process() {
+    let socket = std::env::var_os(SOCKET).expect("a test starts it");
+    let connections: usize = std::env::var(CONNECTIONS).unwrap().parse().unwrap();
+    let mut clients: Vec<_> = (0..connections).map(|_| Client::open(Path::new(&socket))).collect();
+    clients.iter_mut().for_each(|client| client.send(HELLO));
+    println!("answer {}", clients[0].answer());
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        clients.iter_mut().for_each(|client| client.send(&line));
+    }
+}
+
+/// A client in a process of its own. It is killed when this is dropped.
+pub(super) struct Process {
+    child: Child,
+    input: ChildStdin,
+    /// What the exporter answered first.
+    pub(super) answer: serde_json::Value,
+}
+
+impl Process {
+    pub(super) fn start(site: &Site) -> Self {
+        Self::with(site, 1, Command::new(std::env::current_exe().unwrap()))
+    }
+
+    fn with(site: &Site, connections: usize, mut command: Command) -> Self {
+        command.args(["--exact", "allocator::children::client_process", "--ignored", "--nocapture"]);
+        command.env(SOCKET, &site.socket).env(CONNECTIONS, connections.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        // The test runner's own words may be on the same line.
+        let answer = lines.find_map(|line| line.split_once("answer ").map(|(_, answer)| answer.to_owned()));
+        let answer = serde_json::from_str(&answer.expect("an answer of the exporter")).unwrap();
+        // Reads the rest, so that the child can always write.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, input, answer }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn send(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn each_process_reports_about_itself_alone() {
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    let mut children: Vec<_> = (0..3).map(|_| Process::start(&site)).collect();
+    let pids: Vec<_> = children.iter().map(Process::pid).collect();
+    site.list(&pids.iter().map(|&pid| (pid, 2 * GIB)).collect::<Vec<_>>());
+    for (bytes, child) in (1..).zip(&mut children) {
+        assert_eq!(child.answer["type"], "welcome");
+        // A pid in a message is an unknown key.
+        child.send(&report("pytorch", &uuid, &format!(r#""pid":{},"allocated_bytes":{bytes}"#, pids[0])));
+    }
+    let all = |s: &Scrape| pids.iter().map(|&pid| value(s, ALLOCATED, pid)).collect::<Vec<_>>();
+    exporter.scrape_until("each has its own value", |s| all(s) == [Some(1), Some(2), Some(3)]);
+    children.remove(1);
+    exporter.scrape_until("the values of the second end", |s| all(s)[1].is_none());
+}
+
+#[test]
+fn five_hundred_clients_are_served() {
+    const PROCESSES: usize = 125;
+    allow_many_files();
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    let exe = std::env::current_exe().unwrap();
+    let mut children: Vec<_> = (0..PROCESSES).map(|_| Process::with(&site, 4, Command::new(&exe))).collect();
+    site.list(&children.iter().map(|child| (child.pid(), 64 * MIB)).collect::<Vec<_>>());
+    let mut round = 0;
+    eventually("every client is shown", || {
+        round += 1;
+        for child in &mut children {
+            child.send(&report("pytorch", &uuid, &format!(r#""allocated_bytes":{round}"#)));
+        }
+        let scrape = exporter.scrape();
+        let shown = children.iter().filter(|child| value(&scrape, ALLOCATED, child.pid()).is_some()).count();
+        (shown == PROCESSES).then_some(())
+    });
+    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &[("source", "allocator")]), Some(0.0));
+}
+
+#[test]
+fn a_process_of_another_user_reports_about_itself() {
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    // The copy can be run by every user, whatever the folder of the build allows.
+    let exe = site.machine.folder.path().join("client");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    std::fs::set_permissions(site.machine.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let stranger = || {
+        let mut command = Command::new(&exe);
+        command.uid(65_534).gid(65_534);
+        command
+    };
+    let works = stranger().arg("--list").output().is_ok_and(|output| output.status.success());
+    if missing("the right to run a process as another user", works) {
+        return;
+    }
+    let mut child = Process::with(&site, 1, stranger());
+    assert_eq!(child.answer["type"], "welcome");
+    site.list(&[(child.pid(), 2 * GIB)]);
+    child.send(&report("jax", &uuid, r#""allocated_bytes":7"#));
+    exporter.scrape_until("its value", |s| value(s, ALLOCATED, child.pid()) == Some(7));
+}
+
+/// A command that runs in a user and pid namespace of its own; `None` if that is not possible here.
+fn namespaced(exe: &Path) -> Option<Command> {
+    let unshare = || {
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child=SIGKILL"]);
+        command
+    };
+    let works = unshare().arg("true").output().is_ok_and(|output| output.status.success());
+    if missing("unshare, or the right to make a pid namespace,", works) {
+        return None;
+    }
+    let mut command = unshare();
+    command.arg(exe);
+    Some(command)
+}
+
+#[test]
+fn a_process_in_another_namespace_has_the_pid_that_the_exporter_sees() {
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    let Some(command) = namespaced(&std::env::current_exe().unwrap()) else { return };
+    let mut inside = Process::with(&site, 1, command);
+    assert_eq!(inside.answer["type"], "welcome");
+    let unshare = inside.pid();
+    let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    site.list(&[(pid, 2 * GIB), (1, 2 * GIB)]);
+    inside.send(&report("pytorch", &uuid, r#""allocated_bytes":11"#));
+    let scrape = exporter.scrape_until("its value", |s| value(s, ALLOCATED, pid) == Some(11));
+    assert_eq!(scrape.all(ALLOCATED).count(), 1, "and not the process whose pid it has inside");
+}
+
+#[test]
+fn a_process_outside_the_exporters_pid_namespace_is_refused() {
+    let site = Site::new();
+    let plain = site.command(&[]);
+    let Some(mut inside) = namespaced(Path::new(plain.get_program())) else { return };
+    inside.args(plain.get_args()).env_clear().stdin(Stdio::null());
+    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let exporter = Exporter::start(inside);
+    let mut client = Client::open(&site.socket);
+    client.send(HELLO);
+    assert_eq!(client.refusal(), "unknown_process");
+    assert_eq!(faults(&exporter, "unknown_process"), 1);
+}

@@ -1,0 +1,113 @@
+//! A hostile process can harm its own numbers and nothing else.
+
+use super::children::Process;
+use super::*;
+
+#[test]
+fn lines_may_arrive_in_pieces_and_a_client_need_not_read() {
+    let (site, exporter, uuid) = Site::with_self(4 * GIB);
+    let pid = std::process::id();
+    let mut slow = site.connect();
+    let line = report("pytorch", &uuid, r#""allocated_bytes":5"#) + "\n";
+    let (last, first) = line.as_bytes().split_last().unwrap();
+    for byte in first {
+        slow.write(&[*byte]);
+    }
+    // A client that has sent half a line delays no other.
+    let mut quick = Client::open(&site.socket);
+    quick.send(HELLO);
+    quick.send(&report("jax", &uuid, r#""allocated_bytes":6"#));
+    let of = |s: &Scrape, framework: &str| s.value(ALLOCATED, &[("framework", framework)]);
+    let scrape = exporter.scrape_until("the quick one", |s| of(s, "jax") == Some(6.0));
+    assert_eq!(of(&scrape, "pytorch"), None);
+    slow.write(&[*last]);
+    exporter.scrape_until("the slow one", |s| of(s, "pytorch") == Some(5.0));
+    // An unfinished line at the end is dropped.
+    slow.write(report("pytorch", &uuid, r#""allocated_bytes":7"#).as_bytes());
+    drop(slow);
+    exporter.scrape_until("the end", |s| of(s, "pytorch").is_none() && value(s, ALLOCATED, pid) == Some(6));
+    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &[("source", "allocator")]), Some(0.0));
+}
+
+#[test]
+fn hostile_names_stay_one_label_each() {
+    let (site, exporter, uuid) = Site::with_self(4 * GIB);
+    let mut client = site.connect();
+    let names = [
+        r#""} 1"#.to_owned(),
+        r"back\slash".to_owned(),
+        "</script><b>".to_owned(),
+        "\u{202E}turned".to_owned(),
+        "ü".repeat(64),
+        "a b,c=\"d\"".to_owned(),
+    ];
+    for name in &names {
+        let message = serde_json::json!({
+            "type": "measurement", "framework": "jax", "device": uuid, "name": name, "peak_bytes": 3,
+        });
+        client.send(&message.to_string());
+    }
+    // The reader of the tests is strict: it refuses text that a name has broken.
+    let all = |s: &Scrape| s.all("gpu_process_allocator_region_peak_bytes").count() == names.len();
+    let scrape = exporter.scrape_until("all regions", all);
+    let shown: Vec<_> =
+        scrape.all("gpu_process_allocator_region_peak_bytes").map(|s| s.label("region").unwrap().to_owned()).collect();
+    assert!(names.iter().all(|name| shown.contains(name)), "{shown:?}");
+}
+
+#[test]
+fn a_process_that_floods_and_lies_harms_its_own_numbers_only() {
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    let (mut honest, mut hostile) = (Process::start(&site), Process::start(&site));
+    site.list(&[(honest.pid(), 4 * GIB), (hostile.pid(), 2 * GIB)]);
+    honest.send(&report("pytorch", &uuid, &format!(r#""allocated_bytes":{GIB},"reserved_bytes":{}"#, 3 * GIB)));
+    exporter.scrape_until("the honest one", |s| value(s, ALLOCATED, honest.pid()) == Some(GIB));
+    let flood = report("pytorch", &uuid, r#""allocated_bytes":1,"reserved_bytes":2"#);
+    for _ in 0..1100 {
+        hostile.send(&flood);
+    }
+    eventually("the flood is counted", || (faults(&exporter, "too_many_messages") > 0).then_some(()));
+    // It claims that all of the GPU could be given back, and names the other's pid.
+    let pid = honest.pid();
+    let mut lie = |reserved: u64| {
+        hostile.send(&report(
+            "pytorch",
+            &uuid,
+            &format!(r#""pid":{pid},"allocated_bytes":0,"reserved_bytes":{reserved}"#),
+        ));
+    };
+    let begin = Instant::now();
+    // Everything below holds in each scrape, whatever the hostile process sends in between.
+    while begin.elapsed() < Duration::from_secs(3) {
+        lie(1 << 50);
+        lie(2 * GIB + CONTEXT + 64 * MIB);
+        honest.send(ALIVE);
+        let scrape = exporter.scrape();
+        assert_eq!(value(&scrape, ALLOCATED, pid), Some(GIB));
+        assert_eq!(value(&scrape, RESERVED, pid), Some(3 * GIB));
+        let outside = value(&scrape, "gpu_process_memory_outside_allocator_bytes", pid);
+        assert_eq!(outside, Some(GIB + CONTEXT));
+        let used = scrape.value("gpu_memory_used_bytes", &[("gpu", "0")]).unwrap() as u64;
+        let needed = scrape.value("gpu_memory_needed_bytes", &[("gpu", "0")]).unwrap() as u64;
+        let own = 2 * GIB + CONTEXT;
+        assert!((used - 2 * GIB - own..=used - 2 * GIB).contains(&needed), "{needed} of {used}");
+    }
+}
+
+#[test]
+fn a_reused_pid_does_not_inherit_values() {
+    let site = Site::new();
+    let exporter = site.export();
+    let uuid = uuid(&exporter, 0);
+    let mut child = Process::start(&site);
+    site.list(&[(child.pid(), 2 * GIB)]);
+    child.send(&report("pytorch", &uuid, r#""allocated_bytes":11"#));
+    exporter.scrape_until("its value", |s| value(s, ALLOCATED, child.pid()) == Some(11));
+    let pid = child.pid();
+    drop(child);
+    // The driver still lists the pid, now of a process that /proc does not show.
+    let scrape = exporter.scrape_until("the end", |s| reported(s).is_empty());
+    assert!(value(&scrape, "gpu_process_memory_used_bytes", pid).is_some());
+}

@@ -1,0 +1,129 @@
+//! Any line of the allocator protocol: what is read is what a strict reader of JSON finds in it, and nothing beyond the
+//! limits of the protocol is read.
+
+use serde_json::Value;
+use vram_exporter::internals::{Message, Report, parse_allocator_message};
+
+use crate::choices::{Choose, Unstructured, choices};
+
+/// The largest number of the protocol.
+const LARGEST: u64 = 1 << 53;
+const NUMBERS: [&str; 9] = [
+    "allocated_bytes",
+    "reserved_bytes",
+    "high_bytes",
+    "peak_bytes",
+    "limit_bytes",
+    "largest_free_block_bytes",
+    "inactive_split_bytes",
+    "retries",
+    "out_of_memory",
+];
+
+/// Reads a line. True if it is a message.
+pub fn allocator(data: &[u8]) -> bool {
+    let line = match choices(data) {
+        Some(mut u) => arbitrary(&mut u),
+        None => data.to_vec(),
+    };
+    let Ok(message) = parse_allocator_message(&line) else { return false };
+    let text = line.escape_ascii().to_string();
+    let value: Value = match serde_json::from_slice(&line) {
+        Ok(value) => value,
+        // In the value of a key that no message has.
+        Err(error) if ["out of range", "surrogate"].iter().any(|what| error.to_string().contains(what)) => return true,
+        Err(error) => panic!("{text} is no JSON: {error}"),
+    };
+    assert!(value.is_object(), "{text}");
+    let string = |key: &str| value[key].as_str().unwrap_or_default();
+    let named = |framework: &str, device: &str| {
+        assert_eq!((framework, device), (string("framework"), string("device")), "{text}");
+        assert!((1..=32).contains(&framework.len()) && framework.is_ascii(), "{text}");
+        assert!(device.is_ascii() && device.len() <= 96 && !device.contains(|c: char| c.is_ascii_control()), "{text}");
+    };
+    let number = |key: &str, read: Option<u64>| {
+        assert_eq!(read, value[key].as_u64(), "{key} in {text}");
+        assert!(read.is_none_or(|read| read <= LARGEST), "{key} in {text}");
+    };
+    match message {
+        Message::Hello { version } => number("version", Some(version)),
+        Message::Report(report) => {
+            named(&report.framework, &report.device);
+            for (key, read) in NUMBERS.into_iter().zip(numbers(&report)) {
+                assert_eq!(read.is_some(), value.get(key).is_some(), "{key} in {text}");
+                number(key, read.flatten());
+            }
+        }
+        Message::OutOfMemory(failed) => {
+            named(&failed.framework, &failed.device);
+            number("requested_bytes", Some(failed.requested_bytes));
+            number("free_bytes", failed.free_bytes);
+            number("total_bytes", failed.total_bytes);
+            number("allocated_bytes", failed.allocated_bytes);
+            number("reserved_bytes", failed.reserved_bytes);
+            assert_eq!(failed.snapshot_path.as_deref(), value["snapshot_path"].as_str(), "{text}");
+            assert!(failed.snapshot_path.is_none_or(|path| path.len() <= 1024 && !path.contains(char::is_control)));
+        }
+        Message::Measurement(measured) => {
+            named(&measured.framework, &measured.device);
+            assert_eq!(measured.name, string("name"), "{text}");
+            assert!((1..=64).contains(&measured.name.chars().count()) && !measured.name.contains(char::is_control));
+            number("peak_bytes", Some(measured.peak_bytes));
+            number("peak_reserved_bytes", measured.peak_reserved_bytes);
+        }
+        Message::Alive => assert_eq!(string("type"), "alive", "{text}"),
+        Message::Unknown => {
+            let known = ["hello", "report", "alive", "out_of_memory", "measurement"];
+            assert!(!known.contains(&string("type")), "{text}");
+        }
+    }
+    true
+}
+
+fn numbers(report: &Report<'_>) -> [Option<Option<u64>>; NUMBERS.len()] {
+    [
+        report.allocated_bytes,
+        report.reserved_bytes,
+        report.high_bytes,
+        report.peak_bytes,
+        report.limit_bytes,
+        report.largest_free_block_bytes,
+        report.inactive_split_bytes,
+        report.retries,
+        report.out_of_memory,
+    ]
+}
+
+/// A line that is nearly a message, or is one.
+fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
+    let kind = u.pick(&["report", "out_of_memory", "measurement", "hello", "alive", "other", "REPORT"]);
+    let framework = u.pick(&["pytorch", "jax", "a_1", "PyTorch", "", "x\\u0000"]);
+    let device = u.pick(&["GPU-5b7b3b8a", "MIG-GPU-1/7/0", "GPU-\\n", "0"]);
+    let mut keys = vec![format!("\"type\":\"{kind}\"")];
+    if !u.once_in(8) {
+        keys.push(format!("\"framework\":\"{framework}\",\"device\":\"{device}\""));
+    }
+    while !u.is_empty() && keys.len() < 40 {
+        let key = match u.below(4) {
+            0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "peak_reserved_bytes", "version"]),
+            1 => u.pick(&["name", "snapshot_path", "future", "exact", "seconds"]),
+            _ => u.pick(&NUMBERS),
+        };
+        let value = match u.below(12) {
+            0 => "null".to_owned(),
+            1 => u
+                .pick(&["-1", "1.5", "1e3", "-0", "NaN", "18446744073709551616", "true", "[]", "{\"a\":[1]}"])
+                .to_owned(),
+            2 => (LARGEST + u64::from(u.byte() & 1)).to_string(),
+            3 => format!("\"{}\"", u.pick(&["forward", "a\\\"b", "\\u001b", "ü", "/tmp/s.pickle"])),
+            4 => serde_json::to_string(&u.text(80)).unwrap_or_default(),
+            _ => u.number().to_string(),
+        };
+        keys.push(format!("\"{key}\":{value}"));
+    }
+    if u.once_in(8) {
+        let last = keys.len() - 1;
+        keys.swap(0, last.min(1));
+    }
+    format!("{{{}}}", keys.join(",")).into_bytes()
+}
