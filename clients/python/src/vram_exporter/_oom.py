@@ -1,0 +1,134 @@
+"""Reports PyTorch's failed allocations before the program learns of them.
+
+Invariant: the observer never raises and never waits: PyTorch would raise its exception instead of its own OutOfMemoryError. It is attached
+once, because PyTorch cannot detach it; observers of the program are called as before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from . import _torch
+
+_attached = False
+_queued = False
+_send: Optional[Callable[[Dict[str, Any]], None]] = None
+
+# Beyond these, failed allocations are only counted: a program may try one hundreds of times a second.
+_PER_SECOND = 10
+_SNAPSHOTS = 10
+_recent: List[float] = []
+_snapshots = 0
+
+
+def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
+    """Passes each failed allocation to `send`, which must not wait. To be called repeatedly: it attaches the observer as soon as the program
+    has initialised CUDA, and then calls `initialised` if the program is just doing so. Never raises."""
+    global _send, _queued
+    _send = send
+    if _attached:
+        return
+    try:
+        if _torch.initialised():
+            _attach()
+        elif not _queued:
+            # PyTorch calls it in the program's thread when CUDA has been initialised, so that the first allocation may already fail.
+            later = getattr(_torch.cuda(), "_lazy_call", None)
+            if later is not None:
+                _queued = True
+                later(lambda: _when_initialised(initialised))
+    except Exception:
+        pass
+
+
+def ignore() -> None:
+    """Reports nothing until the next `watch`."""
+    global _send
+    _send = None
+
+
+def reset_after_fork() -> None:
+    """In a forked child: an observer of the parent remains attached, and must not speak for the parent."""
+    global _attached, _queued
+    ignore()
+    # Without CUDA in the parent, PyTorch still holds the queued call and nothing is attached.
+    if not _attached:
+        _queued = False
+
+
+def _when_initialised(initialised: Callable[[], None]) -> None:
+    try:
+        _attach()
+        initialised()
+    except Exception:
+        pass
+
+
+def _attach() -> None:
+    global _attached
+    if _attached:
+        return
+    backend = getattr(_torch.cuda(), "get_allocator_backend", None)
+    attach = getattr(sys.modules.get("torch._C"), "_cuda_attach_out_of_memory_observer", None)
+    _attached = True  # Also after a failure: another attempt would fail as well.
+    if attach is not None and backend is not None and backend() == "native":
+        attach(_observe)
+
+
+def _observe(device: int, requested: int, total: int, free: int, *_more: Any) -> None:
+    try:
+        send = _send
+        now = time.monotonic()
+        if send is None or not _allowed(now):
+            return
+        # With a memory fraction, the argument is what the process may use.
+        board = _torch.total_memory(device)
+        message: Dict[str, Any] = {
+            "type": "out_of_memory",
+            "framework": _torch.NAME,
+            "requested_bytes": requested,
+            "free_bytes": free,
+            "total_bytes": total if board is None else max(total, board),
+        }
+        uuid = _torch.device_uuid(device)
+        if uuid is not None:
+            message["device"] = uuid
+        message.update(_torch.amounts(device))
+        path = _snapshot(device)
+        if path is not None:
+            message["snapshot_path"] = path
+        send(message)
+    except BaseException:
+        pass
+
+
+def _allowed(now: float) -> bool:
+    _recent[:] = [then for then in _recent if now - then < 1.0]
+    if len(_recent) >= _PER_SECOND:
+        return False
+    _recent.append(now)
+    return True
+
+
+def _snapshot(device: int) -> Optional[str]:
+    """Writes PyTorch's own snapshot, if the user asked for one and the program records the history that makes it useful."""
+    global _snapshots
+    folder = os.environ.get("VRAM_EXPORTER_SNAPSHOT_DIR")
+    if not folder or _snapshots >= _SNAPSHOTS:
+        return None
+    try:
+        core: Any = sys.modules["torch._C"]
+        memory: Any = sys.modules["torch.cuda.memory"]
+        if not core._cuda_isHistoryEnabled():
+            return None
+        _snapshots += 1
+        name = "oom-%d-gpu%d-%d-%s.pickle" % (os.getpid(), device, time.time(), os.urandom(4).hex())
+        path = os.path.join(os.path.abspath(folder), name)
+        memory._dump_snapshot(path)
+        # A message has at most 4096 bytes.
+        return path if os.path.getsize(path) and len(path) <= 512 else None
+    except Exception:
+        return None
