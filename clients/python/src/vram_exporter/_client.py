@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
 INTERVAL = 0.2
 # The time between two looks into `sys.modules` while no framework is imported, in seconds.
-IDLE = 1.0
+IDLE = 0.5
+# The time between two looks at PyTorch while the program imports it, in seconds: its first allocation may fail. And their number.
+IMPORTING = 0.05
+LOOKS = 200
 # Something is sent at least this often, in seconds; the protocol demands 2.
 ALIVE = 1.5
 # The exporter drops what exceeds 200 messages per second.
@@ -101,6 +104,7 @@ class Client:
         self._allocators = allocators
         self._thread: Optional[threading.Thread] = None
         self._wake = threading.Event()
+        self._looks = 0
         # One for each thread: a thread that was held up must not go on beside its successor.
         self._ending = threading.Event()
         # Guards the connection and everything below.
@@ -200,6 +204,9 @@ class Client:
             return IDLE
         if _torch.cuda() is not None:
             _oom.watch(self.urgent, self._initialised)
+        elif "torch" in sys.modules and self._looks < LOOKS:
+            self._looks += 1
+            return IMPORTING
         if not self._allocators.sample(patience=1.0):
             return INTERVAL
         trackers = [t for t in list(self._allocators.trackers.values()) if t.last is not None and t.last.in_use and t.last.device]

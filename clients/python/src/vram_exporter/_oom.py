@@ -26,7 +26,7 @@ _snapshots = 0
 
 def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
     """Passes each failed allocation to `send`, which must not wait. To be called repeatedly: it attaches the observer as soon as the program
-    has initialised CUDA, and then calls `initialised` if the program is just doing so. Never raises."""
+    has initialised CUDA, and calls `initialised` if that was in the program's own thread. Never raises."""
     global _send, _queued
     _send = send
     if _attached:
@@ -42,6 +42,11 @@ def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None
                 later(lambda: _when_initialised(initialised))
     except Exception:
         pass
+
+
+def watching() -> bool:
+    """Whether the next failed allocation of PyTorch will be seen, also if it is the first allocation."""
+    return _attached or _queued
 
 
 def ignore() -> None:
@@ -84,15 +89,15 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
         now = time.monotonic()
         if send is None or not _allowed(now):
             return
-        # With a memory fraction, the argument is what the process may use.
-        board = _torch.total_memory(device)
         message: Dict[str, Any] = {
             "type": "out_of_memory",
             "framework": _torch.NAME,
             "requested_bytes": requested,
             "free_bytes": free,
-            "total_bytes": total if board is None else max(total, board),
         }
+        # With a limit set by the program, PyTorch passes the limit instead of the device's total.
+        if _torch.unlimited(device):
+            message["total_bytes"] = total
         uuid = _torch.device_uuid(device)
         if uuid is not None:
             message["device"] = uuid

@@ -113,12 +113,14 @@ def amounts(ordinal: int) -> Dict[str, int]:
         return {}
 
 
-def total_memory(ordinal: int) -> Optional[int]:
-    """The memory of the device in bytes, or `None` if PyTorch cannot tell."""
+def unlimited(ordinal: int) -> bool:
+    """Whether the program has certainly set no limit (`set_per_process_memory_fraction`). To be called in a thread that uses the device:
+    where there is a limit, PyTorch asks the driver for the current device."""
     try:
-        return int(cuda().get_device_properties(ordinal).total_memory)
+        core: Any = sys.modules["torch._C"]
+        return bool(core._cuda_getMemoryFraction(ordinal) == 1.0)
     except Exception:
-        return None
+        return False
 
 
 def device_uuid(ordinal: int) -> Optional[str]:

@@ -124,7 +124,7 @@ def case_torch_native():
     import torch
 
     answer = {"before": {"is_initialized": torch.cuda.is_initialized(), "memory_stats": attempt(torch.cuda.memory_stats)}}
-    names = ["_cuda_memoryStats", "_cuda_attach_out_of_memory_observer", "_cuda_isInBadFork", "_cuda_isHistoryEnabled", "_cuda_getDeviceCount"]
+    names = ["_cuda_memoryStats", "_cuda_attach_out_of_memory_observer", "_cuda_isInBadFork", "_cuda_isHistoryEnabled", "_cuda_getDeviceCount", "_cuda_getMemoryFraction"]
     answer["private_names"] = {"torch._C." + name: hasattr(torch._C, name) for name in names}
     answer["private_names"]["torch.cuda._lazy_call"] = hasattr(torch.cuda, "_lazy_call")
     queued = []
@@ -186,7 +186,8 @@ def case_torch_fraction():
     keep = torch.empty(2 * GIB, dtype=torch.uint8, device="cuda")
     moments.take("2 GiB after a retry")
     failure = out_of_memory(torch, 3 * GIB) if keep is not None else None
-    return {"total_memory": total, "moments": moments.rows, "out_of_memory": failure}
+    fraction = attempt(torch._C._cuda_getMemoryFraction, 0)
+    return {"total_memory": total, "fraction": fraction, "moments": moments.rows, "out_of_memory": failure}
 
 
 def case_torch_snapshot():
