@@ -57,7 +57,7 @@ def ignore() -> None:
 
 def reset_after_fork() -> None:
     """In a forked child: an observer of the parent remains attached, and must not speak for the parent."""
-    global _attached, _queued
+    global _queued
     ignore()
     # Without CUDA in the parent, PyTorch still holds the queued call and nothing is attached.
     if not _attached:

@@ -26,7 +26,7 @@ def _start(package=os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
             except BaseException:
                 sys.modules.pop("vram_exporter", None)
                 raise
-        import vram_exporter._arm  # noqa: F401
+        __import__("vram_exporter._arm")
     except Exception:  # A program must start although its monitoring cannot.
         pass
 
@@ -35,7 +35,7 @@ _start()
 sys.path[:] = [entry for entry in sys.path if not _is_here(entry)]
 _this = sys.modules.pop("sitecustomize", None)
 try:
-    import sitecustomize  # noqa: F401
+    __import__("sitecustomize")
 except ImportError as _error:
     if getattr(_error, "name", "sitecustomize") != "sitecustomize":
         raise
