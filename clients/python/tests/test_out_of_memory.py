@@ -43,7 +43,7 @@ class OutOfMemory(support.Case):
         self.assertTrue(connection.alive_at_message[position])
         _, err = job.communicate(timeout=support.LIMIT)
         self.assertEqual(job.returncode, 1)
-        self.assertIn("Tried to allocate %d bytes. %d bytes is free." % (wanted["requested_bytes"], wanted["free_bytes"]), err)
+        self.assertIn("Tried to allocate 1024.00 GiB. GPU 0 has a total capacity of 128.00 GiB of which 127.99 GiB is free.", err)
 
     def test_a_process_killed_right_after_the_failure_has_reported_it(self):
         """Only the observer has run: no thread and no exit handler had time to send."""

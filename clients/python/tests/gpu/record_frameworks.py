@@ -90,9 +90,9 @@ def torch_moments(torch):
     del tensors[1::2]
     torch.cuda.synchronize()
     moments.take("every second one freed")
-    attempt(torch.cuda.reset_peak_memory_stats)
+    attempt(lambda: torch.cuda.reset_peak_memory_stats())
     moments.take("peaks reset by the user")
-    attempt(torch.cuda.reset_accumulated_memory_stats)
+    attempt(lambda: torch.cuda.reset_accumulated_memory_stats())
     moments.take("totals reset by the user")
     more = torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
     moments.take("200 MiB more")
@@ -111,7 +111,7 @@ def out_of_memory(torch, requested=1 << 40):
         stats = attempt(torch._C._cuda_memoryStats, 0)
         seen.append({"arguments": list(arguments), "num_ooms": stats.get("num_ooms"), "text": stats.get("text")})
 
-    attached = attempt(torch._C._cuda_attach_out_of_memory_observer, observer)
+    attached = attempt(lambda: torch._C._cuda_attach_out_of_memory_observer(observer))
     keep = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
     failure = attempt(lambda: torch.empty(requested, dtype=torch.uint8, device="cuda") and None)
     stats = attempt(torch._C._cuda_memoryStats, 0)
@@ -120,25 +120,14 @@ def out_of_memory(torch, requested=1 << 40):
     return {"attached": attached, "observer": seen, "failure": failure, "counters": counters, "requested": requested}
 
 
-def case_torch_native():
-    import torch
-
-    answer = {"before": {"is_initialized": torch.cuda.is_initialized(), "memory_stats": attempt(torch.cuda.memory_stats)}}
-    names = ["_cuda_memoryStats", "_cuda_attach_out_of_memory_observer", "_cuda_isInBadFork", "_cuda_isHistoryEnabled", "_cuda_getDeviceCount", "_cuda_getMemoryFraction"]
-    answer["private_names"] = {"torch._C." + name: hasattr(torch._C, name) for name in names}
-    answer["private_names"]["torch.cuda._lazy_call"] = hasattr(torch.cuda, "_lazy_call")
-    queued = []
-    attempt(torch.cuda._lazy_call, lambda: queued.append({"is_initialized": torch.cuda.is_initialized(), "thread": threading.current_thread().name}))
-    answer["moments"] = torch_moments(torch)
-    answer["lazy_call"] = queued
-    answer["backend"] = attempt(torch.cuda.get_allocator_backend)
-    answer["out_of_memory"] = out_of_memory(torch)
+def device(torch):
+    """What PyTorch, the CUDA driver and NVML say about the identity of the first device."""
     properties = torch.cuda.get_device_properties(0)
     count = torch.cuda.device_count()
     uuids = attempt(lambda: nvml.Nvml().uuids())
     cuda = attempt(cuda_uuids, count)
     mine = str(getattr(properties, "uuid", None))
-    answer["device"] = {
+    return {
         "name": properties.name,
         "total_memory": properties.total_memory,
         "mem_get_info": list(torch.cuda.mem_get_info(0)),
@@ -150,7 +139,23 @@ def case_torch_native():
         "cuda": [{"codes": row["codes"], "equal": row["equal"]} for row in cuda] if isinstance(cuda, list) else cuda,
         "count": count,
     }
-    answer["cost"] = {"nested": percentiles(lambda: torch._C._cuda_memoryStats(0)), "flat": percentiles(lambda: torch.cuda.memory_stats(0), 300)}
+
+
+def case_torch_native():
+    import torch
+
+    answer = {"before": {"is_initialized": torch.cuda.is_initialized(), "memory_stats": attempt(lambda: torch.cuda.memory_stats())}}
+    names = ["_cuda_memoryStats", "_cuda_attach_out_of_memory_observer", "_cuda_isInBadFork", "_cuda_isHistoryEnabled", "_cuda_getDeviceCount", "_cuda_getMemoryFraction"]
+    answer["private_names"] = {"torch._C." + name: hasattr(torch._C, name) for name in names}
+    answer["private_names"]["torch.cuda._lazy_call"] = hasattr(torch.cuda, "_lazy_call")
+    queued = []
+    attempt(lambda function: torch.cuda._lazy_call(function), lambda: queued.append({"is_initialized": torch.cuda.is_initialized(), "thread": threading.current_thread().name}))
+    answer["moments"] = torch_moments(torch)
+    answer["lazy_call"] = queued
+    answer["backend"] = attempt(lambda: torch.cuda.get_allocator_backend())
+    answer["out_of_memory"] = out_of_memory(torch)
+    answer["device"] = attempt(device, torch)
+    answer["cost"] = attempt(lambda: {"nested": percentiles(lambda: torch._C._cuda_memoryStats(0)), "flat": percentiles(lambda: torch.cuda.memory_stats(0), 300)})
     return answer
 
 
@@ -161,13 +166,13 @@ def dashed(digits):
 def case_torch_expandable():
     import torch
 
-    return {"moments": torch_moments(torch), "backend": attempt(torch.cuda.get_allocator_backend), "out_of_memory": out_of_memory(torch)}
+    return {"moments": torch_moments(torch), "backend": attempt(lambda: torch.cuda.get_allocator_backend()), "out_of_memory": out_of_memory(torch)}
 
 
 def case_torch_async():
     import torch
 
-    answer = {"moments": torch_moments(torch), "backend": attempt(torch.cuda.get_allocator_backend)}
+    answer = {"moments": torch_moments(torch), "backend": attempt(lambda: torch.cuda.get_allocator_backend())}
     answer["out_of_memory"] = attempt(out_of_memory, torch)
     answer["cost"] = percentiles(lambda: torch._C._cuda_memoryStats(0), 500)
     return answer

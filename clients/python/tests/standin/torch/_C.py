@@ -34,6 +34,16 @@ def empty_stats():
     return stats
 
 
+def size_text(size):
+    """An amount in the form of PyTorch's message."""
+    if size <= 1024:
+        return "%d bytes" % size
+    for unit, name in ((1 << 10, "KiB"), (1 << 20, "MiB")):
+        if size <= unit << 10:
+            return "%.2f %s" % (size / unit, name)
+    return "%.2f GiB" % (size / (1 << 30))
+
+
 class Allocator:
     """Blocks are rounded up to 512 bytes; segments of 2 MiB are kept until the cache is emptied."""
 
@@ -76,8 +86,16 @@ class Allocator:
         if failed:
             for observer in list(observers):
                 observer(device, rounded, int(MEMORY * fraction), free)
-            raise OutOfMemoryError("CUDA out of memory. Tried to allocate %d bytes. %d bytes is free." % (rounded, free))
+            raise OutOfMemoryError(self._text(device, rounded, free))
         return device, size, rounded, pool
+
+    def _text(self, device, requested, free):
+        used = self.stats[device]["allocated_bytes"]["all"]["current"]
+        amounts = (requested, MEMORY, free, MEMORY - free, used, self.reserved(device) - used)
+        return (
+            "CUDA out of memory. Tried to allocate %s. GPU 0 has a total capacity of %s of which %s is free. Including non-PyTorch memory, "
+            "this process has %s memory in use. Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated."
+        ) % tuple(size_text(amount) for amount in amounts)
 
     def free(self, block):
         device, size, rounded, pool = block

@@ -15,6 +15,7 @@ class Properties:
     """A device; its UUID is made from its number."""
 
     def __init__(self, device):
+        self.name = "stand-in"
         self.total_memory = _C.MEMORY
         self.uuid = uuid.UUID(int=0x5B7B3B8A00000000000000000000000 + device)
 
@@ -73,6 +74,31 @@ def max_memory_reserved(device=0):
 
 def memory_allocated(device=0):
     return _C.allocator.stats[device]["allocated_bytes"]["all"]["current"]
+
+
+def memory_stats(device=0):
+    return {}
+
+
+def mem_get_info(device=0):
+    free = _C.MEMORY - _C.allocator.reserved(device)
+    return free, _C.MEMORY
+
+
+def set_per_process_memory_fraction(fraction, device=0):
+    _C.fraction = fraction
+
+
+def synchronize(device=0):
+    """Nothing runs at the same time."""
+
+
+def device_count():
+    return _C.DEVICES
+
+
+def set_device(device):
+    """Only `empty` names devices."""
 
 
 def empty_cache():
