@@ -197,7 +197,9 @@ class OutOfMemory(support.Case):
 
     def test_a_limit_of_the_program_is_not_the_total_of_the_device(self):
         server = self.server()
-        self.dying("vram_exporter.start(interval=0.02); torch._C.fraction = 0.5").communicate("\n", timeout=support.LIMIT)
+        job = self.dying("vram_exporter.start(interval=0.02); torch._C.fraction = 0.5")
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        job.communicate("\n", timeout=support.LIMIT)
         (message,) = server.messages("out_of_memory")
         self.assertNotIn("total_bytes", message)
         self.assertEqual(message["requested_bytes"], 1 << 40)

@@ -18,6 +18,7 @@ from . import _oom, _torch, _uuid
 from ._allocators import Allocators
 from ._levels import Tracker
 from ._result import Measurement
+from ._thread import AfterFork, Thread
 
 if TYPE_CHECKING:
     from ._connection import Connection
@@ -102,11 +103,10 @@ class Client:
         self._path = path
         self._interval = interval
         self._allocators = allocators
-        self._thread: Optional[threading.Thread] = None
+        self._thread: Optional[Thread] = None
+        self._ended = False
         self._wake = threading.Event()
         self._looks = 0
-        # One for each thread: a thread that was held up must not go on beside its successor.
-        self._ending = threading.Event()
         # Guards the connection and everything below.
         self._lock = threading.Lock()
         self._connection: Optional[Connection] = None
@@ -119,28 +119,35 @@ class Client:
 
     def resume(self) -> None:
         """Starts the thread."""
-        self._ending = threading.Event()
         self._wake.clear()
-        self._thread = threading.Thread(target=self._run, args=(self._ending,), name="vram-exporter", daemon=True)
-        self._thread.start()
+        self._thread = Thread(self._run)
+
+    def runs(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None
 
     def pause(self) -> None:
         """Ends the thread, unless a framework holds it up for long."""
-        self._ending.set()
-        self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(JOIN)
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.ending.set()
+            self._wake.set()
+            thread.join(JOIN)
 
     def end(self) -> None:
         """Ends the thread, sends what is left as far as that needs no wait, and closes the connection."""
+        self._ended = True
         self.pause()
+        # A thread that is held up closes the connection when it goes on.
+        self._close()
+
+    def _close(self) -> None:
         if self._lock.acquire(timeout=JOIN):
             try:
                 if self._connection is not None:
                     if self._connection.ready():
                         self._connection.send(self._leftovers())
-                    self._connection.close()
+                    self._connection.end()
             finally:
                 self._lock.release()
 
@@ -197,6 +204,8 @@ class Client:
                 pass
             if self._wake.wait(delay) and not ending.is_set():
                 self._wake.clear()
+        if self._ended:
+            self._close()
 
     def _tick(self) -> float:
         """One reading and what it gives to send. Returns the time until the next one."""
@@ -305,6 +314,7 @@ def _before_fork() -> None:
     # Without the thread, no lock is held by it in the child, and Python does not warn of a fork with several threads because of it.
     try:
         if _client is not None:
+            _after_fork.before()
             _client.pause()
     except Exception:
         pass
@@ -312,15 +322,24 @@ def _before_fork() -> None:
 
 def _after_fork_in_parent() -> None:
     try:
-        if _client is not None:
+        if _client is not None and not _after_fork.schedule():
             _client.resume()
     except Exception:
         pass
 
 
+def _resume() -> None:
+    if _client is not None and not _client.runs():
+        _client.resume()
+
+
+_after_fork = AfterFork(_resume)
+
+
 def _after_fork_in_child() -> None:
     global _client, _allocators
     try:
+        _after_fork.forget()
         parent, _client = _client, None
         _allocators = Allocators()
         _uuid.forget()

@@ -51,7 +51,7 @@ class Connection:
         self._received = b""
         self._retry_at = 0.0
         self.refused = False
-        """The exporter does not speak this version: there is no further attempt."""
+        """There is no further attempt: the exporter does not speak this version, or `end` was called."""
         self.generation = 0
         """The number of connections so far. What was sent before belongs to another one."""
         self.interval: Optional[float] = None
@@ -85,6 +85,11 @@ class Connection:
                 taken.detach()
         except OSError:
             pass
+
+    def end(self) -> None:
+        """Ends the connection for good."""
+        self.refused = True
+        self.close()
 
     def _connect(self) -> None:
         now = time.monotonic()
