@@ -274,7 +274,7 @@ class Measure(support.Case):
         self.assertTrue(server.wait(lambda s: len(s.messages("measurement")) >= 3))
         self.go_on(job)
         self.finish(job)
-        self.assertEqual({message["name"] for message in server.messages("measurement")}, {"x" * 64, "?\n\"'{}", "region"})
+        self.assertEqual({message["name"] for message in server.messages("measurement")}, {"x" * 64, "??\"'{}", "region"})
         self.assertEqual(server.connections[0].invalid, [])
 
 

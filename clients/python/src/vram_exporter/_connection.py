@@ -20,6 +20,7 @@ VERSION = 1
 # The least time between two attempts to connect, in seconds.
 RETRY = 5.0
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
+_CONTROL = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
 
 
@@ -32,10 +33,14 @@ def _open() -> socket.socket:
         return socket.socket(fileno=fcntl.fcntl(opened.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
 
 
+def _clean(text: str) -> str:
+    """The text without what the exporter refuses: control characters, and lone surrogates, which are not valid JSON."""
+    return text.encode("utf-8", "replace").decode().translate(_CONTROL)
+
+
 def line(message: Dict[str, Any]) -> bytes:
     """A message as it is sent."""
-    # A lone surrogate, which a path that is not UTF-8 contains, would not be valid JSON.
-    clean = {key: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value for key, value in message.items()}
+    clean = {key: _clean(value) if isinstance(value, str) else value for key, value in message.items()}
     return json.dumps(clean, separators=(",", ":")).encode("ascii") + b"\n"
 
 

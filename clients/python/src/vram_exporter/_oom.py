@@ -17,8 +17,10 @@ _attached = False
 _queued = False
 _send: Optional[Callable[[Dict[str, Any]], None]] = None
 
-# Beyond these, failed allocations are only counted: a program may try one hundreds of times a second.
-_PER_SECOND = 10
+# Beyond these in that many seconds, failed allocations are only counted: a program may try one hundreds of times a second, and the exporter
+# takes 20 in 20 seconds from all processes of a user.
+_MOST = 10
+_WINDOW = 20.0
 _SNAPSHOTS = 10
 _recent: List[float] = []
 _snapshots = 0
@@ -89,18 +91,19 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
         now = time.monotonic()
         if send is None or not _allowed(now):
             return
+        uuid = _torch.device_uuid(device)
+        if uuid is None:
+            return
         message: Dict[str, Any] = {
             "type": "out_of_memory",
             "framework": _torch.NAME,
+            "device": uuid,
             "requested_bytes": requested,
             "free_bytes": free,
         }
         # With a limit set by the program, PyTorch passes the limit instead of the device's total.
         if _torch.unlimited(device):
             message["total_bytes"] = total
-        uuid = _torch.device_uuid(device)
-        if uuid is not None:
-            message["device"] = uuid
         message.update(_torch.amounts(device))
         path = _snapshot(device)
         if path is not None:
@@ -111,8 +114,8 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
 
 
 def _allowed(now: float) -> bool:
-    _recent[:] = [then for then in _recent if now - then < 1.0]
-    if len(_recent) >= _PER_SECOND:
+    _recent[:] = [then for then in _recent if now - then < _WINDOW]
+    if len(_recent) >= _MOST:
         return False
     _recent.append(now)
     return True
@@ -133,7 +136,7 @@ def _snapshot(device: int) -> Optional[str]:
         name = "oom-%d-gpu%d-%d-%s.pickle" % (os.getpid(), device, time.time(), os.urandom(4).hex())
         path = os.path.join(os.path.abspath(folder), name)
         memory._dump_snapshot(path)
-        # A message has at most 4096 bytes.
-        return path if os.path.getsize(path) and len(path) <= 512 else None
+        # The exporter takes no longer path, and no control characters.
+        return path if os.path.getsize(path) and len(os.fsencode(path)) <= 1024 and path.isprintable() else None
     except Exception:
         return None
