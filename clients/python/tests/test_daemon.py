@@ -35,7 +35,7 @@ class Daemon(support.Case):
     def setUp(self):
         super().setUp()
         if not (BINARY and SIMULATOR and os.path.exists(BINARY) and os.path.exists(SIMULATOR)):
-            self.missing("the exporter (VRAM_EXPORTER_BINARY and VRAM_EXPORTER_SIMULATOR)")
+            self.missing("the exporter (VRAM_EXPORTER_BINARY and VRAM_EXPORTER_SIMULATOR)", tool=True)
 
     def export(self, job, memory):
         """Starts an exporter on a machine with one GPU, on which the job holds `memory` MiB beside a context of 520 MiB."""

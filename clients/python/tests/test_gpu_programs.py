@@ -15,7 +15,7 @@ RECORD = os.path.join(support.TESTS, "gpu", "record_frameworks.py")
 class Programs(support.Case):
     def run_it(self, program, *words):
         out = os.path.join(self.folder, "out.json")
-        done = subprocess.run([sys.executable, program, "--out", out, *words], env=support.environment(PYTHONPATH=support.STANDIN, STANDIN_WAIT_FOR_CLIENT="1"), capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, program, "--out", out, *words], env=support.environment(PYTHONPATH=support.STANDIN, STANDIN_WAIT_FOR_CLIENT="1", JAX_PLATFORMS="none"), capture_output=True, text=True, timeout=300)
         with open(out) as file:
             return done, json.load(file)
 
