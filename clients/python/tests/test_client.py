@@ -212,6 +212,27 @@ class Trouble(support.Case):
         server.close()
         self.job_is_unharmed(job)
 
+    def test_a_send_that_fails_raises_no_signal(self):
+        """The other side no longer reads, which only a send reveals."""
+        server = self.server()
+        job = self.program(
+            """
+            import signal, sys
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            from vram_exporter import _connection
+            connection = _connection.Connection(sys.argv[1])
+            assert connection.ready()
+            sys.stdin.readline()
+            connection.send([b"{}\\n"])
+            print(connection._socket)
+            """,
+            self.path,
+        )
+        self.assertTrue(server.wait(lambda s: s.messages("hello")))
+        server.connections[0].socket.shutdown(socket.SHUT_RD)
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "None\n")
+
     def test_a_hanging_exporter_with_a_full_buffer(self):
         server = self.server(read=False)
         job = self.program(

@@ -3,6 +3,9 @@
 import os
 import re
 import unittest
+from unittest import mock
+
+from vram_exporter import _torch
 
 from . import support
 from .support import DEVICE, MIB
@@ -140,16 +143,32 @@ class OutOfMemory(support.Case):
     def test_the_observer_never_raises(self):
         from vram_exporter import _oom
 
-        def hostile(_message):
+        seen = []
+
+        def hostile(message):
+            seen.append(message)
             raise KeyboardInterrupt
 
         previous = _oom._send
         self.addCleanup(setattr, _oom, "_send", previous)
-        for send in (hostile, None, 7):
-            _oom._send = send
-            _oom._recent.clear()
-            self.assertIsNone(_oom._observe(0, 1, 2, 3))
-        self.assertIsNone(_oom._observe("a", None, object(), []))
+        with mock.patch.object(_torch, "device_uuid", return_value=DEVICE):
+            for send in (hostile, None, 7):
+                _oom._send = send
+                _oom._recent.clear()
+                self.assertIsNone(_oom._observe(0, 1, 2, 3))
+            self.assertIsNone(_oom._observe("a", None, object(), []))
+        self.assertEqual([message["requested_bytes"] for message in seen], [1])
+
+    def test_without_a_certain_uuid_nothing_is_sent(self):
+        from vram_exporter import _oom
+
+        sent = []
+        previous = _oom._send
+        self.addCleanup(setattr, _oom, "_send", previous)
+        _oom._send = sent.append
+        with mock.patch.object(_torch, "device_uuid", return_value=None):
+            _oom._observe(0, 1, 2, 3)
+        self.assertEqual(sent, [])
 
     def test_the_observer_does_not_wait_for_a_thread_that_sends(self):
         server = self.server()
