@@ -27,7 +27,7 @@ RUN for manifest in crates/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.
 
 COPY src src
 COPY crates crates
-# Copied files may be older than the empty crates; cargo compares modification times.
+# Copied files may be older than the empty crates, and cargo compares modification times to decide what to build.
 RUN find src crates -name '*.rs' -exec touch {} + \
     && cargo build --release --locked
 

@@ -1,10 +1,10 @@
 //! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its
 //! pod, if the snapshot knows its container.
 //!
-//! Invariant: pid and start time identify a process. What is cached for a pid is shown only after a check that its
-//! process still exists; a pid that now belongs to another process is resolved again. A procfs of another pid namespace
-//! identifies no process. This module never waits for the network, and waits only a bounded time for files that
-//! hang.
+//! Invariant: a process is identified by its pid and start time. What is cached for a pid is shown only after a check
+//! that its process still exists; a pid that now belongs to another process is resolved again. A procfs of another pid
+//! namespace identifies no process. This module never waits for the network, and waits only a bounded time for files
+//! that hang.
 
 mod boot;
 mod cached;

@@ -104,7 +104,7 @@ const TOUR: [Sight; 5] = [
     Sight { what: "GPU 3: pod notebook-7 has the GPU allocated and uses nothing", metric: "gpu_allocation_info" },
 ];
 
-/// What the page of a demo tells its reader to look at.
+/// What a demo's page tells the reader to look at.
 pub fn sights(scenario: &str) -> Vec<&'static str> {
     let tour = if scenario == DEFAULT_SCENARIO { &TOUR[..] } else { &[] };
     tour.iter().map(|sight| sight.what).collect()

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A fault that has not occurred for this long has ended: the next one is a new fault.
+/// A fault that has not occurred for this long has ended, so the next occurrence is a new fault.
 const ENDED_AFTER: Duration = Duration::from_secs(90);
 /// How often an ongoing fault is written to the log.
 const REMINDER: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Sizes, times and untrusted names as text for a person.
+//! Sizes, times and untrusted names as human-readable text.
 
 const KIB: f64 = 1024.0;
 const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
@@ -7,7 +7,7 @@ const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
 pub(crate) fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = 0;
-    // From 1000 on the next unit is easier to read.
+    // From 1000 on, the next unit is easier to read.
     while value >= 1000.0 && unit + 1 < UNITS.len() {
         value /= KIB;
         unit += 1;
@@ -34,7 +34,8 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// The text without anything that a terminal would interpret: characters that are not printable are shown as escapes.
+/// The text without anything that a terminal would interpret: characters that are not printable are shown in escaped
+/// form.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,7 +1,7 @@
 //! `vram-exporter`: the memory of every NVIDIA GPU in a machine, its true peaks, and the processes and workloads that
 //! hold it.
 //!
-//! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any other):
+//! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any import that does not):
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
@@ -10,11 +10,11 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`] and `format` are leaves, and only
-//! [`app`] knows all modules and passes each its settings. Some use other crates of the workspace: `cgroup_owner` reads
-//! cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`], `web_config` guards
-//! [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a second program beside the exporter: it
-//! starts a command and measures its GPU memory.
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`] and `format` are leaves,
+//! and only [`app`] knows all modules and passes each its settings. Some modules use other crates of the workspace:
+//! `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`],
+//! `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a second program in
+//! addition to the exporter: it starts a command and measures its GPU memory.
 
 pub mod app;
 pub mod attribution;

@@ -1,5 +1,5 @@
-//! The binary: reads the configuration and calls [`vram_exporter::app`], or [`vram_exporter::run`] for `run`. If the
-//! configuration is invalid, it exits with code 64 before anything is bound or opened.
+//! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] for the `run`
+//! subcommand. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};

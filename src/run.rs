@@ -8,9 +8,10 @@
 //!                   └── at the end: record + owners ──> report ──> text or JSON ──> output
 //! ```
 //!
-//! Invariants: the command runs in any case, with its own input and output, and its exit status is the exit status of
-//! `run`. No lock is held during a driver call, so that a driver that hangs cannot hold back the report. A sum is the
-//! sum of a list that was read at one moment, and never a sum of peaks. A value that was not measured is absent.
+//! Invariants: the command runs whether or not it can be measured, with its own input and output, and its exit status
+//! is the exit status of `run`. No lock is held during a driver call, so that a driver that hangs cannot hold back the
+//! report. A sum is the sum of a list that was read at one moment, and never a sum of peaks. A value that was not
+//! measured is absent.
 
 mod arguments;
 mod boards;

@@ -1,4 +1,4 @@
-//! The latest readings of the machine, as plain values: the lanes publish them, `metrics` and `http` read them.
+//! The latest readings of the machine, as plain values, which the lanes publish and `metrics` and `http` read.
 //!
 //! Invariant: a part is immutable once published and is replaced as a whole. Each part has one writer. Every value that
 //! can be unknown is an `Option`, every reading has the time at which it was last good, and no type here depends on
@@ -53,7 +53,7 @@ pub struct Snapshot {
     pub vitals: Vitals,
     /// Written by the recorder.
     pub recorder: ArcSwap<RecorderPart>,
-    /// From the lanes to the recorder.
+    /// Passes samples and process lists from the lanes to the recorder.
     pub feed: Feed,
 }
 
@@ -68,7 +68,8 @@ impl Snapshot {
         Arc::new(Self { feed, ..Self::default() })
     }
 
-    /// Removes every reading that came from the driver: once it is closed, none of them is valid any longer.
+    /// Removes every reading that came from the driver, because once the driver is closed, none of them is valid any
+    /// longer.
     pub fn clear(&self, driver: Driver) {
         self.driver.store(Arc::new(driver));
         self.memory.store(Arc::default());

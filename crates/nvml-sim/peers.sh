@@ -87,7 +87,7 @@ else
 fi
 
 if command -v all-smi > /dev/null; then
-    # all-smi can listen only on all interfaces or on a socket file; the file is in this run's folder.
+    # all-smi can listen only on all interfaces or on a socket file. The socket file is in this run's folder.
     PATH="$work/bin:$PATH" LD_LIBRARY_PATH="$work/lib" all-smi api --port 0 --socket "$work/all-smi.sock" \
         --processes --interval 1 > "$work/all-smi.log" 2>&1 &
     started+=($!)

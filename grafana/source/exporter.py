@@ -145,7 +145,7 @@ FAULTS = [
     p.ranking(
         "Faults by source and reason",
         "Number of faults in the selected time range for each node, source and reason.",
-        # increase() does not count the first fault of a pair that appeared within the range.
+        # increase() does not count the first fault of a source and reason whose series appeared within the range.
         "sum by (cluster, instance, source, reason) "
         f"(({REASONS} unless {REASONS} offset $__range) or increase({REASONS}[$__range])) > 0",
         [p.column("instance", "Node"), p.column("source", "Source"), p.column("reason", "Reason")],

@@ -21,7 +21,7 @@ def band(low, high):
 
 
 def problem(expression, text):
-    """Puts `text` into the `trouble` label; $1 in it stands for the Xid code."""
+    """Puts `text` into the `trouble` label; $1 in the text stands for the Xid code."""
     return f'label_replace({expression}, "trouble", "{text}", "xid", "(.*)")'
 
 

@@ -105,7 +105,7 @@ PROCESS = f"{DEVICE_KEY}, pid, process"
 PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
 LARGEST = q.largest("gpu_workload_memory_used_bytes", GPU, "workload")
 HELD = f"gpu_workload_memory_used_bytes{{{GPU}}}"
-# Both sums come from the same reading, so the difference contains no change between readings.
+# Both sums come from the same reading, so changes between readings do not affect the difference.
 NO_WORKLOAD = f"sum(gpu_process_memory_used_bytes{{{GPU}}}) - (sum({HELD}) or vector(0)) > 1048576"
 DASHED = p.by_query(
     "B",

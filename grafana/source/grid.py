@@ -160,8 +160,8 @@ def began(select):
 
 
 def named(expression):
-    """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, where it has
-    them. If a label is absent, Grafana would show its name instead."""
+    """Adds the label `about`: the node, GPU, MIG device, process, and workload or pod of the alert, as far as the
+    alert has them. If the text named a label that the alert lacks, Grafana would show the label's name."""
     gpu = f'label_replace({expression}, "on", "GPU $1", "gpu", "(.+)")'
     owner = f'label_replace(label_replace({gpu}, "owner", "$1", "pod", "(.+)"), "owner", "$1", "workload", "(.+)")'
     return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "owner")'
@@ -187,7 +187,7 @@ def row(title):
 
 
 def place(panels):
-    """Places panels from left to right, and on a new row if one does not fit. The height of a row is that of its
+    """Places panels from left to right, and on a new row if a panel does not fit. The height of a row is that of its
     tallest panel."""
     x = y = height = 0
     placed = []

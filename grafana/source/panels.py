@@ -239,7 +239,7 @@ def values(**texts):
     ]
 
 
-# For missing values of a timeline. Without it, the legend shows the panel's `noValue` text, in a colour from the palette.
+# For missing values in a timeline. Without this mapping, the legend shows the panel's `noValue` text in a colour from the palette.
 NOT_REPORTED = {
     "type": "special",
     "options": {"match": "null", "result": {"text": "not reported", "color": "rgb(90, 95, 105)", "index": 99}},
@@ -258,7 +258,7 @@ def bands(*texts):
 
 def detail(page, *labels):
     """A link from a row of a table to another dashboard, with the labels of the row as variables."""
-    # A name may contain characters with a meaning in a URL: +, &, #.
+    # A name may contain characters with a special meaning in a URL: +, &, #.
     chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]:percentencode}}' for label in labels)
     url = f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}{chosen}&${{__url_time_range}}"
     return [{"title": f"Open in the {PAGES[page]} dashboard", "url": url, "targetBlank": False}]

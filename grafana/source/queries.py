@@ -23,7 +23,7 @@ WHOLE, PART = "gpu_memory", "gpu_mig_memory"
 
 
 def newest(family, select, time=None):
-    """The current value or, with a `time`, the last value in it, even of a GPU that is no longer reported."""
+    """The current value or, with a `time`, the last value in it, even for a GPU that is no longer reported."""
     return f"last_over_time({family}{{{select}}}[{time}])" if time else f"{family}{{{select}}}"
 
 
@@ -37,8 +37,8 @@ def highest(family, select, time):
 
 
 def peak(select, time=None, prefix=WHOLE):
-    """The highest use in the exporter's current window, or in `time`. A graph uses STEP: otherwise it would not show
-    the window peaks between two of its points."""
+    """The highest use in the exporter's current window, or in `time`. A graph uses STEP, because otherwise it would
+    not show the window peaks between two of its points."""
     family = f"{prefix}_window_peak_bytes"
     return highest(family, select, time) if time else f"{family}{{{select}}}"
 
@@ -101,7 +101,7 @@ def looked_back(level, family, select):
 
 def owner(labels, select):
     """Appended to a process family: adds `labels` of gpu_process_info. It keeps one series for each process, because
-    the series of an ended process stays for a while and its pid may be in use again."""
+    the series of a process that has ended stays for a while, and the pid may be in use again."""
     key = f"{DEVICE_KEY}, pid, process"
     return f"* on ({key}) group_left ({labels}) topk by ({key}) (1, gpu_process_info{{{select}}})"
 
@@ -112,8 +112,8 @@ def idle_holders(select):
 
 
 def allocations(select):
-    """Allocations by the kubelet whose use is known: the GPU answers, and the exporter follows the API server, which it
-    needs to assign processes to pods."""
+    """The kubelet's allocations for which it is known whether they are used: the GPU answers, and the exporter follows
+    the API server, without which it could not assign processes to pods."""
     return (
         f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up == 1"
         " and on (cluster, instance) vram_exporter_kubernetes_api_up == 1)"
@@ -121,7 +121,7 @@ def allocations(select):
 
 
 def unused_allocations(select):
-    """Those allocations whose container has no process on any GPU."""
+    """The known allocations (see `allocations`) whose container has no process on any GPU."""
     return f"({allocations(select)} unless on ({POD_KEY}) gpu_workload_processes)"
 
 
@@ -132,6 +132,6 @@ def count_unused(select):
 
 
 def largest(family, select, by, time="$__range"):
-    """The $top largest over the whole selected time range, for `and on` or `unless on`. With `@ end()` the selection is
-    the same at every point of a graph."""
+    """The $top series with the largest values over the whole selected time range, for `and on` or `unless on`. With
+    `@ end()` the selection is the same at every point of a graph."""
     return f"topk($top, sum by ({by}) (max_over_time({family}{{{select}}}[{time}] @ end())))"

@@ -5,7 +5,7 @@ from .queries import DEVICE, DEVICE_KEY, GPU, WORKLOAD
 
 PEAK_FAMILY = "gpu_workload_memory_window_peak_bytes"
 KEY = f"{DEVICE_KEY}, workload, kind"
-# Shares of GPU memory that MIG profiles have on every model: for each size, the smallest share on the H200 and A100.
+# For each size of MIG profile, the share of GPU memory that it has on every model: the smallest share on the H200 and the A100.
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
 SIZE = q.device_usable(GPU, "$__range")
 NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"

@@ -16,7 +16,8 @@ pub enum CheckError {
     Demo(#[from] demo::Error),
 }
 
-/// Checks the web-config file and the demo's scenario. Returns a summary of the web-config file, empty without one.
+/// Checks the web-config file and the demo's scenario. Returns a summary of the web-config
+/// file, which is empty if no file is configured.
 ///
 /// # Errors
 /// When one of them is invalid.

@@ -1,7 +1,7 @@
-//! Starts the cluster followers that the configuration enables, and restarts them after a panic; or shows the cluster
-//! of a simulated machine.
+//! Starts the cluster followers that the configuration enables, and restarts them after a panic. For a simulated
+//! machine, shows its cluster instead.
 //!
-//! Invariant: a panic in a follower is a fault, and its source shows as down until it answers again.
+//! Invariant: a panic in a follower is a fault, and its source is shown as down until it answers again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ where
     }
 }
 
-/// What to do after the follower of `source` panics. What it published stays, and its source shows as down.
+/// What to do after the follower of `source` panics. What the follower published stays,
+/// and its source is shown as down.
 fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error| {
@@ -119,7 +120,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, wait).await.expect("in time");
     }
 
-    /// A snapshot in which both sources have answered, and no faults.
+    /// A snapshot in which both sources have answered, and an empty set of faults.
     fn answered() -> (Arc<Snapshot>, Arc<Faults>) {
         let snapshot = Snapshot::new();
         let main = PodContainer { namespace: "team".into(), pod: "trainer".into(), container: "main".into() };

@@ -23,9 +23,9 @@ pub(super) struct Exporter {
     pub(super) faults: Arc<Faults>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) lanes: Lanes,
-    /// `None` if it is switched off.
+    /// `None` if the recorder is switched off.
     pub(super) recorder: Option<Arc<Recorder>>,
-    /// The followers end when it is dropped.
+    /// The followers end when this set is dropped.
     _followers: JoinSet<()>,
     /// Keeps the simulated `/proc` while the exporter runs.
     _machine: Option<SimulatedMachine>,

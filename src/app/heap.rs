@@ -2,7 +2,7 @@
 //!
 //! glibc gives each thread its own heap, so that threads do not wait for one another when they allocate. The threads of
 //! the exporter rarely allocate: sampling memory never does, and listing processes does once per second. Several heaps
-//! would only keep the memory that each of them once needed: 1.1 of 14 MiB with 512 processes on 8 GPUs.
+//! would only retain the memory that each of them once needed (1.1 of 14 MiB with 512 processes on 8 GPUs).
 
 #![allow(unsafe_code, reason = "the C library's settings have no safe interface; the only call states why it is sound")]
 

@@ -22,9 +22,10 @@ const ONCE_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);
 
-/// The exit status of a table or JSON when no driver can be opened.
+/// The exit status for a table or JSON when no driver can be opened.
 const NO_DRIVER: u8 = 2;
-/// The default log level, and the one that replaces it beside a table or JSON, which shows what the log would say.
+/// The default log level, and the level that replaces it if a table or JSON is printed, because both of these show what
+/// the log would say.
 const LEVELS: (&str, &str) = ("info", "error");
 
 /// What `--once` prints, and the exit status.
@@ -32,14 +33,15 @@ const LEVELS: (&str, &str) = ("info", "error");
 pub struct Answer {
     /// For standard output.
     pub text: Vec<u8>,
-    /// 0, or 2 if there is no driver and the format is not that of Prometheus, which has a metric for it.
+    /// 0, or 2 if there is no driver. In the Prometheus format it is always 0, because a metric shows whether there is
+    /// a driver.
     pub status: u8,
 }
 
-/// Reads everything once and returns it in the format.
+/// Reads everything once and returns it in the given format.
 ///
 /// # Errors
-/// When the answer cannot be written, or the demo has no simulator.
+/// When the output cannot be built, or the simulator of the demo cannot be opened.
 pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     if format != OnceFormat::Prometheus && config.log.level == LEVELS.0 {
         config.log.level = LEVELS.1.to_owned();
@@ -49,7 +51,7 @@ pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
 
 async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
-    // One reading has no history.
+    // A single reading has no history, so there is nothing to record.
     config.recorder.max_memory_mib = 0;
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;

@@ -81,7 +81,7 @@ pub(super) fn attribution(config: &Config) -> attribution::Settings {
     }
 }
 
-/// For the recorder; `None` if it is switched off. The path of a demo's incidents is the same as that of others.
+/// For the recorder; `None` if it is switched off. A demo writes its incidents to the same path as any other run.
 pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
     let Recorder { max_memory_mib, path, max_files, max_disk_mib, log_ended_processes } = config.recorder.clone();
     let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
@@ -93,13 +93,14 @@ pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
     })
 }
 
-/// The machine's name: the node's if it is configured, because a pod has a host name of its own.
+/// The machine's name: the node name if one is configured, because a pod has a host name of its own.
 pub(super) fn host(config: &Config) -> Option<String> {
     let own = || nix::unistd::gethostname().ok()?.into_string().ok();
     config.kubernetes.node_name.clone().or_else(own).filter(|name| !name.is_empty())
 }
 
-/// From the lanes to the recorder: room for the samples of sixteen GPUs between two rounds of the recorder, twice.
+/// The feed from the lanes to the recorder, with room for twice the samples that sixteen GPUs produce between two
+/// rounds of the recorder.
 pub(super) fn feed(config: &Config) -> Feed {
     const GPUS: f64 = 16.0;
     if config.recorder.max_memory_mib == 0 {

@@ -7,7 +7,7 @@ use web_config::{ErrorKind, Event, Guard};
 
 use crate::faults::{Faults, Reason, Source};
 
-/// Opens the guard of a web-config file; without a file, one that admits every request.
+/// Opens the guard of a web-config file; if there is no file, opens a guard that admits every request.
 ///
 /// # Errors
 /// When the file, or a file that it names, is refused.

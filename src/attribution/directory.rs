@@ -24,7 +24,7 @@ const CGROUP_LIMIT: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// `None` if too many are held already, or if no descriptor was left.
+    /// `None` if too many are held already, or if no descriptor was available.
     held: Option<Process>,
 }
 
@@ -65,7 +65,7 @@ impl ReadError {
 }
 
 impl Directory {
-    /// The directory of the pid, held open if `hold` is set and a descriptor is left.
+    /// The directory of the pid, held open if `hold` is set and a descriptor is available.
     pub(super) fn open(procfs: &Path, pid: u32, hold: bool) -> Result<Self, ReadError> {
         let path = procfs.join(pid.to_string());
         if !hold {

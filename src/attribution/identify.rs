@@ -87,7 +87,7 @@ impl Attribution {
     pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
         let requests = self.requests(pids);
         if !requests.is_empty() {
-            // Checked each time: another procfs can be mounted at the path.
+            // Checked each time, because another procfs can be mounted at the path.
             match namespace::check(&self.settings.procfs, std::process::id()) {
                 Ok(()) => self.read(requests),
                 Err(foreign) => self.faults.report(Source::Attribution, Reason::ForeignProcfs, None, &foreign),
@@ -273,8 +273,9 @@ impl Attribution {
         namespace::sees_host_processes(&self.settings.procfs)
     }
 
-    /// Drops the processes that have not been identified since the last sweep, except those that hang: reading them
-    /// again would hang again. To be called after a pass over all GPUs; the next pass may wait for its full time again.
+    /// Drops the processes that have not been identified since the last sweep, except those that hang, because
+    /// another read of their files would hang too. To be called after a pass over all GPUs; the next pass may wait for
+    /// its full time again.
     pub fn sweep(&mut self) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {

@@ -44,9 +44,9 @@ pub fn check(procfs: &Path, own: u32) -> Result<(), ForeignProcfs> {
     Err(ForeignProcfs { procfs: procfs.to_owned(), own, shown })
 }
 
-/// Whether the exporter is in the machine's own pid namespace. In another one it sees only the processes of that
-/// namespace, and the driver reports only those to it. `None` if the procfs does not show the namespace, as is the case
-/// for a simulated one.
+/// Whether the exporter is in the machine's own pid namespace. In another namespace it sees only the processes of
+/// that namespace, and the driver reports only those processes to it. `None` if the procfs does not show the namespace,
+/// as is the case for a simulated procfs.
 pub fn sees_host_processes(procfs: &Path) -> Option<bool> {
     let namespace = fs::read_link(procfs.join("self/ns/pid")).ok()?;
     Some(namespace.as_os_str() == MACHINE_PID_NAMESPACE)

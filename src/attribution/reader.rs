@@ -22,14 +22,15 @@ use crate::faults::Reason;
 
 /// How long the caller may wait for all rounds of a pass together.
 const PASS: Duration = Duration::from_millis(400);
-/// Additional wait for a reader that is late: all threads of the exporter may have been stopped together.
+/// Additional wait for a reader that is late, since all threads of the exporter may have been stopped together.
 const GRACE: Duration = Duration::from_millis(20);
 /// If reading its files takes this long, a process counts as hanging. Normally it takes 0.1 ms; a lack of CPU time on
 /// the machine must not look like a hang.
 const STALLED: Duration = Duration::from_millis(300);
 /// With this many abandoned readers or more, arguments are not read.
 pub(super) const ABANDONED_LIMIT: usize = 4;
-/// A process that hung is not read again until this long after that read began: it may respond briefly and hang again.
+/// A process that hung is not read again until this long after the read that hung began, because it may respond briefly
+/// and hang again.
 const RETRY: Duration = Duration::from_secs(10);
 /// How long reading pauses after a reader has panicked.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ pub(super) struct Reading {
     pub(super) cmdline: Option<Result<Vec<u8>, ReadError>>,
 }
 
-/// What was read of a process before a read hung.
+/// What was read about a process before a read hung.
 #[derive(Debug, Clone)]
 pub(super) struct PartialReading {
     pub(super) stat: Stat,
@@ -108,8 +109,8 @@ struct Progress {
     answers: HashMap<u32, Result<Reading, ReadError>>,
     current: Option<(u32, Instant)>,
     partial: Option<PartialReading>,
-    /// The caller no longer waits: the reader ends after the current process, and its answer is not used. By the next
-    /// round another process may have the pid.
+    /// The caller no longer waits, so the reader ends after the current process, and its answer is not used: by the
+    /// next round, another process may have the pid.
     over: bool,
 }
 

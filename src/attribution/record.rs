@@ -9,8 +9,8 @@ pub struct Stat {
     pub comm: Vec<u8>,
     /// When it started, in clock ticks since boot.
     pub start: u64,
-    /// Whether it is a zombie: then the kernel has already removed its arguments and may have moved it to the root
-    /// cgroup.
+    /// Whether it is a zombie. In that case, the kernel has already removed its arguments and may have moved it to the
+    /// root cgroup.
     pub ended: bool,
 }
 

@@ -29,7 +29,7 @@ impl Users {
         }
     }
 
-    /// The user's name, if it is known by now; also `None` for a user without a name.
+    /// The user's name; `None` if it is not known yet, or if the user has no name.
     pub(super) fn name(&mut self, uid: u32, faults: &Faults) -> Option<&str> {
         match self {
             Self::Passwd(passwd) => passwd.name(uid, Instant::now(), faults),

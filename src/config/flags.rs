@@ -44,13 +44,13 @@ pub(super) const EXTRAS: &[Extra] = &[
 /// Flags under the names that other exporters use, each with its key.
 const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
-/// How `--once` prints what it read.
+/// The format in which `--once` prints what it has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnceFormat {
     /// The exposition, as a scrape returns it.
     #[default]
     Prometheus,
-    /// A table for a person.
+    /// A human-readable table.
     Table,
     /// One JSON object.
     Json,
@@ -68,7 +68,7 @@ pub(super) struct CommandLine {
     pub(super) config_file: Option<PathBuf>,
     /// One of [`ACTIONS`]; `None` means to run the exporter.
     pub(super) action: Option<&'static str>,
-    /// How `--once` prints.
+    /// The format in which `--once` prints.
     pub(super) format: OnceFormat,
     pub(super) demo: Option<String>,
     /// The text of `--help` or `--version`. If it is set, everything else is ignored.
@@ -203,7 +203,7 @@ fn unknown_flag(arg: &OsStr) -> Option<(String, Option<String>)> {
                 || EXTRAS.iter().any(|(extra, ..)| *extra == long)
                 || ALIASES.iter().any(|(alias, _)| *alias == long)
         }
-        // A value may begin with a minus sign too: only a minus sign followed by a letter begins a flag.
+        // A value may begin with a minus sign too, so only a minus sign followed by a letter begins a flag.
         None => {
             ["-h", "-V"].contains(&name)
                 || !name.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))

@@ -14,7 +14,7 @@ const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/page.js", "/page-charts.js", "/page.css"];
-/// The beginning of the paths of the API.
+/// The prefix of the API's paths.
 const API: &str = "/api/";
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -34,7 +34,7 @@ pub(super) fn check_url_path(text: &str) -> Result<(), String> {
 }
 
 /// Reads a level, or levels by target, for the log's filter. A bare target is refused, because a mistyped level would
-/// be accepted as one; so are spans and fields, which the exporter does not have.
+/// be accepted as a target. Spans and fields are refused too, because the exporter does not have any.
 pub(super) fn log_filter(text: &str) -> Result<String, String> {
     let read = |part: &str| match part.split_once('=') {
         Some((target, level)) => {
@@ -58,7 +58,7 @@ fn filter_level(text: &str) -> &str {
     if text.eq_ignore_ascii_case("warning") { "warn" } else { text }
 }
 
-/// Whether `text` can be the name of a node. Kubernetes allows no character that has a meaning in a selector.
+/// Whether `text` can be the name of a node. Kubernetes allows no character that has a special meaning in a selector.
 pub(super) fn check_node_name(text: &str) -> Result<(), String> {
     let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';

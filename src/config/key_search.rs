@@ -19,8 +19,8 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The key most likely meant by an unknown name: one with a similar name, the only one that ends in that name, or
-    /// the one for which other programs use that name.
+    /// The key most likely meant by an unknown name: a key with a similar name, otherwise the only key that ends in the
+    /// unknown name, otherwise the key that `ELSEWHERE` gives for a word in the unknown name.
     pub(super) fn nearest(name: &str) -> Option<&'static Self> {
         let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
         let ending = || {

@@ -15,11 +15,11 @@ pub enum Command {
     Run(Config),
     /// Read everything once, print it in this format, and exit.
     Once(Config, OnceFormat),
-    /// The configuration is valid: print this and exit.
+    /// The configuration is valid: print the summary and exit.
     CheckConfig {
         /// What was read, in one line.
         summary: String,
-        /// It may name further files, which are not read here.
+        /// The configuration. It may name further files, which are not read here.
         config: Box<Config>,
     },
     /// Print the effective configuration as TOML and exit.

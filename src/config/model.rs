@@ -114,7 +114,7 @@ pub struct Memory {
 pub struct Process {
     /// `process.interval`: the longest time between two process lists.
     pub interval: Duration,
-    /// `process.linger`: how long the peaks of an ended process are kept after its last peak window.
+    /// `process.linger`: how long the peaks of a process that has ended are kept after its last peak window.
     pub linger: Duration,
     /// `process.series-limit`: processes shown per GPU.
     pub series_limit: usize,
@@ -155,7 +155,7 @@ pub struct Kubernetes {
 pub enum ApiServer {
     /// The server of the cluster that the exporter's pod runs in, accessed with the pod's service account.
     InCluster,
-    /// The one at a URL.
+    /// A server at a URL.
     At {
         /// `https://host:port`, or `http://` on this machine.
         url: String,

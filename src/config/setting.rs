@@ -204,7 +204,7 @@ impl Setting {
         self.text().map(PathBuf::from)
     }
 
-    /// Addresses, none if they are not set.
+    /// The addresses; none if they are not set.
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         if let Self::Addresses(list) = self { list.clone() } else { Vec::new() }
     }

@@ -1,7 +1,7 @@
-//! The API, `/api/v1/…`: the recorded time and the incidents as JSON. `docs/openapi.json` describes it.
+//! The API, `/api/v1/…`: the recorded history and the incidents as JSON. `docs/openapi.yaml` describes it.
 //!
-//! Invariants: every answer is bounded; a value that is not known is absent or null, never 0; the API changes nothing,
-//! except that a client that had to authenticate can request an incident.
+//! Invariants: every response is bounded in size; a value that is not known is absent or null, never 0; the API changes
+//! nothing, except that a client that had to authenticate can request an incident.
 
 mod parameters;
 
@@ -23,9 +23,9 @@ use crate::recorder::{self, HistoryQuery, Incident, Kind, Of, Recorder};
 
 /// The path of the incidents.
 const INCIDENTS: &str = "/api/v1/incidents";
-/// The maximum number of processes or workloads of an answer.
+/// The maximum number of processes or workloads in a response.
 const MAX_ENTRIES: usize = 2048;
-/// The maximum number of events of an answer, and how many there are if none is requested.
+/// The maximum number of events in a response, and the number returned if the request sets no limit.
 const MAX_EVENTS: usize = 4096;
 const DEFAULT_EVENTS: usize = 200;
 
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<HttpState>> {
         .route("/api/v1/incidents/{id}", get(incident))
 }
 
-/// An answer that is not given: its status and why.
+/// An error response: its status and the reason.
 pub(super) struct Problem(StatusCode, String);
 
 impl IntoResponse for Problem {
@@ -98,7 +98,7 @@ async fn workloads(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuer
     Ok(json(StatusCode::OK, &machine::workloads(&Parts::load(&state.snapshot), state.metrics.settings(), most)))
 }
 
-/// The parameter `limit`, the only one.
+/// The parameter `limit`, the only one that is accepted.
 fn limit(query: Option<&str>) -> Result<usize, Problem> {
     let mut given = Parameters::read(query)?;
     let limit = given.number("limit", 1.0, MAX_ENTRIES as f64)?;
@@ -166,7 +166,7 @@ async fn incidents(State(state): State<Arc<HttpState>>) -> Answer {
     Ok(json(StatusCode::OK, &Incidents { incidents }))
 }
 
-/// One incident, in the format of the parameter `format`: `json`, `text`, or `trace` for Perfetto.
+/// One incident, in the format that the parameter `format` selects: `json`, `text`, or `trace` for Perfetto.
 async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
@@ -182,7 +182,8 @@ async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, R
     }
 }
 
-/// Records an incident. Only for clients that had to authenticate: each request takes memory from earlier incidents.
+/// Records an incident. Only for clients that had to authenticate, because each request takes memory away from earlier
+/// incidents.
 async fn request_incident(
     State(state): State<Arc<HttpState>>,
     axum::Extension(admission): axum::Extension<Admission>,
@@ -194,7 +195,7 @@ async fn request_incident(
                    in web.config-file";
         return Err(Problem(StatusCode::FORBIDDEN, why.to_owned()));
     }
-    // A browser sends the password of its user with the requests of other sites too.
+    // A browser sends its user's password even with requests that other sites initiate.
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
         return Err(Problem(StatusCode::FORBIDDEN, "a request of another site is not accepted".to_owned()));

@@ -1,13 +1,13 @@
-//! The files of the page: its script, its style and its icon.
+//! The files of the page: its scripts, its style sheet and its icon.
 //!
 //! Invariant: they are part of the program and do not depend on the request.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// The path of the script. It imports the other one.
+/// The path of the main script, which imports the other script.
 pub(super) const SCRIPT: &str = "/page.js";
-/// The path of the style.
+/// The path of the style sheet.
 pub(super) const STYLE: &str = "/page.css";
 /// Where browsers look for an icon, whatever page they show.
 pub(super) const ICON: &str = "/favicon.ico";
@@ -16,7 +16,7 @@ pub(super) const ICON: &str = "/favicon.ico";
 pub(super) struct Asset {
     pub(super) path: &'static str,
     content_type: &'static str,
-    /// The script and the style belong to the version of the page, so a browser asks for them each time.
+    /// The scripts and the style sheet must match the version of the page, so a browser requests them each time.
     cache: &'static str,
     body: &'static str,
 }

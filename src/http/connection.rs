@@ -37,7 +37,7 @@ struct Progress {
     since: Instant,
     /// When the client stopped reading although there is something to read.
     stalled_since: Option<Instant>,
-    /// hyper has taken the whole body; what is left of the response is in its buffers.
+    /// hyper has taken the whole body; the rest of the response is in hyper's buffers.
     body_taken: bool,
     closing: bool,
     permit: Option<OwnedSemaphorePermit>,

@@ -1,5 +1,5 @@
-//! The page at `/`: the state of each GPU as a table, and links. The page is complete without its script, which replaces
-//! the table with charts; it loads nothing from other hosts.
+//! The page at `/`: the state of each GPU as a table, and links. The page is complete without its script, which
+//! replaces the table with charts. The page loads nothing from other hosts.
 //!
 //! Invariant: every value that does not come from this file goes through [`Escaped`] or is a number.
 
@@ -14,7 +14,7 @@ use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 
 /// Seconds after which the page reloads if no script updates it.
 const REFRESH: u32 = 5;
-/// How many running processes a GPU's row shows, and how many ended ones.
+/// How many running processes a GPU's row shows, and how many processes that have ended.
 const SHOWN_PROCESSES: usize = 3;
 
 /// The whole page.
@@ -166,7 +166,7 @@ fn write_process(out: &mut String, process: &Process) -> fmt::Result {
     Ok(())
 }
 
-/// The processes of one kind with the most bytes, unknown ones last.
+/// The processes of one kind with the most bytes. Those whose bytes are unknown come last.
 fn largest(processes: &[Process], kind: fn(&Process) -> bool, bytes: fn(&Process) -> Option<u64>) -> Vec<&Process> {
     let mut found: Vec<_> = processes.iter().filter(|process| kind(process)).collect();
     found.sort_by_key(|process| std::cmp::Reverse(bytes(process)));

@@ -104,8 +104,8 @@ impl Listener {
         Ok(match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
-                // Without it the last part of a response may wait for the client's acknowledgement. A failure only
-                // costs time.
+                // Without this option the last part of a response may wait for the client's acknowledgement. If the
+                // option cannot be set, only time is lost.
                 let _ = stream.set_nodelay(true);
                 Box::new(stream)
             }
@@ -126,7 +126,7 @@ impl TryFrom<TcpListener> for Listener {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Nothing depends on it: the next exporter replaces an abandoned socket.
+            // A failure does no harm, because the next exporter replaces an abandoned socket.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -148,7 +148,7 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         // Otherwise `[::]` would not accept IPv4 if net.ipv6.bindv6only is 1.
         SockRef::from(&socket).set_only_v6(false)?;
     }
-    // As in the standard library: a restarted exporter does not wait for the connections of its predecessor.
+    // As in the standard library, so that a restarted exporter does not wait for the connections of its predecessor.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

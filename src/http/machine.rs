@@ -1,6 +1,6 @@
-//! The machine as plain values: the documents of the API, and of `--once`.
+//! The machine as plain values: the documents that the API returns and `--once` prints.
 //!
-//! Invariant: a value is present only if a scrape would show it now; all rules about that are in [`GpuView`].
+//! Invariant: a value is present only if a scrape would show it now; all rules for this are in [`GpuView`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,17 +10,17 @@ use serde::Serialize;
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{self, GpuProcesses, MemoryFigures, MigDevice, Other, WorkloadUse};
 
-/// The version of the documents. It rises when a field changes its meaning or is removed.
+/// The version of the documents. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;
 
-/// The driver, and something about its GPUs: the GPUs themselves, their processes or their workloads.
+/// The driver, and one of the following: its GPUs, their processes or their workloads.
 #[derive(Debug, Serialize)]
 pub struct Document<T> {
     /// The version of the format.
     pub version: u8,
     /// Unix time in seconds.
     pub at: f64,
-    /// Whether the GPUs are simulated. Then no number is a measurement.
+    /// Whether the GPUs are simulated. If they are, no number is a measurement.
     pub simulated: bool,
     /// The driver.
     pub driver: Driver,
@@ -39,7 +39,7 @@ pub struct Gpus {
 /// The processes of all GPUs.
 #[derive(Debug, Serialize)]
 pub struct Processes {
-    /// Living ones, the largest first, then those that ended.
+    /// The live processes, the largest first, then those that have ended.
     pub processes: Vec<Placed<Process>>,
     /// The number of processes that the configuration leaves out.
     pub more_processes: u64,
@@ -54,14 +54,14 @@ pub struct Workloads {
     pub more_workloads: u64,
 }
 
-/// Something on a GPU.
+/// A process or workload, with the GPU that it is on.
 #[derive(Debug, Serialize)]
 pub struct Placed<T> {
     /// NVML's index of the GPU.
     pub gpu: u32,
     /// The GPU's UUID.
     pub uuid: String,
-    /// What is on the GPU.
+    /// The process or workload.
     #[serde(flatten)]
     pub what: T,
 }
@@ -89,7 +89,7 @@ pub struct Gpu {
     pub gpu: u32,
     /// Its UUID.
     pub uuid: String,
-    /// The product's name.
+    /// The product name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it responds and its last sample is recent.
@@ -100,7 +100,7 @@ pub struct Gpu {
     /// Used memory that no visible process holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
-    /// Share of time in which a kernel ran, 0 to 1.
+    /// The share of time during which a kernel ran, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
     /// Degrees Celsius.
@@ -130,7 +130,7 @@ pub struct Gpu {
 pub struct Memory {
     /// All memory.
     pub total_bytes: u64,
-    /// Reserved by driver and firmware.
+    /// Reserved by the driver and the firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_bytes: Option<u64>,
     /// Total minus reserved.
@@ -148,7 +148,7 @@ pub struct Memory {
 /// A MIG device.
 #[derive(Debug, Serialize)]
 pub struct Mig {
-    /// The index under its GPU.
+    /// Its index on its GPU.
     pub index: u32,
     /// Its UUID.
     pub uuid: String,
@@ -158,7 +158,7 @@ pub struct Mig {
     /// Its memory.
     #[serde(flatten)]
     pub memory: Option<Memory>,
-    /// Used memory that no visible process holds, of the first MIG device of a GPU instance.
+    /// Used memory of the GPU instance that no visible process holds. Present only for the instance's first MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
 }
@@ -186,7 +186,7 @@ pub struct Process {
     /// The kind of the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_kind: Option<&'static str>,
-    /// Bytes; absent if unknown, and after the end.
+    /// Memory in use, in bytes; absent if it is unknown or the process has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// The highest use within the peak window.
@@ -198,12 +198,12 @@ pub struct Process {
     /// Seconds since it last worked on the GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<f64>,
-    /// Unix time in seconds.
+    /// When it started: Unix time in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
     /// Whether it is on the GPU.
     pub alive: bool,
-    /// Seconds since it left the GPU, at least; absent while it is on the GPU.
+    /// The minimum number of seconds since it left the GPU; absent while it is on the GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_seconds: Option<f64>,
 }
@@ -218,15 +218,15 @@ pub struct Workload {
     /// The index of the MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_index: Option<u32>,
-    /// The number of its processes; 0 after the last one's end.
+    /// The number of its processes; 0 after the last one has ended.
     pub processes: u64,
-    /// Bytes.
+    /// Memory in use, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
-    /// The highest sum within the peak window.
+    /// The highest sum of its processes' memory within the peak window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_peak_bytes: Option<u64>,
-    /// The highest sum.
+    /// The highest sum of its processes' memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
 }

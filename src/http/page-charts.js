@@ -1,11 +1,12 @@
-// The texts, the series and the drawings of the page. Nothing here knows the API or the elements of the page.
+// The text, series and drawing functions of the page. Nothing here depends on the API or on the elements of the page.
 
-/// The interval of the readings that the charts compare with.
+/// The interval, in seconds, of the slow readings that the charts draw for comparison with the recorded values. They
+/// are derived from the recorded values.
 const SLOW_SECONDS = 15;
 
 // Text
 
-/// Replaces control characters and those that change the direction of the text beside them, as the server does.
+/// Replaces control characters and characters that change the direction of the surrounding text, as the server does.
 export function clean(text) {
   return String(text).replace(/[\p{Cc}\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069]/gu, "\uFFFD");
 }
@@ -43,11 +44,12 @@ export function plural(count, one, many) {
 
 // Series
 
-/// The values of one GPU or process over time. A point is [begin, lowest, highest, last] and holds until the next one.
+/// The values of one GPU or process over time. A point is [begin, lowest, highest, last] and is valid until the
+/// next one.
 export class Series {
   points = [];
 
-  /// Replaces everything from `from` on with an answer, which leaves out what is unknown at its beginning.
+  /// Replaces everything from `from` on with the points of a response. The response omits unknown points at its start.
   merge(points, from, oldest, step) {
     const kept = this.points.filter((point) => point[0] < from - step / 2);
     const first = kept.findLastIndex((point) => point[0] <= oldest);
@@ -67,7 +69,7 @@ export class Series {
     return low - 1;
   }
 
-  /// The point that holds at a time; undefined if nothing is known then.
+  /// The point that is valid at a given time; undefined if nothing is known for that time.
   at(time) {
     const point = this.points[this.index(time)];
     return point?.[3] == null && point?.[1] == null ? undefined : point;
@@ -87,7 +89,7 @@ export class Series {
     }
   }
 
-  /// Lowest, highest (and when) and mean of a time span; undefined if nothing is known.
+  /// The lowest value, the highest value with its time, and the mean of a time span; undefined if nothing is known.
   figures(from, to) {
     let [least, most, mostAt, area, known] = [Infinity, -Infinity, from, 0, 0];
     this.each(from, to, (begin, end, point) => {
@@ -115,7 +117,7 @@ export function readColours() {
 
 const PAD = { left: 52, right: 10, top: 12, bottom: 18 };
 
-/// A canvas with the size of its element in device pixels, cleared; the drawing is in CSS pixels.
+/// Sizes a canvas to its element in device pixels and clears it. Drawing coordinates are in CSS pixels.
 export function prepare(canvas) {
   const [width, height, ratio] = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio || 1];
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -136,7 +138,7 @@ export function scales({ width, height }, from, to, highest) {
   return { x, y, time, from, to, highest, width, height };
 }
 
-/// The first of the usual distances that leaves room for the labels.
+/// The shortest of the usual intervals, in seconds, that leaves room for the labels.
 function distance(span, room) {
   const usual = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
   return usual.find((seconds) => span / seconds <= room) ?? 3600;
@@ -168,13 +170,13 @@ export function drawAxes(pen, scale, lines) {
   }
 }
 
-/// The area below the highest value, and over it the band between the lowest and the highest.
+/// Draws the area below the highest value and, on top of it, the band between the lowest and the highest value.
 export function drawBand(pen, scale, series) {
   const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
   let before = null;
   series.each(scale.from, scale.to, (begin, end, point) => {
     const [left, right, high, low] = [scale.x(begin), scale.x(end), scale.y(point[2]), scale.y(point[1])];
-    // Parts overlap a little, so that no gap shows between them; within one path that makes nothing darker.
+    // Parts overlap a little, so that no gap shows between them. Within one path, the overlap is not drawn darker.
     area.rect(left, high, right - left + 0.5, scale.y(0) - high);
     band.rect(left, high, right - left + 0.5, Math.max(low - high, 1));
     if (before == null || left - before > 1) line.moveTo(left, high);
@@ -191,7 +193,7 @@ export function drawBand(pen, scale, series) {
   pen.stroke(line);
 }
 
-/// The values that a reading every 15 seconds would have had, as [time, bytes or undefined].
+/// The values that readings every 15 seconds would have returned, as [time, bytes or undefined].
 export function slowReadings(series, from, to) {
   const readings = [];
   for (let time = Math.ceil(from / SLOW_SECONDS) * SLOW_SECONDS; time <= to; time += SLOW_SECONDS) {
@@ -228,7 +230,8 @@ export function drawLimit(pen, scale, limit) {
   pen.setLineDash([]);
 }
 
-/// The highest value of each minute, or of each fifteenth of a longer span. A time without a change has none.
+/// The highest value of each minute, or of each fifteenth of a span longer than 15 minutes. A part in which the value
+/// does not change has no peak.
 export function peaks(series, from, to) {
   const length = Math.max(60, (to - from) / 15);
   const found = [];
@@ -280,7 +283,8 @@ export function drawCursor(pen, scale, view) {
   pen.stroke();
 }
 
-/// Memory by owner, stacked: one column for each two pixels. If owners are left out, the rest may be theirs.
+/// Draws memory by owner, stacked: one column for every two pixels. If owners are left out, the remaining memory may be
+/// theirs.
 export function drawStack(pen, scale, owners, whole, incomplete) {
   const [begin, end] = [PAD.left, scale.width - PAD.right];
   for (let pixel = begin; pixel < end; pixel += 2) {
@@ -296,7 +300,7 @@ export function drawStack(pen, scale, owners, whole, incomplete) {
       sum += held;
     }
     pen.fillStyle = incomplete ? colours.line : colours.nobody;
-    // A few MiB of each process belong to the driver.
+    // The driver uses a few MiB for each process, so a small remainder is not drawn.
     if (total - sum > scale.highest / 200) pen.fillRect(pixel, scale.y(total), 2, scale.y(sum) - scale.y(total));
   }
 }

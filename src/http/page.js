@@ -1,4 +1,5 @@
-// The live part of the page. It replaces the table that the server wrote with charts, and polls the API for new values.
+// The live part of the page. It shows charts in place of the table that the server wrote, and polls the API for new
+// values.
 //
 // Invariants: text from the server is only ever set as text or as an attribute, never as markup; nothing is loaded from another host;
 // a value that is not known is shown as unknown and never as 0.
@@ -10,11 +11,11 @@ const POLL_MS = 2000;
 const POLL_EVENTS_MS = 5000;
 const LONGEST_PAUSE_MS = 30000;
 const TIMEOUT_MS = 10000;
-/// The selectable time spans: seconds, name, and seconds of each part of a chart.
+/// The selectable time spans: length in seconds, name, and length of each part of a chart in seconds.
 const SPANS = [[300, "5 min", 0.25], [900, "15 min", 1], [1800, "30 min", 2], [3600, "1 h", 4], [7200, "2 h", 8]];
-/// Process lists arrive later than memory samples, so the latest seconds are requested again.
+/// Process lists arrive later than memory samples, so the last few seconds are requested again.
 const LATE_SECONDS = 3;
-/// The shortest time that a chart shows.
+/// The shortest time span that a chart shows, in seconds.
 const LEAST_SPAN = 60;
 const SHOWN_ROWS = 50;
 const SHOWN_OWNERS = 7;
@@ -22,7 +23,7 @@ const SHOWN_HOLDERS = 3;
 
 // Elements
 
-/// Creates an element. An attribute that is a function is an event handler; a child is a node or a text.
+/// Creates an element. An attribute that is a function is an event handler; a child is a node or a string.
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -34,13 +35,14 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-/// Sets the text of a node if it differs, so that a selection within an unchanged text is kept.
+/// Sets the text of a node if it differs, so that a selection within unchanged text is kept.
 function setText(node, text) {
   const cleaned = clean(text);
   if (node.textContent !== cleaned) node.textContent = cleaned;
 }
 
-/// Makes the children of a node equal to the items. A child whose key is still there is kept, with its focus and its state.
+/// Makes the children of a node match the items. A child whose key is still among the items is kept, with its focus and
+/// its state.
 function keyed(parent, items, key, create, update) {
   const before = parent.shown ?? new Map();
   const after = new Map();
@@ -98,7 +100,7 @@ async function loadMachine() {
   [state.answer, state.listed] = await Promise.all([get("/api/v1/gpus"), get("/api/v1/processes")]);
 }
 
-/// Requests what the charts lack: everything at first, and afterwards the time since the last answer.
+/// Requests what the charts lack: everything at first, and afterwards only what was recorded since the last response.
 async function loadHistory() {
   const [generation, [span, , step]] = [state.generation, state.span];
   const now = state.answer.at;
@@ -111,7 +113,7 @@ async function loadHistory() {
   if (whole) {
     for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
   }
-  // A chart is no longer than what was recorded, so that the first minutes fill it.
+  // A chart covers no more time than was recorded, so that the first minutes fill it.
   [state.to, state.from] = [gpus.to, Math.max(gpus.to - span, Math.min(gpus.recorded_since, gpus.to - LEAST_SPAN))];
   state.since = gpus.recorded_since;
   state.next = Math.floor((gpus.to - LATE_SECONDS) / step) * step;
@@ -134,7 +136,7 @@ function mergeAll(known, answered, key, from, step) {
   const lacking = new Set(known.keys());
   for (const series of answered) {
     let id = key(series);
-    // A pid may have been used twice.
+    // A pid may have been reused.
     while (known.has(id) && !lacking.has(id)) id += "'";
     lacking.delete(id);
     const entry = known.get(id) ?? { series: new Series() };
@@ -217,7 +219,7 @@ function ownerName(who) {
 
 const palette = new Map(); // owner → index of its colour
 
-/// The owners of a GPU's memory within the shown time, largest first; the smallest are summed into one.
+/// The owners of a GPU's memory within the time shown, largest first; the smallest are combined into one entry.
 function owners(uuid) {
   const found = new Map();
   for (const { uuid: on, name, series } of state.workloads.values()) {
@@ -239,11 +241,11 @@ function owners(uuid) {
     if (!palette.has(owner.name)) palette.set(owner.name, palette.size % 7);
     owner.colour = owner.used == null ? colours.ended : colours[`s${palette.get(owner.name) + 1}`];
   }
-  // The ended ones are on top, so that they do not lift those that run.
+  // Owners that have ended are stacked on top, so that they do not move up those that are still running.
   return sorted.sort((a, b) => (a.used == null) - (b.used == null));
 }
 
-/// The processes that held the most at a time, as text. An event of a peak has the exact list.
+/// The processes that held the most memory at a given time, as text. The event for a peak has the exact list.
 function holdersAt(uuid, time) {
   const near = (event) => event.kind === "new_peak" && event.uuid === uuid && Math.abs(event.at - time) <= state.span[2];
   const exact = state.events.find(near)?.holders?.map((held) => ({ who: held, used: held.used_bytes }));
@@ -253,7 +255,7 @@ function holdersAt(uuid, time) {
     .filter((held) => held.used > 0);
   const held = (exact ?? listed()).sort((a, b) => b.used - a.used);
   const names = held.slice(0, SHOWN_HOLDERS).map(({ who, used }) => `${who.name ?? "?"} ${who.pid} of ${ownerName(who)} ${bytes(used)}`);
-  // Both lists are limited, so the number of the others is not known.
+  // Both lists are limited, so the number of others is not known.
   if (held.length > SHOWN_HOLDERS) names.push("and others");
   return names.join(", ");
 }
@@ -297,7 +299,7 @@ class Card {
     new ResizeObserver(() => this.draw()).observe(this.band);
   }
 
-  /// Shows the values of a GPU; null if the driver does not list it any longer.
+  /// Shows the values of a GPU; `gpu` is undefined if the driver no longer lists it.
   show(gpu) {
     if (gpu) this.gpu = gpu;
     const { name, up, total_bytes: total } = this.gpu;
@@ -407,7 +409,7 @@ class Card {
 
   // The cursor and the selection
 
-  /// Says what the cursor or the selection shows.
+  /// Writes out the values at the cursor or in the selection.
   read() {
     const { cursor, selection } = this.view;
     if (selection) return this.readSpan(this.series(), selection);
@@ -431,7 +433,7 @@ class Card {
     this.draw();
   }
 
-  /// Requests the selected time in the finest parts, which are as short as 10 ms.
+  /// Requests the selected time at the finest resolution, in parts as short as 10 ms.
   async readFinely() {
     const { selection } = this.view;
     if (!selection || selection[0] === selection[1]) return;
@@ -442,7 +444,7 @@ class Card {
       fine.points = answer.series.find((series) => !series.mig_uuid)?.memory.points ?? [];
       if (this.view.selection === selection) this.readSpan(fine, selection);
     } catch {
-      // The figures of the chart remain.
+      // The figures computed from the chart stay in place.
     }
   }
 
@@ -496,7 +498,7 @@ class Card {
   }
 
   clear() {
-    // The link within the output can be reached from the chart.
+    // The selection is kept while the pointer or the focus is on the output, so that the link in it can be reached.
     if (this.view.selection && this.chart.matches(":focus-within") === false && this.output.matches(":hover, :focus-within")) return;
     this.view = { cursor: null, selection: null, anchor: null };
     setText(this.output, "");
@@ -518,7 +520,7 @@ function fill(row, texts) {
   texts.forEach((text, index) => setText(row.children[index], text));
 }
 
-/// The columns of the processes: title, text, what to sort by, and whether it is a number.
+/// The columns of the process table: title, text, sort key, and whether the column is numeric.
 const COLUMNS = [
   ["GPU", (p) => (p.mig_index == null ? String(p.gpu) : `${p.gpu}, MIG ${p.mig_index}`), (p) => p.gpu * 100 + (p.mig_index ?? 0), true],
   ["name", (p) => p.name ?? "unknown", (p) => p.name],
@@ -537,16 +539,17 @@ function moment(unix) {
   return unix == null ? "" : dateAndClock(unix);
 }
 
-/// Adds to a process when it was at its peak and since when it has been on the GPU, as far as the recorded time shows that.
+/// Adds to a process the time of its peak and the time since which it has been on the GPU, as far as they were
+/// recorded.
 function withTimes(process) {
   const entry = state.processes.get(seriesKey(process.uuid, migUuid(process), process.pid));
   const same = (event) => event.pid === process.pid && event.uuid === process.uuid;
   const ended = !process.alive && state.events.find((event) => event.kind === "process_ended" && same(event));
   const started = state.events.find((event) => event.kind === "process_started" && same(event));
   const highest = entry?.series.figures(-Infinity, state.to);
-  // The latest part of a process that grows is a little behind its peak.
+  // The latest recorded part for a process that is growing lags slightly behind the process's peak.
   const isPeak = highest && highest.most >= 0.98 * process.peak_bytes;
-  // A process that was there when the exporter started has held its memory for longer than was recorded.
+  // A process that was already on the GPU when the exporter started has held its memory for longer than was recorded.
   const first = started && started.at - state.since > 2 ? started.at : process.started_at;
   const peakAt = ended?.peak_at ?? (isPeak ? highest.mostAt : undefined);
   return { ...process, peakAt, peakEarlier: peakAt == null && Boolean(highest), since: first ?? started?.at };
@@ -571,7 +574,7 @@ function showProcesses() {
     const value = COLUMNS[column][2];
     matches.sort((a, b) => {
       const [left, right] = [value(a), value(b)];
-      // What is unknown is last in both directions.
+      // Unknown values are last in both sort orders.
       return left == null || right == null || !descending ? compare(left, right) : compare(right, left);
     });
   }
@@ -616,7 +619,7 @@ function heldText(held) {
   return `${bytes(held.used_bytes)} ${processText(held)}`;
 }
 
-/// What each kind of event says.
+/// The text for each kind of event.
 const SENTENCES = {
   exporter_started: () => "the exporter started; nothing before this is known",
   driver_opened: (e) => `the driver ${e.version ?? ""} was opened`,
@@ -666,7 +669,8 @@ function showIncidents(incidents) {
   });
 }
 
-/// Shows what an incident recorded. It is requested again while the ten seconds after its moment are being recorded.
+/// Shows what was recorded for an incident. The incident is requested again as long as the ten seconds that follow it
+/// are still being recorded.
 async function openIncident(details, id, body) {
   if (details.loaded) return;
   const path = `/api/v1/incidents/${encodeURIComponent(id)}`;
@@ -723,7 +727,8 @@ function paintIncident(canvas, incident) {
   drawCursor(area.pen, scale, { cursor: incident.at });
 }
 
-/// Copies an answer. Browsers offer their clipboard to pages over TLS only; elsewhere a selected text is copied.
+/// Copies the text of a response. Browsers offer the clipboard API only to pages loaded over TLS; on other pages, the
+/// text is selected and then copied.
 async function copyText(button, path) {
   let done = false;
   try {
@@ -767,7 +772,8 @@ function show() {
   document.getElementById("table").hidden = true;
 }
 
-/// One card for each GPU, and for each that is gone while its memory is within the shown time.
+/// Shows one card for each GPU, including each GPU that is gone, as long as some of its memory values fall within the
+/// time shown.
 function showCards(gpus) {
   for (const gpu of gpus) if (!cards.has(gpu.uuid)) cards.set(gpu.uuid, new Card(gpu));
   const listed = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));

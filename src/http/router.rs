@@ -39,7 +39,7 @@ pub fn router(state: HttpState) -> Router {
         .without_v07_checks()
         .route("/", get(page))
         .route(&telemetry_path, get(scrape));
-    // The configured path takes precedence over the icon; it can be no other file of the page.
+    // The configured path takes precedence over the icon; it cannot be the path of any other file of the page.
     let files = assets::ALL.iter().filter(|asset| asset.path != ICON || telemetry_path != ICON);
     let pages = files.fold(pages, |pages, asset| pages.route(asset.path, get(|| async { asset.response() })));
     pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
@@ -62,7 +62,7 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        // The length is left open: this body is empty, but the body of the response to a GET would not be.
+        // No length is given, because this body is empty, but the body of the response to a GET would not be.
         return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
     }
     match state.metrics.scrape() {

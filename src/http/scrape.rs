@@ -26,8 +26,8 @@ impl ScrapeWriters {
     }
 
     /// The text of a scrape. A long one is streamed while it is being written, if a writer is free: it is never in
-    /// memory as a whole, and writing pauses for a slow client and ends if it is gone. Responses to HTTP/1.0 are not
-    /// streamed, because there a truncated response looks complete.
+    /// memory as a whole, and writing pauses for a slow client and ends if the client is gone. Responses to HTTP/1.0
+    /// are not streamed, because there a truncated response looks complete.
     pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };

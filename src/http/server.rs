@@ -55,16 +55,16 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 enum Transport {
     /// As the guard requires.
     AsConfigured,
-    /// Without TLS although TLS is required: the response reveals nothing.
+    /// Without TLS although TLS is required, so the response reveals nothing.
     PlainInsteadOfTls,
 }
 
 /// How a request was admitted. The handlers find it in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The guard demands neither a password nor a certificate.
+    /// The guard requires neither a password nor a certificate.
     Open,
-    /// The client gave the password or the certificate that the guard demands.
+    /// The client presented the password or the certificate that the guard requires.
     Authenticated,
 }
 
@@ -258,7 +258,7 @@ impl Server {
 
     fn report_refusal(&self, refusal: Refusal, asked: &HeaderMap) {
         match refusal {
-            // In HTTP a client usually sends its first request without a password: that is not a fault.
+            // In HTTP a client usually sends its first request without a password, which is not a fault.
             Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
             Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
             Refusal::TooManyRequests => {
@@ -290,6 +290,6 @@ impl Server {
 
 /// Waits until the shutdown has begun.
 async fn begun(ending: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone: that is a shutdown too.
+    // An error means that the server is gone, which is a shutdown too.
     let _ = ending.wait_for(|ending| *ending).await;
 }

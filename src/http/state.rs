@@ -1,4 +1,4 @@
-//! What all responses are made from.
+//! The state from which all responses are built.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 
 /// How long a lane may be silent by default.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// What the responses are made from.
+/// The state from which the responses are built.
 #[derive(Debug, Clone)]
 pub struct HttpState {
     /// The registry.
@@ -21,7 +21,7 @@ pub struct HttpState {
     pub snapshot: Arc<Snapshot>,
     /// Where a failed response is counted.
     pub faults: Arc<Faults>,
-    /// The path of the metrics: begins with `/` and is none of the exporter's other paths.
+    /// The path of the metrics. It begins with `/` and differs from all of the exporter's other paths.
     pub telemetry_path: String,
     /// When the exporter started.
     pub started: Instant,
@@ -31,7 +31,7 @@ pub struct HttpState {
     pub recorder: Option<Arc<Recorder>>,
     /// The machine's name, for the page; `None` if it is unknown.
     pub host: Option<String>,
-    /// What the page of a demo tells its reader to look at.
+    /// What a demo's page tells the reader to look at.
     pub sights: Vec<&'static str>,
     pub(super) writers: ScrapeWriters,
 }

@@ -91,8 +91,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Without an answer, the allocatable devices become unknown: the published time would be too recent for an old
-    /// list.
+    /// Without an answer, the allocatable devices become unknown, because the published time would be too recent for an
+    /// old list.
     fn take_allocatable(&mut self, answer: Result<Vec<Device>, Error>) {
         match answer {
             Ok(devices) => {

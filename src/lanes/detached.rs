@@ -38,8 +38,8 @@ impl DetachedThreads {
         self.closings.extend(closing);
     }
 
-    /// Removes the threads that have ended. Those that have taken too long to close a driver count as stuck from now
-    /// on; returns their number.
+    /// Removes the threads that have ended. Returns the number of threads that have taken too long to close a driver;
+    /// from now on, they count as stuck.
     pub(super) fn reap(&mut self) -> usize {
         self.stuck.retain(|stuck| !stuck.thread.is_finished());
         let closings = std::mem::take(&mut self.closings).into_iter().filter(|closing| !closing.is_done());

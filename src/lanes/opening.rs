@@ -12,7 +12,7 @@ use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
 /// How long opening or closing may take before it is reported. If opening is slow, the supervisor keeps waiting,
-/// because nothing else can be done with the driver until it ends.
+/// because nothing else can be done with the driver until the attempt ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
 /// The result of an attempt to open the driver.

@@ -1,10 +1,10 @@
 //! When the lanes run: their rates, their idle rate, their rests, and their retries.
 //!
 //! - The memory lane ticks at `memory.rate`, and at `memory.idle-rate` while [`IdlePolicy`] considers it idle.
-//! - The process lane makes a pass when memory changes, and every `process.interval`. After a pass it rests:
-//!   [`rest_after`].
+//! - The process lane makes a pass when memory changes, and every `process.interval`. After a pass it rests (see
+//!   [`rest_after`]).
 //! - Telemetry readings are due every `telemetry.interval` and every `telemetry.slow-interval`. The process lane's
-//!   thread takes them between two passes: [`time_for_readings`], [`IDLE_STRIDE`], [`RECONSIDER`].
+//!   thread takes them between two passes (see [`time_for_readings`], [`IDLE_STRIDE`] and [`RECONSIDER`]).
 //! - The watch for Xid events polls every `telemetry.interval`, but at least once per [`HEARTBEAT`].
 
 mod idle;
@@ -22,8 +22,8 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// How often unchanged memory is published, only to show that the samples are fresh. Ten times a second is enough for
-/// that, and a tick that publishes nothing costs a third less: on an H200 most of a tick's time is spent on cache
-/// misses.
+/// that, and a tick that publishes nothing costs a third less, because on an H200 most of a tick's time is spent on
+/// cache misses.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
 /// After a pass the process lane rests for this many times the duration of the pass, so that memory that changes on
@@ -31,14 +31,15 @@ pub(super) const REFRESH: Duration = Duration::from_millis(100);
 /// while it rests.
 const REST: u32 = 2;
 
-/// The longest rest. If a pass took a long time because it had to wait for the driver, the next one need not.
+/// The longest rest. If a pass took a long time because it had to wait for the driver, the next pass need not take as
+/// long.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// While a GPU does nothing, the work of its processes is read only in every fifth fast round: the call holds the
-/// driver's lock for 1 to 2 ms, and the driver keeps the samples until then.
+/// While a GPU does nothing, the work of its processes is read only in every fifth fast round, because the call holds
+/// the driver's lock for 1 to 2 ms, and the driver keeps the samples until the next call.
 pub(super) const IDLE_STRIDE: u32 = 5;
 
-/// A reading that a GPU does not provide is tried again after this many slow rounds: a permission may have been
+/// A reading that a GPU does not provide is tried again after this many slow rounds, because a permission may have been
 /// granted, or the refusal may have been temporary.
 pub(super) const RECONSIDER: u32 = 20;
 

@@ -27,9 +27,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Creates a session that ends when `alive` is dropped, at the latest: lanes that run without a supervisor would
-    /// hide the fact that the supervisor is gone. A slot starts as stalled if a call from an earlier session still
-    /// hangs.
+    /// Creates a session that ends when `alive` is dropped, at the latest, because lanes that run without a supervisor
+    /// would hide the fact that the supervisor is gone. A slot starts as stalled if a call from an earlier session
+    /// still hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
             stalled: stalls.counters(&driver),

@@ -45,7 +45,7 @@ pub(super) struct Supervisor {
     restarts: [RestartPolicy; Lane::ALL.len()],
     stalls: Stalls,
     detached: DetachedThreads,
-    /// Sessions hold a weak reference to it: they end when the supervisor does.
+    /// Sessions hold a weak reference to it, so that they end when the supervisor does.
     alive: Arc<()>,
 }
 

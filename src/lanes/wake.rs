@@ -12,8 +12,8 @@ pub(super) struct WakeBits {
 }
 
 impl WakeBits {
-    /// The bit of a GPU. With more than 64 GPUs, several share a bit: then a GPU may be queried needlessly, but none is
-    /// missed.
+    /// The bit of a GPU. With more than 64 GPUs, several GPUs share a bit. In that case, a GPU may be queried
+    /// needlessly, but none is missed.
     pub(super) fn bit(position: usize) -> u64 {
         1 << (position % 64)
     }

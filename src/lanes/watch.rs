@@ -17,7 +17,7 @@ pub(super) struct Watch {
     slot: AtomicUsize,
 }
 
-/// Another thread took over because the call of this thread did not return within its limit: this thread must end
+/// Another thread took over because the call of this thread did not return within its limit, so this thread must end
 /// without touching anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superseded {

@@ -47,7 +47,7 @@ impl Worker {
         let thread = thread::Builder::new().name(thread_name(lane).to_owned()).spawn(move || {
             let _unpark = unpark;
             if let Err(Superseded { slot }) = task.run(&session, &watched) {
-                // The hung call has returned after all: the thread that took over may make calls for the slot again.
+                // The hung call has returned after all, so the thread that took over may make calls for the slot again.
                 session.mark_recovered(slot);
                 tracing::info!(thread = thread_name(lane), slot, "driver call returned after its limit");
             }

@@ -26,7 +26,7 @@ use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
 /// trouble.
 const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
 
-/// The maximum number of events taken from a GPU in one round: a storm on one GPU must not delay the others.
+/// The maximum number of events taken from a GPU in one round. A storm of events on one GPU must not delay the others.
 const EVENTS_AT_ONCE: usize = 64;
 
 /// The critical errors of every GPU since the exporter started, keyed by [`Gpu::key`]. They outlive the session,
@@ -112,8 +112,8 @@ impl XidWatch {
             }
         }
         for _ in 0..EVENTS_AT_ONCE {
-            // Counted within the call, because the driver returns an event only once: so it is counted even if the call
-            // hangs and returns later.
+            // Counted within the call, because the driver returns an event only once. This way, the event is counted
+            // even if the call hangs and returns later.
             let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
             match events.call(next) {
                 Ok(Some(_)) => {}

@@ -9,11 +9,12 @@ use super::family::Family;
 use super::label::{LabelText, Labels};
 
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
-/// was used before; one long buffer would be fetched from the system page by page on each scrape.
+/// was used before; the memory for one long buffer would be requested from the system page by page on each scrape.
 pub(super) const CHUNK: usize = 64 * 1024;
-/// Bytes of spare room in a chunk, because a chunk only ends at the end of a line. Nearly every line is shorter.
+/// Bytes of spare room in a chunk, because a chunk only ends at the end of a line. Nearly every line is shorter than
+/// this.
 const LINE: usize = 4 * 1024;
-/// Bytes reserved for the value and the punctuation of a line. Nearly every number is shorter.
+/// Bytes reserved for the value and the punctuation of a line. Nearly every number is shorter than this.
 const NUMBER: usize = 32;
 
 /// Takes a chunk. Returns `false` when no more chunks are wanted.

@@ -1,6 +1,6 @@
 //! What a metric family is: name, type, unit, labels, help and when its values are measured.
 //!
-//! Each source declares its families beside the code that fills them; [`super::table`] collects them.
+//! Each source declares its families next to the code that fills them; [`super::table`] collects them.
 
 /// A family's type in the exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Incidents, and what the recorder takes.
+//! Incidents, and the recorder's own figures: how much memory it uses and how much it has dropped.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};

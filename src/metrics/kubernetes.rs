@@ -61,7 +61,7 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
     out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
     let Some(allocations) = parts.fresh_allocations(settings) else { return };
-    // Kubelets before Kubernetes 1.34 list the devices of ended pods until another pod needs them.
+    // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.
     let holders = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
     let held = holders.filter_map(|allocation| {
         let device = &allocation.device;

@@ -139,8 +139,8 @@ fn kept(value: &str) -> &str {
     }
 }
 
-/// Escapes a value for the text format. NUL becomes U+FFFD: Prometheus' scanner takes it for the end of the text and
-/// would refuse the whole scrape.
+/// Escapes a value for the text format. NUL becomes U+FFFD, because Prometheus' scanner would take NUL for the end of
+/// the text and refuse the whole scrape.
 fn escape(value: &str, text: &mut String) {
     let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'\n' | 0);
     // Few values contain a special byte. A loop without an early exit checks many bytes at a time.

@@ -53,7 +53,7 @@ pub(super) struct LabeledProcess<'a> {
     pub(super) start: Option<f64>,
     /// Bytes that it holds now, including those of entries with the same labels. `None` after it has ended.
     pub(super) used: Option<u64>,
-    /// A lower bound of its peaks in bytes: what entries with the same labels held in total.
+    /// A lower bound for its peaks, in bytes: what entries with the same labels held in total.
     pub(super) at_least: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The `process_*` families of the exporter, as in every Prometheus client.
 //!
-//! Always read from the real `/proc`, whatever `path.procfs` is. Values that cannot be read are absent.
+//! Always read from the real `/proc`, whatever the value of `path.procfs`. Values that cannot be read are absent.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -69,7 +69,7 @@ const LINE: usize = 2048;
 
 /// The directory of the exporter's open files.
 const FILES: &str = "/proc/self/fd";
-/// How long a count of the open files is reused: thousands of process directories may be open.
+/// How long a count of the open files is reused. Thousands of process directories may be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
 /// Reads the process on each scrape, and keeps what does not change while it runs.
@@ -173,7 +173,7 @@ mod tests {
         let held = std::hint::black_box(vec![1_u8; MORE]);
         let opened: Vec<_> = (0..50).map(|_| File::open("/proc/self/stat").unwrap()).collect();
         assert!(shown(&own, "process_resident_memory_bytes") > before + 0.7 * MORE as f64);
-        // Other tests of this process close files, too.
+        // Other tests in this process close files, too.
         assert!(shown(&own, "process_open_fds") > files + 10.0);
         drop((held, opened));
         let (boot, up) = (procfs::boot_time_secs().unwrap() as f64, procfs::Uptime::current().unwrap().uptime);

@@ -1,7 +1,7 @@
 //! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
-//! Invariant: no two series of a family have the same labels, even if entries in the list do: in that case
-//! the live entry is shown, or else the one with the larger peak. The memory of several live entries is summed.
+//! Invariant: no two series of a family have the same labels, even if entries in the list do. In that case, the live
+//! entry is shown, or else the one with the larger peak. The memory of several live entries is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -130,7 +130,8 @@ fn living<'a>(entry: &LabeledProcess<'a>) -> Option<&'a Process> {
     entry.process.alive.then_some(entry.process)
 }
 
-/// Seconds, rounded down to milliseconds. More precision is pointless: a scrape is delayed by more than a millisecond.
+/// Seconds, rounded down to milliseconds. More precision is pointless, because a scrape is delayed by more than a
+/// millisecond.
 fn milliseconds(time: Duration) -> f64 {
     (1000 * time.as_secs() + u64::from(time.subsec_millis())) as f64 / 1e3
 }
@@ -158,8 +159,8 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, even if it has entries of several types: the info family has no `type` label, so that
-/// it can be joined on the pid.
+/// One entry for each process, even if it has entries of several types, because the info family has no `type` label. It
+/// has none so that it can be joined on the pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ only in the type are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);

@@ -24,7 +24,7 @@ pub static SECTIONS: [&Section; 12] = [
     &build_metrics::SECTION,
 ];
 
-/// Every family of the table.
+/// Every family in the table.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     SECTIONS.iter().flat_map(|section| section.families.iter().copied())
 }

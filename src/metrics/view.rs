@@ -26,7 +26,7 @@ pub struct Parts {
     processes: Arc<ProcessPart>,
     telemetry: Arc<TelemetryPart>,
     xids: Arc<XidPart>,
-    /// The containers and ended pods that the API server has reported.
+    /// The containers, and the pods that have ended, as reported by the API server.
     pub(super) pods: Arc<Pods>,
     /// The kubelet's last response, however old it is.
     pub(super) allocations: Arc<Allocations>,
@@ -109,7 +109,7 @@ impl Parts {
             processes: processes.filter(|p| up && fresh(p.at, settings.process_interval)),
             fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
-            // Xids are events, not samples: the last Xid of a lost GPU must still be shown.
+            // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             ages: [
                 age(memory.and_then(|m| m.at)),

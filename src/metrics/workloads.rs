@@ -1,7 +1,7 @@
 //! The workloads on the GPUs: what the processes of a container, a job, a unit or a user hold in total.
 //!
-//! Invariant: no two series of a family have the same labels. Workloads with the same labels, such as those on two
-//! MIG devices that are not identified yet, are summed: no memory is left out.
+//! Invariant: no two series of a family have the same labels. Workloads with the same labels, such as those on two MIG
+//! devices that are not identified yet, are summed, so that no memory is left out.
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
@@ -49,7 +49,7 @@ pub(super) static SECTION: Section = Section {
     families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
 };
 
-/// A family, and how to read its value for a workload and for the sum of those left out.
+/// A family, and how to read its value for a workload and for the sum of the workloads that are left out.
 type Reading = (&'static Family, fn(&Figures) -> Option<f64>, fn(&Other) -> Option<f64>);
 
 static READINGS: [Reading; 4] = [

@@ -39,8 +39,8 @@ impl<'d> Device<'d> {
     /// Reads memory with the second version of the call, or with the first if the driver is too old for the second.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` on parts that share the system's memory; [`crate::faults::Reason::Implausible`] for values
-    /// that cannot be true.
+    /// `NOT_SUPPORTED` on GPUs that share the system's memory; [`crate::faults::Reason::Implausible`] for values that
+    /// cannot be true.
     pub fn memory(&self) -> Result<MemoryReading> {
         const V2: &str = "nvmlDeviceGetMemoryInfo_v2";
         match self.call(V2, |device| device.memory_info()) {
@@ -172,7 +172,7 @@ impl<'d> Device<'d> {
                 _ => Err(NvmlError::NotSupported),
             }
         })
-        // NVML returns 0 for parts that have no memory temperature sensor.
+        // NVML returns 0 for GPUs that have no memory temperature sensor.
         .and_then(|celsius| match celsius > 0.0 {
             true => Ok(celsius),
             false => Err(Error::new(CALL, NvmlError::NotSupported)),

@@ -62,8 +62,8 @@ impl Driver {
         let candidates: Vec<_> = (0..self.count()?).map(look_up).collect();
         discovery.set_current(None);
         let reported: Vec<_> = candidates.iter().map(|candidate| candidate.reported.clone()).collect();
-        // If a GPU is skipped, all known GPUs count as present: the skipped one is in the machine, and looking up its
-        // PCI bus id might hang too.
+        // If a GPU is skipped, all known GPUs count as present, because the skipped one is in the machine, and looking
+        // up its PCI bus id might hang too.
         let present = |pci_bus_id: &str| {
             !discovery.skipped.is_empty()
                 || !matches!(
@@ -108,7 +108,7 @@ impl Candidate {
         Self { index, handle, may_query: hangs.is_none(), reported: ReportedIdentity { uuid, pci_bus_id } }
     }
 
-    /// `earlier` is the same GPU as found earlier. A value that cannot be read now is taken from there.
+    /// `earlier` is the same GPU as it was found earlier. A value that cannot be read now is taken from `earlier`.
     fn identify(self, earlier: Option<Arc<Gpu>>, nvml: &Nvml, failures: &mut Vec<(u32, Error)>) -> Entry {
         let Self { index, handle, may_query, reported } = self;
         let has_own_uuid = AtomicBool::new(reported.uuid.is_some());

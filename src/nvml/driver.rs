@@ -30,8 +30,8 @@ pub(super) struct Entry {
     pub(super) handle: Option<Handle>,
     /// Whether the GPU may be queried while this driver is open. Its events may be read in any case.
     pub(super) may_query: bool,
-    /// The MIG devices, in the order of [`Gpu::mig`]. `None` if the layout could not be read: then [`Gpu::mig`] is the
-    /// layout that was read earlier, which may be out of date.
+    /// The MIG devices, in the order of [`Gpu::mig`]. `None` if the layout could not be read; in that case,
+    /// [`Gpu::mig`] is the layout that was read earlier, which may be out of date.
     pub(super) mig: Option<Vec<Handle>>,
     /// Whether the GPU returned its UUID. If not, its earlier UUID is assumed.
     pub(super) has_own_uuid: AtomicBool,
@@ -48,7 +48,8 @@ impl Drop for Driver {
 
 impl Driver {
     pub(super) fn new(nvml: Nvml, simulated: bool) -> Self {
-        // A driver that does not report its version may be one with the other layout of process lists.
+        // A driver that does not report its version may be one that uses the other layout of process lists (see
+        // `has_other_process_layout`).
         let second_version_lists = nvml.sys_driver_version().map_or(true, |version| has_other_process_layout(&version));
         Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
     }

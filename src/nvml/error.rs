@@ -34,7 +34,7 @@ pub enum Severity {
     Passing,
     /// The GPU is out of reach.
     Gpu,
-    /// The driver is out of reach: the library must be reopened.
+    /// The driver is out of reach, so the library must be reopened.
     Driver,
 }
 

@@ -108,7 +108,7 @@ mod tests {
         let (b, c) = (opened("0B"), opened("0C"));
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C"], "-"), ["-", "0B", "0C"]);
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "-"), ["0A", "0B", "0C"]);
-        // 0A is no longer in the machine: the first GPU is a different one.
+        // 0A is no longer in the machine, so the first GPU is a different one.
         assert_eq!(inherited(&[none.clone(), b.clone(), c.clone()], &["0B", "0C", "0A"], "0A"), ["-", "0B", "0C"]);
         // The first GPU cannot be 0C, which would come last in the order of PCI bus ids.
         assert_eq!(inherited(&[none.clone(), b.clone()], &["0B", "0C"], "-"), ["-", "0B"]);
@@ -123,7 +123,7 @@ mod tests {
         let uuid_only = |name: &str| ReportedIdentity { pci_bus_id: None, ..opened(name) };
         assert_eq!(inherited(&[bus_id_only("0A"), opened("0B")], &["0A", "0B"], "-"), ["0A", "0B"]);
         assert_eq!(inherited(&[bus_id_only("0D"), opened("0B")], &["0A", "0B"], "-"), ["-", "0B"], "a new slot");
-        // A card was moved: its UUID identifies it in the new slot.
+        // A card was moved, and its UUID identifies it in the new slot.
         let moved = ReportedIdentity { pci_bus_id: opened("0C").pci_bus_id, ..opened("0B") };
         assert_eq!(inherited(&[bus_id_only("0B"), moved], &["0A", "0B"], "-"), ["-", "0B"]);
         assert_eq!(inherited(&[uuid_only("0A"), ReportedIdentity::default()], &["0A", "0B"], "-"), ["0A", "0B"]);

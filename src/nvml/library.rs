@@ -28,7 +28,7 @@ const SEARCH_PATHS: [&str; 9] = [
 /// Which library to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Library {
-    /// The first library in the usual places that can be opened.
+    /// The first library that can be opened in the usual places.
     Search,
     /// Only this one.
     At(PathBuf),

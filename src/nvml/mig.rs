@@ -35,7 +35,7 @@ impl MigLayout {
         if layout.on == Some(false) {
             return Ok(layout);
         }
-        // The count is the maximum, not the current number: an unused index returns NOT_FOUND.
+        // The count is the maximum, not the current number, so an unused index returns NOT_FOUND.
         let count = device.mig_device_count().map_err(|error| Error::new("nvmlDeviceGetMaxMigDeviceCount", error))?;
         for index in 0..count {
             let slice = match device.mig_device_by_index(index) {

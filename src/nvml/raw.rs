@@ -145,7 +145,7 @@ pub(super) fn processes(
     };
     call(name, || {
         const HEADROOM: usize = 16;
-        /// No machine has pids for more processes than this: a larger count cannot be right.
+        /// No machine has pids for more processes than this, so a larger count cannot be right.
         const MOST: usize = 1 << 22;
         const ATTEMPTS: usize = 5;
         let mut needed = 0;

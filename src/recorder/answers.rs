@@ -1,4 +1,4 @@
-//! Answers to questions about the recorded time. Every answer is bounded.
+//! Answers to queries about the recorded time span. Every answer is bounded in size.
 
 use serde::Serialize;
 
@@ -10,27 +10,27 @@ use super::ledger::Ledger;
 use super::process_history::ProcessHistory;
 use super::series::{COARSE, Micros, SECOND};
 
-/// The maximum number of points of a series.
+/// The maximum number of points in a series.
 pub(super) const MAX_POINTS: u64 = 2_000;
 /// The time span of an answer if none is requested: five minutes.
 const DEFAULT_SPAN: Micros = 300 * SECOND;
-/// The smallest part of a chart.
+/// The length of the shortest part of a chart.
 const LEAST_STEP: Micros = SECOND / 100;
-/// The maximum number of series of an answer.
+/// The maximum number of series in an answer.
 const MAX_SERIES: usize = 128;
 
-/// Which values of the recorded time are requested. Times are Unix seconds.
+/// Which recorded values are requested. Times are Unix times in seconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryQuery {
     /// The beginning; five minutes before the end if it is absent.
     pub from: Option<f64>,
     /// The end; now if it is absent.
     pub to: Option<f64>,
-    /// Seconds: the length of a part; as short as the maximum number of points allows if it is absent.
+    /// The length of a part in seconds; if it is absent, parts are as short as the maximum number of points allows.
     pub step: Option<f64>,
     /// The UUID of the GPU; all GPUs if it is absent.
     pub uuid: Option<String>,
-    /// Which series.
+    /// The kind of series that is requested.
     pub of: Of,
 }
 
@@ -49,13 +49,13 @@ pub enum Of {
 /// Recorded values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistoryAnswer {
-    /// Unix time in seconds: the beginning of the answer.
+    /// Unix time in seconds: the beginning of the time span.
     pub from: f64,
-    /// The end of the answer.
+    /// The end of the time span.
     pub to: f64,
-    /// Since when the recorder has been running: nothing before this is known.
+    /// When the recorder started: nothing before this time is known.
     pub recorded_since: f64,
-    /// The series, those with the highest memory first for processes and workloads.
+    /// The series. For processes and workloads, those with the highest memory use come first.
     pub series: Vec<HistorySeries>,
     /// The number of series that were left out.
     pub more_series: usize,
@@ -156,7 +156,7 @@ fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {
     }
 }
 
-/// The latest events of a time span, oldest first.
+/// The latest events in a time span, oldest first.
 pub(super) fn events(ledger: &Ledger, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
     let now = ledger.now();
     let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));

@@ -1,4 +1,4 @@
-//! Everything is recorded on the monotonic clock and shown in the time of the wall clock.
+//! Everything is recorded in monotonic time and shown in wall-clock time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ pub(super) struct Clock {
     start: Instant,
 }
 
-/// One moment on both clocks. All times of one response are converted with the same pair, so that a wall clock that is
-/// set in the meantime moves all of them together.
+/// One moment on both clocks. All times in one response are converted with the same pair, so that they all shift
+/// together if the wall clock is set in the meantime.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) micros: Micros,
@@ -19,7 +19,7 @@ pub(super) struct Now {
 }
 
 impl Clock {
-    /// A clock that starts at a moment.
+    /// A clock that starts at the given moment.
     pub(super) fn starting(start: Instant) -> Self {
         Self { start }
     }
@@ -29,24 +29,24 @@ impl Clock {
         at.saturating_duration_since(self.start).as_micros().try_into().unwrap_or(Micros::MAX)
     }
 
-    /// The pair of a moment and the time of the wall clock at that moment.
+    /// A moment paired with the wall-clock time at that moment.
     pub(super) fn both(&self, at: Instant, wall: SystemTime) -> Now {
-        // A clock that shows a time before 1970 is wrong; then the times are those since the recorder started.
+        // A clock that shows a time before 1970 is wrong. In that case, times are counted from the recorder's start.
         let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { micros: self.micros(at), wall }
     }
 }
 
 impl Now {
-    /// The Unix time of a moment in seconds.
+    /// The Unix time of a moment, in seconds.
     pub(super) fn unix(&self, at: Micros) -> f64 {
         (self.wall.as_micros() as f64 - self.micros as f64 + at as f64) / 1e6
     }
 
-    /// The moment of a Unix time; 0 for a time before the recorder started.
+    /// The moment at a Unix time; 0 for a time before the recorder started.
     pub(super) fn moment(&self, unix: f64) -> Micros {
         let since = unix * 1e6 - self.wall.as_micros() as f64 + self.micros as f64;
-        // The conversion saturates, and an unknown number becomes 0.
+        // The conversion saturates, and NaN becomes 0.
         since as Micros
     }
 }

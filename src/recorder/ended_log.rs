@@ -1,7 +1,7 @@
 //! One log line for each process that has ended.
 //!
-//! Invariant: a burst of short-lived processes writes a bounded number of lines and one line with the number of those
-//! that were left out.
+//! Invariant: a burst of short-lived processes leads to a bounded number of lines, plus one line with the number of
+//! processes that were left out.
 
 use super::ledger::Gone;
 use super::series::{Micros, SECOND};
@@ -22,7 +22,7 @@ pub(super) struct EndedLog {
 }
 
 impl EndedLog {
-    /// Writes a line for each process, as far as the period allows.
+    /// Writes a line for each process, up to the maximum number for the period.
     pub(super) fn write(&mut self, gone: &[Gone], now: Micros) {
         if now.saturating_sub(self.began) >= PERIOD {
             if self.left_out > 0 {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::clock::Now;
 use super::series::Micros;
 
-/// The estimated memory of the names in an event.
+/// The estimated size of the names in an event, in bytes.
 const NAMES: usize = 256;
-/// The number of events that are kept.
+/// The maximum number of events that are kept.
 const MAX_EVENTS: usize = 4096;
 
 /// An event with its time.
@@ -52,21 +52,21 @@ pub enum What {
     GpuStalled,
     /// The GPU responds again.
     GpuBack,
-    /// Critical errors of the GPU.
+    /// The driver reported critical errors for the GPU.
     Xid {
         /// NVIDIA's code.
         xid: u64,
-        /// How many there were since the last look, a quarter of a second before.
+        /// How many occurred since the previous check, a quarter of a second earlier.
         count: u64,
     },
     /// A process appeared on the GPU.
     ProcessStarted(Who),
     /// A process left the GPU.
     ProcessEnded {
-        /// Which process.
+        /// The process.
         #[serde(flatten)]
         who: Who,
-        /// Bytes: the highest memory that it held; absent if that was never known.
+        /// The most memory that it held, in bytes; absent if this was never known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peak_bytes: Option<u64>,
         /// Unix time in seconds at which it reached its peak.
@@ -75,7 +75,7 @@ pub enum What {
         /// Seconds from its start, or from when it was first seen, to its end.
         lived_seconds: f64,
     },
-    /// The GPU's memory was higher than ever since the exporter started.
+    /// The GPU's memory use was higher than at any earlier time since the exporter started.
     NewPeak {
         /// Bytes.
         used_bytes: u64,
@@ -96,7 +96,7 @@ pub enum What {
     },
 }
 
-/// Which process.
+/// What identifies a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Who {
     /// The pid in the exporter's pid namespace.
@@ -118,14 +118,14 @@ pub struct Who {
 /// A process and the memory that it held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Which process.
+    /// The process.
     #[serde(flatten)]
     pub who: Who,
     /// Bytes.
     pub used_bytes: u64,
 }
 
-/// The latest events, oldest first, on the recorder's clock.
+/// The latest events, oldest first, with times on the recorder's clock.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     kept: VecDeque<Recorded>,
@@ -160,7 +160,7 @@ impl Recorded {
 
 impl Events {
     pub(super) fn add(&mut self, event: Recorded) {
-        // First, so that the list of events never grows beyond its room.
+        // Dropped before the new event is added, so that the list of events never grows beyond its capacity.
         if self.kept.len() == MAX_EVENTS {
             self.drop_oldest();
         }
@@ -181,7 +181,7 @@ impl Events {
         self.kept.iter().filter(move |event| (from..=to).contains(&event.at))
     }
 
-    /// The estimated size in bytes, with the names.
+    /// The estimated size in bytes, including the names.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

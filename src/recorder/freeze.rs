@@ -11,18 +11,18 @@ use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
 use super::words;
 
-/// How long after its moment an incident still records.
+/// How long the recording of an incident continues after its moment.
 pub(super) const AFTER: Micros = 10 * SECOND;
-/// The time before the moment in which the GPU's peak is searched.
+/// How far before the moment the search for the GPU's peak begins.
 const PEAK_WITHIN: Micros = 5 * SECOND;
-/// The parts of the charts.
+/// The length of a part in the GPU's chart and in a process's chart.
 const GPU_STEP: Micros = SECOND / 10;
 const PROCESS_STEP: Micros = SECOND / 2;
-/// The maximum number of processes and events in an incident.
+/// The maximum numbers of processes and of events in an incident.
 const MAX_PROCESSES: usize = 16;
 const MAX_EVENTS: usize = 200;
 
-/// The incident of a trigger, as far as it is known now. `None` if its GPU is not known any longer.
+/// The incident for a trigger, as far as it is known now. `None` if the trigger's GPU is no longer known.
 pub(super) fn freeze(
     ledger: &Ledger,
     trigger: &Trigger,
@@ -34,7 +34,7 @@ pub(super) fn freeze(
     let (begin, end) = (trigger.at.saturating_sub(FINE), now.micros.min(trigger.at + AFTER));
     let peak_by = if trigger.kind == Kind::EndedAtPeak { trigger.at } else { end };
     let peak = gpu.memory.highest(trigger.at.saturating_sub(PEAK_WITHIN), peak_by);
-    // Without any known memory, the processes are those of the moment.
+    // If the GPU's memory is unknown, the processes are shown as they were at the moment of the trigger.
     let moment = peak.map_or(trigger.at, |(at, _)| gpu.list_moment(at).min(peak_by.max(at)));
     let present = |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= begin) && process.first <= end;
     let mut processes: Vec<_> = gpu.processes().filter(present).collect();
@@ -50,7 +50,7 @@ pub(super) fn freeze(
     let more_processes = processes.len().saturating_sub(MAX_PROCESSES);
     let holders: Vec<Holder> =
         (processes.iter().take(MAX_PROCESSES)).map(|process| holder(process, gpu, (begin, end), moment, now)).collect();
-    // A recorder that has been running for a shorter time knows the growth of the last second only.
+    // A recorder that has been running for less than ten seconds knows only the growth in the last second.
     let grew = |holder: &Holder| holder.grew.ten_seconds.or(holder.grew.second);
     let mut growers: Vec<_> = holders.iter().filter_map(|holder| Some((grew(holder)?, holder.who.pid))).collect();
     growers.retain(|(bytes, _)| *bytes > 0);
@@ -95,7 +95,7 @@ fn holder(
     now: Now,
 ) -> Holder {
     let held = |at: Micros| match at < process.first {
-        // The GPU was watched then, and the process was not on it.
+        // If the GPU was already being sampled at that time, the process was not on it and held nothing.
         true => gpu.memory.begin().filter(|&begin| begin <= at).map(|_| 0),
         false => process.series.at(at),
     };
@@ -118,7 +118,7 @@ fn holder(
     }
 }
 
-/// The events of the machine and of one GPU, the latest ones.
+/// The latest events of the machine and of one GPU.
 fn events(ledger: &Ledger, gpu: &GpuHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
     let concerns = |event: &&Recorded| event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid);
     let latest = ledger.events.within(begin, end).filter(concerns).rev().take(MAX_EVENTS);
@@ -127,14 +127,14 @@ fn events(ledger: &Ledger, gpu: &GpuHistory, begin: Micros, end: Micros, now: No
     events
 }
 
-/// The chart of a series, without parts that repeat the one before.
+/// The chart of a series, without parts that have the same values as the part before.
 pub(super) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now: Now) -> Chart {
     let mut points = Vec::new();
     let mut before = None;
     for point in series.points(from, to, step) {
         let (min, max) = point.range.unzip();
         let values = (min, max, point.last);
-        // What is not known at the beginning is absent; later it must be told apart from a repetition.
+        // Unknown parts are left out at the beginning. Later they must be distinguishable from repeated parts.
         if before != Some(values) && (before.is_some() || min.is_some()) {
             points.push((now.unix(point.at), min, max, point.last));
             before = Some(values);
@@ -144,7 +144,7 @@ pub(super) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now
     Chart { step_seconds: step as f64 / 1e6, points }
 }
 
-/// The time in UTC, the GPU and the kind: unique, sorted by time, and usable as a file name.
+/// The incident's id: the time in UTC, the GPU and the kind. It is unique, sorts by time, and is usable as a file name.
 fn id(trigger: &Trigger, gpu: &GpuHistory, now: Now) -> String {
     let since = std::time::Duration::try_from_secs_f64(now.unix(trigger.at)).unwrap_or_default();
     let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string();

@@ -8,17 +8,18 @@ use super::process_history::ProcessHistory;
 use super::series::{CHUNK, FINE, Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
 
-/// The shares of the allocatable memory whose crossing is an event.
+/// Reaching one of these shares of the allocatable memory is an event.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
-/// A level can be crossed again once memory has fallen this far below it, as a share of the allocatable memory.
+/// Reaching a level is an event again once memory has fallen below it by more than this share of the allocatable
+/// memory.
 const REARM: f64 = 0.03;
 /// A new peak is an event once memory has not risen above it for this long.
 const SETTLED: Micros = SECOND;
-/// The least number of bytes between two new peaks.
+/// The minimum number of bytes by which a new peak exceeds the previous one.
 const PEAK_STEP: u64 = 16 << 20;
 /// The maximum number of lists whose times are kept.
 const MAX_LISTS: usize = 12_000;
-/// The processes that a new peak names.
+/// The maximum number of processes that a new peak names.
 const HOLDERS: usize = 5;
 
 /// A GPU.
@@ -31,18 +32,18 @@ pub(super) struct GpuHistory {
     pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
     /// The processes on the GPU.
     pub(super) living: Vec<ProcessHistory>,
-    /// The processes that have ended, the first to end first. In boxes of their own: a long list that grows would leave
-    /// large holes in the heap.
+    /// The processes that have ended, in the order in which they ended. Each is in a box of its own, because a long
+    /// list that grows would leave large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
-    /// The times of the lists of the last two minutes, oldest first.
+    /// The times at which the lists of the last two minutes were read, oldest first.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
-    /// Whether each of [`LEVELS`] has been reached and memory has not fallen far below it since.
+    /// For each of [`LEVELS`], whether memory has reached it and has not fallen far below it since.
     reached: [bool; LEVELS.len()],
     /// The highest memory since the recorder started, and when it was reached.
     highest: (u64, Micros),
-    /// The highest memory for which there was an event.
+    /// The highest memory for which a new peak was recorded as an event.
     announced: u64,
 }
 
@@ -52,16 +53,16 @@ pub(super) struct WorkloadHistory {
     pub(super) workload: Arc<Workload>,
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) series: Series,
-    /// The last list that contained it.
+    /// When the last list that contained it was read.
     pub(super) seen: Micros,
 }
 
-/// How many processes a list changed.
+/// How many processes appeared and how many ended, according to a new list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// The last ones of [`GpuHistory::living`] appeared.
+    /// The number of processes that appeared: they are the last ones in [`GpuHistory::living`].
     pub(super) started: usize,
-    /// The last ones of [`GpuHistory::ended`] ended.
+    /// The number of processes that ended: they are the last ones in [`GpuHistory::ended`].
     pub(super) ended: usize,
 }
 
@@ -83,7 +84,7 @@ impl GpuHistory {
         }
     }
 
-    /// Records a sample of the memory lane. Returns the levels that it reached.
+    /// Records a sample from the memory lane. Returns the levels that it reached.
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
         if let Some(device) = &sample.mig {
             let known = self.mig.iter().position(|(known, _)| known.uuid == device.uuid);
@@ -131,8 +132,8 @@ impl GpuHistory {
         Some((at, What::NewPeak { used_bytes, holders }))
     }
 
-    /// The moment for which the processes describe the GPU's memory as it was from `at` on: just before the memory
-    /// changed again, because a list is read only after the change that it shows.
+    /// The moment at which the memory of the processes matches the GPU's memory as it was from `at` on. It is just
+    /// before the GPU's memory changed again, because a list is read only after the change that it shows.
     pub(super) fn list_moment(&self, at: Micros) -> Micros {
         const LONGEST_PLATEAU: Micros = SECOND;
         let changed = self.memory.next_change(at).map_or(Micros::MAX, |next| next.saturating_sub(1));
@@ -144,13 +145,13 @@ impl GpuHistory {
         self.living.iter().chain(self.ended.iter().map(|process| &**process))
     }
 
-    /// The last list at or before a moment of the last two minutes.
+    /// The time of the last list that was read at or before a moment in the last two minutes.
     pub(super) fn listed_at(&self, moment: Micros) -> Option<Micros> {
         let after = self.lists.partition_point(|&at| at <= moment);
         after.checked_sub(1).map(|index| self.lists[index])
     }
 
-    /// Records a list of the process lane.
+    /// Records a list from the process lane.
     pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros) -> Changed {
         let mut changed = Changed::default();
         self.lists.push_back(at);
@@ -170,7 +171,7 @@ impl GpuHistory {
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
         let has_ended = |known: &mut ProcessHistory| {
             let is_missing = known.seen != at;
-            // A process that is missing from a list that was cut may be among those that were left out.
+            // A process that is missing from a truncated list may be among those that were left out of it.
             let may_be_left_out = is_missing && list.other.is_some() && last_state(known).is_none();
             if may_be_left_out {
                 known.series.see(at, None);
@@ -207,7 +208,7 @@ impl GpuHistory {
         }
     }
 
-    /// From this moment on nothing is known about the GPU.
+    /// Records that nothing is known about the GPU from this moment on.
     pub(super) fn lose(&mut self, at: Micros) {
         self.memory.see(at, None);
         self.mig.iter_mut().for_each(|(_, series)| series.see(at, None));
@@ -224,7 +225,7 @@ impl GpuHistory {
             .chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
     }
 
-    /// The memory that the history takes.
+    /// The memory that the history uses.
     pub(super) fn bytes(&self) -> usize {
         let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
         let lists = self.lists.capacity() * size_of::<Micros>();

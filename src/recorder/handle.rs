@@ -1,4 +1,4 @@
-//! The running recorder: its thread, and what others ask it.
+//! The running recorder: its thread, and the requests that it serves.
 
 use std::io;
 use std::sync::Arc;
@@ -19,19 +19,20 @@ use super::store::{Store, StoreSettings};
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
 
-/// How often the recorder takes what the lanes passed on. The feed holds twice as much.
+/// How often the recorder collects what the lanes passed on. The feed has room for the samples of two periods.
 pub const PERIOD: Duration = Duration::from_millis(250);
 /// How often old entries are dropped.
 const AGE_EVERY: Micros = SECOND;
-/// Of the memory limit, the feed and the incidents take their share first; the histories always get this part.
+/// The feed and the incidents are deducted from the memory limit first, but the histories always get at least the limit
+/// divided by this number.
 const LEAST_FOR_HISTORIES: usize = 2;
-/// Incidents of earlier runs that are read at the start.
+/// The maximum number of incidents from earlier runs that are read at startup.
 const RESTORED: usize = 16;
 
 /// The settings of the recorder.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Bytes: the memory that histories, events and incidents may take.
+    /// Bytes: the memory that histories, events and incidents may use.
     pub memory_limit: usize,
     /// Where incidents are written; `None` keeps them in memory only.
     pub store: Option<StoreSettings>,
@@ -48,7 +49,7 @@ pub struct Recorder {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread and those who ask share. The lanes never lock it.
+/// What the recorder's thread and its callers share. The lanes never lock it.
 #[derive(Debug)]
 struct Shared {
     snapshot: Arc<Snapshot>,
@@ -96,7 +97,7 @@ impl Recorder {
         Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Ends the thread, after it has taken what the lanes passed on, and writes the incidents in progress.
+    /// Ends the thread, which first collects what the lanes passed on and writes the incidents in progress.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take() {
@@ -111,13 +112,13 @@ impl Recorder {
         }
     }
 
-    /// The recorded values of a time span, thinned so that minimum and maximum are kept.
+    /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
     pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
         let memory = self.shared.memory.lock();
         answers::history(&memory.ledger, query)
     }
 
-    /// The events of a time span in Unix seconds, oldest first: the latest ones, at most `limit`.
+    /// The latest events of a time span (in Unix seconds), at most `limit` of them, oldest first.
     pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
         let memory = self.shared.memory.lock();
         answers::events(&memory.ledger, from, to, limit)
@@ -128,13 +129,13 @@ impl Recorder {
         self.shared.memory.lock().incidents.all().cloned().collect()
     }
 
-    /// The incident with that id.
+    /// The incident with this id.
     pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
         let memory = self.shared.memory.lock();
         memory.incidents.all().find(|incident| incident.id == id).cloned()
     }
 
-    /// Records an incident now, for the GPU that is the fullest. `None`: there is no GPU.
+    /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
     pub fn record(&self) -> Option<Arc<Incident>> {
         let mut memory = self.shared.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
@@ -160,13 +161,13 @@ impl Shared {
             thread::park_timeout(PERIOD);
         }
         self.round(&mut log, &mut aged);
-        // What is in progress is written as far as it is known.
+        // Incidents in progress are written with what is known so far.
         let unfinished: Vec<_> =
             self.memory.lock().incidents.all().filter(|incident| !incident.complete).cloned().collect();
         unfinished.iter().for_each(|incident| self.write(incident));
     }
 
-    /// Takes what the lanes passed on, records and completes incidents, and publishes what the metrics show.
+    /// Collects what the lanes passed on, records and completes incidents, and publishes what the metrics show.
     fn round(&self, log: &mut EndedLog, aged: &mut Micros) {
         let feed = &self.snapshot.feed;
         let mut memory = self.memory.lock();

@@ -1,21 +1,21 @@
-//! An incident: a frozen copy of the time around a moment that matters. This is the format of the API and of the files.
+//! An incident: a frozen copy of what was recorded around a moment that matters. The API and the files use this format.
 
 use serde::{Deserialize, Serialize};
 
 use super::event::{Event, Who};
 
-/// The version of the format. It changes when a field changes its meaning or goes away.
+/// The version of the format. It changes when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 /// Why an incident was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process ended within 5 s of its own highest memory, while its GPU was at least 95 % full.
+    /// A process ended within 5 s after it last held its own highest memory, while its GPU was at least 95 % full.
     EndedAtPeak,
     /// The GPU's memory rose to 98 % of what can be allocated.
     NearLimit,
-    /// The GPU does not respond any longer.
+    /// The GPU stopped responding.
     GpuLost,
     /// The driver reported an Xid that concerns memory.
     MemoryXid,
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// An incident. All times are Unix times in seconds, all memory is in bytes. A value that is not known is absent.
+/// An incident. All times are Unix times in seconds, and all memory is in bytes. A value that is not known is absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// [`VERSION`].
@@ -48,16 +48,16 @@ pub struct Incident {
     pub id: String,
     /// Why it was recorded.
     pub kind: Kind,
-    /// The moment.
+    /// The moment around which it was recorded.
     pub at: f64,
-    /// Whether the ten seconds after the moment are contained.
+    /// Whether the ten seconds after the moment are included.
     pub complete: bool,
     /// What was seen, in one or two sentences.
     pub summary: String,
     /// The machine's name; absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Whether the GPUs are simulated. Then no number is a measurement.
+    /// Whether the GPUs are simulated. If they are, no number is a measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
     /// The GPU.
@@ -65,11 +65,12 @@ pub struct Incident {
     /// The GPU's highest memory in the seconds before the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,
-    /// The processes, those that held the most at the peak first.
+    /// The processes, starting with those that held the most at the peak.
     pub processes: Vec<Holder>,
     /// The number of processes that were left out because others held more.
     pub more_processes: usize,
-    /// The pids of processes that grew in the ten seconds before the GPU's peak, those that grew most first.
+    /// The pids of processes that grew in the ten seconds before the GPU's peak, starting with those that grew the
+    /// most.
     pub grew_most: Vec<u32>,
     /// What happened in the recorded time, oldest first.
     pub events: Vec<Event>,
@@ -80,11 +81,11 @@ pub struct Incident {
 /// The GPU of an incident.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IncidentGpu {
-    /// NVML's index at that time.
+    /// NVML's index of the GPU at the time of the incident.
     pub index: u32,
     /// Its UUID.
     pub uuid: String,
-    /// The product's name.
+    /// The product name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The memory that can be allocated: total minus reserved.
@@ -99,18 +100,18 @@ pub struct Peak {
     pub at: f64,
     /// Used memory.
     pub used_bytes: u64,
-    /// What was left to be allocated.
+    /// The memory that could still be allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_bytes: Option<u64>,
-    /// When the processes were last listed before the memory changed again: the list that `processes` refers to.
+    /// When the list that `processes` refers to was read. It is the last one before the memory changed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_at: Option<f64>,
-    /// The sum of the processes in that list, including those that are left out below.
+    /// The sum of the memory of all processes in that list, including those that are left out of `processes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_bytes: Option<u64>,
 }
 
-/// A process of an incident.
+/// A process in an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// Which process.
@@ -122,19 +123,19 @@ pub struct Holder {
     /// Its own highest memory up to the end of the recorded time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
-    /// When it reached that.
+    /// When it first reached its own highest memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
     /// The last time at which it held its highest memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_peak_until: Option<f64>,
-    /// How much more it held at the GPU's peak than 1, 10 and 60 seconds before; negative if less. Absent if its memory
-    /// was not known then. A process that did not exist yet held 0.
+    /// How much more it held at the GPU's peak than 1, 10 and 60 seconds earlier; negative if it held less. A value is
+    /// absent if its memory at either time is not known. A process that did not exist yet counts as holding 0.
     pub grew: Growth,
     /// When it started; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
-    /// When it left the GPU: between these two times.
+    /// The two times between which it left the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Between>,
     /// Its memory over the recorded time.
@@ -155,24 +156,25 @@ pub struct Growth {
     pub minute: Option<i64>,
 }
 
-/// A time between two readings.
+/// A time that is known only to lie between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Between {
-    /// The last list that contained the process.
+    /// When the last list that contained the process was read.
     pub after: f64,
-    /// The first list that did not.
+    /// When the first list that did not contain it was read.
     pub by: f64,
 }
 
 /// A part of a chart: when it begins, its lowest value, its highest value, and its last value.
 pub type ChartPoint = (f64, Option<u64>, Option<u64>, Option<u64>);
 
-/// A value over time. A part without a known value is absent, and so is a part with the same value as the one before.
+/// A value over time. A part at the beginning without a known value is absent, and so is a part with the same values as
+/// the previous one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// Seconds: the length of each part.
     pub step_seconds: f64,
-    /// The parts: Unix time at which the part begins, lowest value, highest value and last value, in bytes; the values
-    /// are null from the time at which they became unknown.
+    /// The parts. Each consists of the Unix time at which it begins and of its lowest, highest and last value in bytes.
+    /// The values are null from the time at which they became unknown.
     pub points: Vec<ChartPoint>,
 }

@@ -1,7 +1,7 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
-//! Invariant: an incident is visible as soon as its moment is known, and is replaced once when it is complete. While one
-//! is in progress, another moment of the same kind on the same GPU belongs to it.
+//! Invariant: an incident is visible as soon as its moment is known, and is replaced only once, when it is complete.
+//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::snapshot::IncidentCount;
 
 /// The number of incidents that are kept in memory.
 const MAX_KEPT: usize = 32;
-/// At most this many of them were requested by clients.
+/// The maximum number of incidents kept in memory that were requested by clients.
 const MAX_REQUESTED: usize = 8;
 
 /// The incidents, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Incidents {
     kept: VecDeque<Kept>,
-    /// The incidents since the exporter started, by the GPU's UUID and the kind.
+    /// The number of incidents since the exporter started, by the GPU's UUID and the kind.
     counts: BTreeMap<(String, Kind), IncidentCount>,
     /// The machine's name.
     host: Option<String>,
@@ -41,13 +41,13 @@ impl Incidents {
         Self { host, ..Self::default() }
     }
 
-    /// Adds an incident of an earlier run.
+    /// Adds an incident from an earlier run.
     pub(super) fn restore(&mut self, incident: Incident) {
         self.push(None, incident);
     }
 
-    /// Freezes the incident of a trigger. Returns it and `true`, or the incident to which the moment belongs and `false`;
-    /// `None` if its GPU is not known any longer.
+    /// Freezes the incident for a trigger. Returns the new incident and `true`, or `false` and the incident in progress
+    /// to which the moment belongs, or `None` if the GPU is no longer known.
     pub(super) fn record(
         &mut self,
         trigger: Trigger,
@@ -72,7 +72,8 @@ impl Incidents {
         Some((self.push(Some(trigger), incident), true))
     }
 
-    /// Replaces the incidents whose time after the moment is over. Returns them.
+    /// Replaces each incident with its complete version once the time after its moment is over, and returns the
+    /// complete versions.
     pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
         let mut complete = Vec::new();
         for kept in &mut self.kept {
@@ -106,7 +107,7 @@ impl Incidents {
         self.kept.iter().map(|kept| &kept.incident)
     }
 
-    /// The incidents since the exporter started, by GPU and kind.
+    /// The number of incidents since the exporter started, by GPU and kind.
     pub(super) fn counts(&self) -> impl Iterator<Item = &IncidentCount> {
         self.counts.values()
     }
@@ -121,7 +122,7 @@ impl Incidents {
         counted.last = incident.at;
     }
 
-    /// The memory that the incidents take, estimated from above.
+    /// An upper estimate of the memory that the incidents use.
     pub(super) fn bytes(&self) -> usize {
         self.kept.iter().map(|kept| kept.bytes).sum()
     }

@@ -1,6 +1,7 @@
 //! All that the recorder remembers: the histories of the GPUs, the events, and the incidents.
 //!
-//! Invariant: the memory that it takes stays within its limit; the oldest is dropped first, and every drop is counted.
+//! Invariant: the memory that it uses stays within its limit. The oldest entries are dropped first, and every drop is
+//! counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +15,21 @@ use super::process_history::ProcessHistory;
 use super::series::{COARSE, Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
 
-/// A process that ends within this time after it last held its own highest memory ended at its peak.
+/// A process that ends within this time after it last held its own highest memory counts as having ended at its peak.
 const AT_PEAK: Micros = 5 * SECOND;
-/// The share of the allocatable memory from which the end of a process at its peak is an incident.
+/// The end of a process at its peak is an incident if the GPU's memory reached this share of the allocatable memory.
 const NEARLY_FULL: f64 = 0.95;
 /// Reaching this share of the allocatable memory is an incident.
 const FULL: f64 = 0.98;
-/// The Xids that NVIDIA's catalogue explains with memory: a page fault, ECC errors, retired pages and remapped rows.
+/// The Xids that concern memory, according to NVIDIA's catalogue: a page fault, ECC errors, retired pages and remapped
+/// rows.
 const MEMORY_XIDS: [u64; 8] = [31, 48, 63, 64, 92, 94, 95, 140];
 
 /// What is remembered.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) clock: Clock,
-    /// By the order in which they were first seen.
+    /// In the order in which they were first seen.
     pub(super) gpus: Vec<GpuHistory>,
     pub(super) events: Events,
     /// Incidents that have not been frozen yet.
@@ -52,7 +54,7 @@ pub(super) struct Trigger {
     pub(super) xid: Option<u64>,
 }
 
-/// A process that has ended: one part for each of its GPUs.
+/// A process that has ended, with one peak for each of its GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gone {
     pub(super) who: Who,
@@ -77,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// The GPU with that key.
+    /// The GPU with this key.
     pub(super) fn gpu(&self, key: &str) -> Option<&GpuHistory> {
         self.gpus.iter().find(|known| known.gpu.key() == key)
     }
@@ -90,7 +92,7 @@ impl Ledger {
         })
     }
 
-    /// Records a sample of the memory lane.
+    /// Records a sample from the memory lane.
     pub(super) fn sample(&mut self, sample: &MemorySample) {
         let (at, index) = (self.clock.micros(sample.at), self.gpu_index(&sample.gpu));
         let crossed = self.gpus[index].sample(sample, at);
@@ -102,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Records a list of the process lane.
+    /// Records a list from the process lane.
     pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
         let index = self.gpu_index(&list.gpu);
@@ -129,7 +131,8 @@ impl Ledger {
             lived_seconds,
         };
         let was_at_peak = process.peak.is_some_and(|(peak, peak_at)| {
-            // A process that held its peak until the end ended at its peak, however long it held it.
+            // A process that still held its peak when it ended counts as having ended at its peak, however long it held
+            // the peak.
             let last = process.series.last_at_least(peak, process.seen).unwrap_or(peak_at);
             peak > 0 && at.saturating_sub(last) <= AT_PEAK
         });
@@ -154,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// Compares the snapshot with what was last seen of the driver, the GPUs and their errors.
+    /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
     pub(super) fn look(&mut self, snapshot: &Snapshot, now: Now) {
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
@@ -207,7 +210,7 @@ impl Ledger {
         }
     }
 
-    /// Requests an incident for a client. `None`: there is no GPU.
+    /// Requests an incident for a client. Returns `None` if there is no GPU.
     pub(super) fn request(&mut self, at: Micros) -> Option<Trigger> {
         let fullest = |gpu: &GpuHistory| gpu.memory.last().unwrap_or(0) as f64 / gpu.allocatable.max(1) as f64;
         let index = (0..self.gpus.len()).max_by(|&a, &b| fullest(&self.gpus[a]).total_cmp(&fullest(&self.gpus[b])))?;
@@ -244,7 +247,7 @@ impl Ledger {
         std::mem::take(&mut self.gone)
     }
 
-    /// Drops what is too old, and the oldest until the rest takes at most `limit` bytes.
+    /// Drops what is too old, and then the oldest entries until the rest uses at most `limit` bytes.
     pub(super) fn age(&mut self, now: Micros, limit: usize) {
         let oldest = now.saturating_sub(COARSE);
         for gpu in &mut self.gpus {
@@ -261,13 +264,14 @@ impl Ledger {
         }
     }
 
-    /// Drops the process that ended first; if none has ended, the older half of the largest series; then events. Returns
-    /// whether there was anything to drop.
+    /// Drops the processes that ended first. If none has ended, drops the older half of the largest series or, if that
+    /// is not possible, the oldest event. Returns whether there was anything to drop.
     fn make_room(&mut self) -> bool {
         let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
         let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
         if let Some((_, index)) = gpus.min() {
-            // A tenth at once, so that a burst of ends does not add up the sizes once for each.
+            // A tenth is dropped at once, so that after a burst of processes that end, the sizes are not added up again
+            // for each of them.
             let ended = &mut self.gpus[index].ended;
             let count = ended.len().div_ceil(10);
             ended.drain(..count);
@@ -281,7 +285,7 @@ impl Ledger {
         largest.is_some_and(Series::halve) || self.events.drop_oldest()
     }
 
-    /// The memory that everything takes, estimated from above.
+    /// An upper estimate of the memory that everything uses.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.events.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>()
     }
@@ -291,7 +295,7 @@ impl Ledger {
         self.dropped + self.events.dropped()
     }
 
-    /// This moment on both clocks.
+    /// The current moment on both clocks.
     pub(super) fn now(&self) -> Now {
         self.clock.both(Instant::now(), SystemTime::now())
     }

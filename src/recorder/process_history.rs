@@ -8,7 +8,7 @@ use super::event::Who;
 use super::series::{CHUNK, Micros, Series};
 use crate::snapshot::{MigDevice, Owner, Process};
 
-/// The estimated memory of the owner of a process with its names and its place in the cgroup hierarchy.
+/// The estimated size in memory of a process's owner, including its names and its place in the cgroup hierarchy.
 const OWNER: usize = 1024;
 
 /// A process on a GPU.
@@ -21,11 +21,11 @@ pub(super) struct ProcessHistory {
     pub(super) series: Series,
     /// When it was first listed.
     pub(super) first: Micros,
-    /// Its highest memory in bytes, and when it was first listed with it. `None` if its memory was never known.
+    /// Its highest memory in bytes, and when it was first listed with that much. `None` if its memory was never known.
     pub(super) peak: Option<(u64, Micros)>,
-    /// The last list that contained it and the first that did not; `None` while it is on the GPU.
+    /// When the last list that contained it and the first that did not were read; `None` while it is on the GPU.
     pub(super) ended: Option<(Micros, Micros)>,
-    /// The last list that contained it.
+    /// When the last list that contained it was read.
     pub(super) seen: Micros,
 }
 
@@ -43,7 +43,7 @@ impl ProcessHistory {
         }
     }
 
-    /// Whether a listed process is this one. A start time that is not known does not distinguish them.
+    /// Whether a listed process is this one. If either start time is unknown, the start times are not compared.
     pub(super) fn is(&self, process: &Process) -> bool {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
         let starts = (self.owner.start, process.owner.start);
@@ -51,7 +51,7 @@ impl ProcessHistory {
         self.pid == process.pid && same_start && device(&self.mig) == device(&process.mig)
     }
 
-    /// Records the process as listed at a moment.
+    /// Records what a list that was read at `at` shows about the process.
     pub(super) fn see(&mut self, process: &Process, at: Micros) {
         self.seen = at;
         self.owner.clone_from(&process.owner);
@@ -59,7 +59,8 @@ impl ProcessHistory {
         self.raise(process, at);
     }
 
-    /// Records that a list at `by` no longer contains the process. Its last state contains its final peak.
+    /// Records that a list read at `by` no longer contains the process. `last`, its last state, contains its final
+    /// peak.
     pub(super) fn end(&mut self, last: Option<&Process>, by: Micros) {
         self.ended = Some((self.seen, by));
         if let Some(process) = last {
@@ -69,7 +70,8 @@ impl ProcessHistory {
         self.series.trim();
     }
 
-    /// A list of an earlier attempt may have contained a higher value than the last one.
+    /// Raises the peak if the process reports a higher one, because a list that was read in an earlier attempt may have
+    /// contained a higher value than the last list.
     fn raise(&mut self, process: &Process, at: Micros) {
         if let Some(highest) = process.peak.max(process.used)
             && self.peak.is_none_or(|(peak, _)| highest > peak)

@@ -1,15 +1,15 @@
-//! The recent past of one value: every change of the last two minutes, and before that the minimum, the maximum and the
+//! The recent past of one value: every change in the last two minutes, and before that the minimum, the maximum and the
 //! last value of each second.
 //!
-//! Invariants: a flat line takes no memory, however long it is; a maximum is kept as long as its second; `changes` are
-//! dropped by whole seconds, so that each second is either exact or a range.
+//! Invariants: a flat line uses no memory, however long it is; a maximum is kept as long as its second; `changes` are
+//! dropped in whole seconds, so that each second is either exact or a range.
 
 use std::collections::VecDeque;
 
 /// A moment: microseconds since the recorder started.
 pub(super) type Micros = u64;
 
-/// What the allocator of the C library adds to each allocation, with its rounding.
+/// The number of bytes that the C library's allocator adds to each allocation, including its rounding.
 pub(super) const CHUNK: usize = 24;
 
 pub(super) const SECOND: Micros = 1_000_000;
@@ -27,17 +27,17 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Series {
     /// The changes from `exact_from` on, oldest first.
     changes: VecDeque<Change>,
-    /// A whole second. All changes before it have been dropped from `changes`.
+    /// The beginning of a second. All changes before it have been dropped from `changes`.
     exact_from: Micros,
     /// The value just before `exact_from`.
     before_exact: Value,
     /// The ranges of the seconds in which the value changed, oldest first.
     seconds: VecDeque<Second>,
-    /// The range of the second of the last change, if that second has not ended.
+    /// The range of the second in which the value last changed, if that second has not ended.
     open: Option<Second>,
     /// The value before the oldest of `seconds`.
     before_seconds: Value,
-    /// Nothing is known about the time before. `None`: the series is empty.
+    /// The beginning of the series: nothing is known about the time before it. `None` if the series is empty.
     begin: Option<Micros>,
 }
 
@@ -178,13 +178,13 @@ impl Series {
         true
     }
 
-    /// Gives back the room for further values, once the last one is known.
+    /// Frees the room for further values. Called once the last value is known.
     pub(super) fn trim(&mut self) {
         self.changes.shrink_to_fit();
         self.seconds.shrink_to_fit();
     }
 
-    /// The memory that the series takes beyond its own size.
+    /// The memory that the series uses in addition to the size of the struct itself.
     pub(super) fn bytes(&self) -> usize {
         let (changes, seconds) =
             (self.changes.capacity() * size_of::<Change>(), self.seconds.capacity() * size_of::<Second>());
@@ -196,8 +196,8 @@ impl Series {
         self.begin
     }
 
-    /// The value at a moment; `None` if it was unknown. Where only the ranges of seconds are left, it is the value at
-    /// the end of the last second before.
+    /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are kept for that time, it is the
+    /// value at the end of the previous second.
     pub(super) fn at(&self, moment: Micros) -> Option<u64> {
         self.begin.filter(|&begin| begin <= moment)?;
         if moment >= self.exact_from {
@@ -230,12 +230,12 @@ impl Series {
         is_high(self.before_exact).then_some(end)
     }
 
-    /// When the value changed next after `moment`; `None` if it has not changed since. Looks only at exact changes.
+    /// When the value next changed after `moment`; `None` if it has not changed since. Looks only at exact changes.
     pub(super) fn next_change(&self, moment: Micros) -> Option<Micros> {
         self.changes.get(self.changes.partition_point(|change| change.at <= moment)).map(|change| change.at)
     }
 
-    /// The time from `from` to `to`, in parts of `step`.
+    /// The values from `from` to `to`, in parts of length `step`.
     pub(super) fn points(&self, from: Micros, to: Micros, step: Micros) -> Vec<Point> {
         let mut pieces = self.pieces().skip_while(|(at, _)| *at < from).peekable();
         let mut value = Value(self.at(from).unwrap_or(UNKNOWN));
@@ -243,7 +243,7 @@ impl Series {
         let mut begin = from;
         while begin < to {
             let end = begin.saturating_add(step.max(1)).min(to);
-            // A value that ends where the part begins is not in it.
+            // A value that is replaced exactly when the part begins does not belong to the part.
             let mut part = pieces.next_if(|(at, _)| *at == begin).map_or(Range::of(value), |(_, range)| range);
             while let Some((_, range)) = pieces.next_if(|(at, _)| *at < end) {
                 part.join(range);
@@ -412,7 +412,8 @@ mod tests {
             let found = all.iter().min().copied().zip(all.iter().max().copied());
             let exact = begin >= series.exact_from;
             let (least, most) = (found.map(|range| range.0), found.map(|range| range.1));
-            // Of an older second it is not known whether the value before it still held at its beginning.
+            // For an older second, it is not known whether the value before that second was still current when the
+            // second began.
             let shown = (point.range.map(|range| range.0), point.range.map(|range| range.1));
             let held = begin.checked_sub(1).and_then(at);
             let least = if exact { least } else { least.into_iter().chain(held).min() };

@@ -1,8 +1,9 @@
 //! Incidents on disk: a folder with one file for each, and a thread that writes them.
 //!
-//! Invariants: a file is whole or not there, because it is written under another name and then renamed; the folder holds
-//! a bounded number of files and bytes, the oldest are removed first; only files with the names of incidents are ever
-//! touched. A disk that is full or slow delays nothing and loses only incidents, each of which is counted as a fault.
+//! Invariants: a file is either complete or absent, because it is written under another name and then renamed; the
+//! folder holds a bounded number of files and bytes, and the oldest files are removed first; only files with the names
+//! of incidents are ever touched. A full or slow disk delays nothing. Only incidents can be lost because of it, and
+//! each lost incident is counted as a fault.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -32,11 +33,11 @@ pub struct StoreSettings {
     pub path: PathBuf,
     /// The maximum number of files.
     pub max_files: usize,
-    /// The maximum number of bytes of all files.
+    /// The maximum size of all files together, in bytes.
     pub max_bytes: u64,
 }
 
-/// The writer's thread, and the way to it.
+/// The writer's thread, and the queue of incidents for it.
 #[derive(Debug)]
 pub(super) struct Store {
     queue: SyncSender<Arc<Incident>>,
@@ -71,7 +72,7 @@ enum Lost {
 }
 
 impl Store {
-    /// Reads the latest incidents of earlier runs, oldest first, and starts the writer.
+    /// Reads the latest incidents from earlier runs, oldest first, and starts the writer.
     ///
     /// # Errors
     /// When the system cannot create a thread.
@@ -120,7 +121,7 @@ impl Folder<'_> {
         let text = serde_json::to_vec(incident).map_err(io::Error::other)?;
         let whole = self.0.path.join(format!("{PREFIX}{}{SUFFIX}", incident.id));
         self.make_room(text.len() as u64, &whole)?;
-        // Removed if anything fails before the rename.
+        // The partial file is removed if anything fails before it is renamed.
         let mut partial = tempfile::Builder::new().prefix(PREFIX).suffix(PARTIAL).tempfile_in(&self.0.path)?;
         partial.write_all(&text)?;
         partial.as_file().sync_all()?;
@@ -128,7 +129,7 @@ impl Folder<'_> {
         Ok(())
     }
 
-    /// Removes the oldest files until another one of this size fits. The file that is replaced does not count.
+    /// Removes the oldest files until a new file of this size fits. The file that it replaces does not count.
     fn make_room(&self, bytes: u64, replaced: &Path) -> io::Result<()> {
         let mut files = self.files(SUFFIX)?;
         files.retain(|(path, _)| path != replaced);
@@ -169,7 +170,8 @@ impl Folder<'_> {
         read.collect()
     }
 
-    /// The files with the names of incidents and their sizes, oldest first: the names begin with the time.
+    /// The files that have the names of incidents, each with its size. They are sorted oldest first, because the names
+    /// begin with the time.
     fn files(&self, suffix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.0.path)? {

@@ -2,7 +2,8 @@
 //! process, and an instant for each event.
 //!
 //! Source of the format: "Trace Event Format" by the Chromium authors, phases `C` (counter), `i` (instant) and `M`
-//! (metadata). Times are microseconds, here since the beginning of the chart, because a trace viewer shows them as such.
+//! (metadata). Times are in microseconds. Here they count from the beginning of the chart, because a trace viewer shows
+//! them unchanged.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::format;
 
 /// The pid of the GPU's track. Pids of processes are never 0.
 const GPU_TRACK: u32 = 0;
-/// The unit of the counters: trace viewers show numbers without a unit.
+/// The unit of the counters. Their names state it, because trace viewers show numbers without a unit.
 const MIB: f64 = 1_048_576.0;
 
 /// The trace of an incident, as JSON.
@@ -26,7 +27,7 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let mut events = named(GPU_TRACK, &gpu, 0).to_vec();
     counter(&mut events, GPU_TRACK, "used MiB", &incident.memory, micros);
     for (rank, holder) in incident.processes.iter().enumerate() {
-        // Two MIG devices of one process share its track.
+        // If one process uses two MIG devices, both share the track of that process.
         let device = holder.who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
         events.extend(named(holder.who.pid, &words::process(&holder.who), rank + 1));
         counter(&mut events, holder.who.pid, &format!("used MiB{device}"), &holder.memory, micros);
@@ -47,7 +48,7 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     trace.to_string().into_bytes()
 }
 
-/// The name of a track, and its place: a viewer would sort the tracks by their pids.
+/// The name of a track, and its place, without which a viewer would sort the tracks by their pids.
 fn named(pid: u32, name: &str, place: usize) -> [Value; 2] {
     let metadata =
         |kind: &str, args: Value| json!({ "ph": "M", "name": kind, "pid": pid, "tid": pid, "ts": 0, "args": args });

@@ -1,7 +1,7 @@
 //! Sentences about incidents and processes, for people.
 //!
-//! Invariants: a sentence says what was seen and no more; no name can put control characters into a terminal or turn
-//! the text around it.
+//! Invariants: a sentence says what was seen and no more; no name can send control characters to a terminal or reverse
+//! the direction of the text around it.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::format::{bytes, printable};
 const LONGEST_NAME: usize = 80;
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
-/// What no number of an incident contains.
+/// The sentence that says that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
 /// A name that can be written to a terminal, cut to a readable length.
@@ -72,7 +72,7 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
     text
 }
 
-/// ` had 1.2 GiB of 139.8 GiB left`.
+/// ` had 138.5 GiB of 140.0 GiB in use, with 1.48 GiB left`.
 fn level(incident: &Incident) -> String {
     let Some(peak) = &incident.peak else { return " had an unknown amount of memory in use".to_owned() };
     match (peak.left_bytes, incident.gpu.allocatable_bytes) {

@@ -1,5 +1,5 @@
-//! The command line of `run`: a few flags, then the command. The keys of the exporter that concern the driver are read
-//! by [`crate::config`], from flags, environment and file as usual.
+//! The command line of `run`: a few flags, then the command. The exporter's keys that concern the driver are read by
+//! [`crate::config`] from flags, environment variables and the file, as usual.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::config::{self, Config};
 /// The name of the subcommand.
 pub(super) const NAME: &str = "run";
 const DEFAULT_RATE: &str = "1000";
-/// Keys of the exporter that `run` uses too: each is a flag here with the same name.
+/// The exporter's keys that `run` uses too. Each is a flag of `run` with the same name.
 const KEYS: [(&str, &str, &str); 4] = [
     ("nvml.library", "PATH", "The NVML library to open. [default: searched for in the usual places]"),
     (
@@ -95,7 +95,7 @@ fn configuration(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, 
     }
 }
 
-/// A message without the usage that clap appends, and without control characters of an argument.
+/// A message without the usage that clap appends, and without the control characters that an argument may contain.
 fn first_line(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
     let line: String = line.chars().filter(|c| !c.is_control()).take(300).collect();

@@ -1,10 +1,10 @@
-//! The sizes of common boards and MIG profiles, for the question on which of them a command would have fitted.
+//! The sizes of common boards and MIG profiles, used to find those on which a command would have fitted.
 //!
-//! Invariant: a size is what processes can allocate: the memory that NVML reports, without what driver and firmware
-//! reserve.
+//! Invariant: a size is what processes can allocate, that is, the total memory that NVML reports less what the driver
+//! and the firmware reserve.
 
 const MIB: u64 = 1 << 20;
-/// What is reserved on a board of which only the total size is known: more than on any board in this table.
+/// MiB assumed to be reserved on a board for which only the total size is known: more than on any board in this table.
 const RESERVED: u64 = 700;
 
 /// A board or a MIG profile.
@@ -13,7 +13,7 @@ pub(super) struct Size {
     pub(super) name: &'static str,
     /// MiB that NVML reports in total.
     total: u64,
-    /// MiB that driver and firmware reserve.
+    /// MiB that the driver and the firmware reserve.
     reserved: u64,
 }
 
@@ -21,9 +21,9 @@ const fn size(name: &'static str, total: u64, reserved: u64) -> Size {
     Size { name, total, reserved }
 }
 
-/// Boards by size. The H200 as recorded on one (tests/fixtures/recordings/h200-idle.json); the total sizes of the others
-/// as `nvidia-smi` shows them, and the reserved memory of L4, RTX 4090, A100 and H100 as in the catalog of nvml-sim. A
-/// B200 reserves more than the other boards: CUDA reports 182 630 of its 183 359 MiB.
+/// Boards by size. The sizes of the H200 were recorded on one (tests/fixtures/recordings/h200-idle.json). The total
+/// sizes of the others are those that `nvidia-smi` shows, and the reserved memory of the L4, RTX 4090, A100 and H100 is
+/// that in nvml-sim's catalog. A B200 reserves more than the other boards: CUDA reports 182 630 of its 183 359 MiB.
 const BOARDS: [Size; 10] = [
     size("T4", 15_360, RESERVED),
     size("A10", 23_028, RESERVED),
@@ -38,7 +38,7 @@ const BOARDS: [Size; 10] = [
 ];
 
 /// MIG profiles by size, as `nvidia-smi mig -lgip` lists them. An unused MIG device already shows up to 13 MiB in use
-/// (nvidia-smi on an A100 with MIG), which is not available.
+/// (seen with nvidia-smi on an A100 with MIG), and this memory is not available.
 const PROFILES: [Size; 13] = [
     size("1g.5gb of an A100 40GB", 4_864, 16),
     size("1g.10gb of an A100 80GB", 9_728, 16),

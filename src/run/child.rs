@@ -1,4 +1,4 @@
-//! The command: its start, its end, and the end of processes that the kernel handed over to this one.
+//! The command: its start, its end, and the end of processes that the kernel handed over to this process.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -60,15 +60,15 @@ pub(super) struct Reaped {
 }
 
 impl Child {
-    /// Starts the command in the process group of this process, so that it can use the terminal. Its descendants whose
-    /// parents end become children of this process, and so stay in the tree.
+    /// Starts the command in the process group of this process, so that the command can use the terminal. Descendants
+    /// of the command become children of this process when their parents end, and therefore stay in the tree.
     pub(super) fn start(command: &[OsString]) -> Result<Self, NotStarted> {
         let refused = |error: io::Error| {
             let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
             NotStarted { error, status }
         };
         if let Err(error) = prctl::set_child_subreaper(true) {
-            // Linux before 3.4; only orphaned descendants are lost.
+            // This fails on Linux before 3.4. Only orphaned descendants are lost.
             tracing::debug!(%error, "orphaned descendants do not stay in the tree");
         }
         let (program, arguments) = command.split_first().ok_or_else(|| refused(ErrorKind::NotFound.into()))?;
@@ -77,7 +77,7 @@ impl Child {
         Ok(Self { pid: Pid::from_raw(pid) })
     }
 
-    /// Sends a signal to the command. A command that has just ended does not need it any more.
+    /// Sends a signal to the command. A command that has just ended no longer needs it.
     pub(super) fn signal(&self, signal: Signal) {
         if let Err(error) = kill(self.pid, signal) {
             tracing::debug!(%error, %signal, "not forwarded");

@@ -15,9 +15,9 @@ pub(super) struct Facts {
     pub(super) ended: Ended,
     pub(super) duration: Duration,
     pub(super) followed: Option<Followed>,
-    /// Whether descendants of the command still run.
+    /// Whether descendants of the command are still running.
     pub(super) left: bool,
-    /// How long a driver call was waited for that had not returned.
+    /// How long `run` waited for a driver call that did not return.
     pub(super) hangs: Option<Duration>,
     /// Whether the machine's other processes are visible; `None` if that is unknown.
     pub(super) sees_host: Option<bool>,
@@ -29,6 +29,6 @@ pub(super) struct Followed {
     pub(super) time: Duration,
     /// The number of descendants with GPU memory when the command ended.
     pub(super) processes: usize,
-    /// The signal that ended it; `None` if the descendants ended.
+    /// The signal that ended this period; `None` if the period ended because the descendants ended.
     pub(super) until: Option<Signal>,
 }

@@ -17,12 +17,12 @@ pub(super) struct Lists {
 
 impl Lists {
     /// The pids on the device, each with its bytes; `None` if the driver does not report them. A process in several
-    /// lists is one process, with its whole memory in each; one that holds nothing is left out (an MPS list names the
-    /// clients of other GPUs too). Unless `all` lists are wanted, an empty list other than the compute list is not read
-    /// again: each takes as long as the compute list.
+    /// lists counts once, because each list shows its whole memory. A process that holds no memory is left out, because
+    /// an MPS list also names the clients of other GPUs. Unless `all` lists are wanted, an empty list other than the
+    /// compute list is not read again, because reading it takes as long as reading the compute list.
     ///
     /// # Errors
-    /// When a list that the device has cannot be read.
+    /// When a list cannot be read although the device has it.
     pub(super) fn read(&mut self, device: &Device<'_>, all: bool) -> Result<BTreeMap<u32, Option<u64>>, Error> {
         let mut merged = BTreeMap::<u32, Option<u64>>::new();
         for kind in ListKind::ALL {

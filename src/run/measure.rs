@@ -22,16 +22,17 @@ use crate::config::EXIT_USAGE;
 use crate::demo::SimulatedMachine;
 use crate::nvml::Library;
 
-/// The exit status when the command could not be started because of this program's own needs.
+/// The exit status when the command was not started because `run` itself could not start.
 const FAILURE: u8 = 1;
-/// How long the command waits for the driver to open. A driver without persistence takes a few seconds for each GPU.
+/// How long the start of the command waits for the driver to open. Without persistence mode, a driver needs a few
+/// seconds for each GPU.
 const OPENING: Duration = Duration::from_secs(30);
-/// How often the descendants of an ended command are looked at.
+/// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest wait for names at the end.
 const NAMING: Duration = Duration::from_millis(500);
 
-/// Whether the command line is one of `run`: `vram-exporter run …`.
+/// Whether the command line requests `run`: `vram-exporter run …`.
 pub fn is_requested(args: &[OsString]) -> bool {
     args.get(1).is_some_and(|first| first == OsStr::new(arguments::NAME))
 }
@@ -92,7 +93,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
         Ok(opened) => opened,
         Err(error) => return refuse(&format!("no thread could be started: {error}"), FAILURE),
     };
-    // The driver is opened before the command starts, so that nothing of the command is missed.
+    // The driver is opened before the command starts, so that nothing that the command does is missed.
     let opening = timeout(OPENING, is_open);
     tokio::pin!(opening);
     loop {
@@ -127,7 +128,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
         Format::Text => Ok(text::of(&report)),
         Format::Json => serde_json::to_string_pretty(&report).map(|json| json + "\n").map_err(anyhow::Error::from),
     };
-    // The command has run: its status is the more important one.
+    // The command has run, so its exit status matters more than a report that cannot be written.
     if let Err(error) = written.and_then(|report| output.write(&report)) {
         say(&format!("{error:#}"));
     }
@@ -150,11 +151,13 @@ async fn command_end(child: &Child, signals: &mut Signals) -> Ended {
     }
 }
 
-/// Waits until no descendant of the ended command holds GPU memory, or a signal arrives. `None` if none did.
+/// Waits until none of the descendants that outlived the command holds GPU memory, or until a signal that asks this
+/// process to end arrives. Returns `None` if no descendant held any.
 async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: Duration) -> Option<Followed> {
     let begin = Instant::now();
     let (mut processes, mut until) = (None, None);
-    // A process can live only as long as it is a child of this one, or a descendant of such a child.
+    // Every descendant that is alive is a child of this process or a descendant of such a child, so none is left once
+    // this process has no children.
     while until.is_none() && child.reap().remaining && sampler.is_running() {
         let asked = Instant::now();
         sampler.want_pass();
@@ -173,7 +176,7 @@ async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: 
     processes.map(|processes| Followed { time: begin.elapsed(), processes, until })
 }
 
-/// Waits for a signal that asks to end, or until another signal arrives or the time is over.
+/// Waits until a signal arrives or the time has passed. Returns the signal if it asks this process to end.
 async fn end_within(time: Duration, signals: &mut Signals) -> Option<Signal> {
     timeout(time, signals.next()).await.ok().filter(|signal| signals::asks_to_end(*signal))
 }

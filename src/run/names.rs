@@ -1,8 +1,8 @@
-//! The owners of processes: a thread that reads names and users while the processes live, because the processes have
-//! ended when the report is written.
+//! The owners of processes: a thread that reads names and users while the processes live, because the processes will
+//! have ended by the time the report is written.
 //!
 //! Invariant: the sampler never waits for this thread. A name is kept only if the process that was read is the one that
-//! was listed, with the same start time.
+//! was listed, that is, if both have the same start time.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,20 +20,20 @@ use crate::config::Config;
 use crate::faults::Faults;
 use crate::snapshot::{Owner, Snapshot};
 
-/// The `/proc` of the kernel, which shows the command and its descendants.
+/// The kernel's `/proc`, which shows the command and its descendants.
 const PROC: &str = "/proc";
-/// How often a process is looked up again whose user is not known yet.
+/// How often a process whose user is not known yet is looked up again.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long a user may stay unknown before the process is no longer looked up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The owners by process.
+/// The owner of each process.
 pub(super) type Owners = HashMap<ProcessKey, Arc<Owner>>;
 
 #[derive(Debug)]
 enum Request {
     Name(ProcessKey, Membership),
-    /// Answered when everything requested before has been done.
+    /// Answered once all earlier requests have been handled.
     Flush(Sender<()>),
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Starts the thread. The processes of others are looked up where the configuration says, which is the simulated
-    /// `/proc` for simulated GPUs.
+    /// Starts the thread. Processes other than the command's are looked up in the configured `/proc`, which is the
+    /// simulated one if the GPUs are simulated.
     pub(super) fn start(config: &Config) -> io::Result<Self> {
         let settings = Settings {
             procfs: config.path.procfs.clone(),
@@ -61,13 +61,13 @@ impl Names {
         Ok(Self { requests, owners })
     }
 
-    /// Looks up a process soon.
+    /// Requests that a process be looked up soon.
     pub(super) fn look_up(&self, key: ProcessKey, membership: Membership) {
-        // Without the thread there are no names.
+        // If the thread has ended, there are no names.
         let _ = self.requests.send(Request::Name(key, membership));
     }
 
-    /// The owners that are known, after at most `limit`.
+    /// The owners that are known once all requests have been handled, or after `limit` at the latest.
     pub(super) fn finish(&self, limit: Duration) -> Owners {
         let (done, flushed) = channel();
         if self.requests.send(Request::Flush(done)).is_ok() {
@@ -80,10 +80,10 @@ impl Names {
 struct Reader {
     tree: Attribution,
     others: Attribution,
-    /// Whether the processes of others are looked up in another `/proc` than the kernel's.
+    /// Whether processes other than the command's are looked up in a `/proc` other than the kernel's.
     other_procfs: bool,
     owners: Arc<Mutex<Owners>>,
-    /// Processes whose users are not known yet, with the time until which they are looked up.
+    /// Processes whose users are not known yet, each with the time until which it is looked up again.
     open: Vec<(ProcessKey, Membership, Instant)>,
 }
 
@@ -128,12 +128,12 @@ impl Reader {
         self.others.sweep();
     }
 
-    /// Returns whether everything that can be known is known.
+    /// Returns whether everything that can be learned about the process is known.
     fn read(&mut self, key: ProcessKey, membership: Membership) -> bool {
         let attribution = if membership == Membership::Tree { &mut self.tree } else { &mut self.others };
         let Some(identity) = attribution.identify_all(&[key.pid]).pop() else { return true };
         let StartTime::Ticks(read) = identity.start else { return false };
-        // The kernel's /proc does not show a simulated process, so that its start time is not known from there.
+        // The kernel's /proc does not show simulated processes, so it does not provide their start times.
         let is_same = key.start == Some(read) || (self.other_procfs && membership != Membership::Tree);
         if is_same {
             self.owners.lock().insert(key, identity.owner.clone());

@@ -1,7 +1,7 @@
 //! Where the report goes: standard error, or a file.
 //!
-//! Invariant: a file that cannot be written is refused before the command starts, and a reader never sees half of a
-//! report: it is written to a file beside it, which then takes its name.
+//! Invariant: a file that cannot be written is refused before the command starts, and a reader never sees half a
+//! report, because the report is written to a temporary file in the same folder, which is then renamed.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 /// The permissions of a new report.
 const MODE: u32 = 0o644;
 
-/// The place for the report.
+/// The destination of the report.
 #[derive(Debug)]
 pub(super) enum Output {
     StandardError,
@@ -22,7 +22,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Prepares the place.
+    /// Prepares the destination.
     ///
     /// # Errors
     /// When the file cannot be created.

@@ -1,4 +1,4 @@
-//! The devices whose memory is sampled: each GPU, or instead of it its MIG devices.
+//! The devices whose memory is sampled: each GPU, or its MIG devices instead.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub(super) struct Machine {
     pub(super) simulated: bool,
     pub(super) driver_version: Option<String>,
     pub(super) places: Vec<Place>,
-    /// GPUs that the driver counts and cannot open.
+    /// GPUs that the driver counts but cannot open.
     pub(super) unreachable: Vec<u32>,
 }
 
-/// The machine behind a driver, and its devices in the order of [`Machine::places`].
+/// The machine that a driver shows, and its devices in the order of [`Machine::places`].
 pub(super) fn of(driver: &Driver) -> (Machine, Vec<Device<'_>>) {
     let (mut places, mut devices, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     for (position, gpu) in driver.gpus().enumerate() {

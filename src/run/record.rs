@@ -1,19 +1,20 @@
 //! What was measured, accumulated sample by sample and list by list. Pure: nothing here reads a clock or a device.
 //!
-//! Invariant: a sum of processes is taken from lists that were read at one moment. While the memory of one process in a
-//! sum is unknown, the sum is unknown. A time is counted from the start of the command.
+//! Invariant: a sum over processes is taken from lists that were read at one moment. If the memory of any process in a
+//! sum is unknown, the sum is unknown. Times are counted from the start of the command.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// The share of the allocatable memory from which on a GPU counts as nearly full.
+/// The share of the allocatable memory at or above which a GPU counts as nearly full.
 pub(super) const NEARLY_FULL: f64 = 0.9;
-/// A longer gap between two samples is not counted as time at the level of its first sample.
+/// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
-/// The number of processes of a device that are remembered. Further ones are only in the sums.
+/// The maximum number of processes that are remembered for a device. Any others are only in the sums.
 const MOST_PROCESSES: usize = 4096;
-/// Bytes: a peak is a spike without a list if it was this much higher than any level whose processes are known.
+/// A peak is a spike without a list if it was more than this number of bytes higher than any level whose processes are
+/// known.
 const SPIKE: u64 = 32 << 20;
 
 /// An extreme value and when it was first measured.
@@ -80,7 +81,7 @@ pub(super) struct PlaceRecord {
     pub(super) listed_peak: Option<u64>,
     /// The highest sum of the command's processes.
     pub(super) tree_peak: Option<Extreme>,
-    /// The number of the command's processes at that moment.
+    /// The number of the command's processes at the moment of `tree_peak`.
     pub(super) tree_processes: usize,
     /// `None` before the first list.
     pub(super) processes: Option<BTreeMap<ProcessKey, ProcessRecord>>,
@@ -88,7 +89,7 @@ pub(super) struct PlaceRecord {
     pub(super) left_out: bool,
     /// Whether the driver listed a process of the command without its memory.
     pub(super) unknown_memory: bool,
-    /// Failed calls to the device, and the first of them.
+    /// The number of driver calls for the device that failed, and the first error.
     pub(super) failures: u64,
     pub(super) first_failure: Option<String>,
     /// The sum of the command's processes in the last list; `None` if it is unknown.
@@ -104,9 +105,9 @@ pub(super) struct Record {
     pub(super) together: Option<Extreme>,
     /// When the first sample was taken.
     pub(super) first: Option<Duration>,
-    /// Rounds of samples over all devices.
+    /// The number of rounds in which all devices were sampled.
     pub(super) rounds: u64,
-    /// Rounds of lists.
+    /// The number of rounds in which lists were read.
     pub(super) lists: u64,
     pub(super) longest_gap: Duration,
     pub(super) longest_list_gap: Duration,
@@ -119,7 +120,7 @@ impl Record {
         Self { places: vec![PlaceRecord { tree_now: Some(0), ..PlaceRecord::default() }; places], ..Self::default() }
     }
 
-    /// A round of samples begins.
+    /// Begins a round of samples.
     pub(super) fn begin_round(&mut self, at: Duration) {
         self.first.get_or_insert(at);
         self.rounds += 1;
@@ -127,7 +128,7 @@ impl Record {
         self.longest_gap = self.longest_gap.max(gap);
     }
 
-    /// The memory of a device.
+    /// Records the memory of a device.
     pub(super) fn sample(&mut self, place: usize, at: Duration, level: Level) {
         let place = &mut self.places[place];
         place.allocatable = Some(level.allocatable);
@@ -140,21 +141,23 @@ impl Record {
         }
     }
 
-    /// The memory of a device could not be read: it is unknown until the next sample.
+    /// Records that the memory of a device could not be read and is therefore unknown until the next sample.
     pub(super) fn no_sample(&mut self, place: usize, at: Duration, error: &dyn Display) {
         let place = &mut self.places[place];
         place.fail(error);
         place.close_step(at);
     }
 
-    /// The processes of a device could not be read: their sum is unknown until the next list.
+    /// Records that the processes of a device could not be read and that their sum is therefore unknown until the next
+    /// list.
     pub(super) fn no_list(&mut self, place: usize, error: &dyn Display) {
         let place = &mut self.places[place];
         place.fail(error);
         place.tree_now = None;
     }
 
-    /// The processes of a device. `level`: the memory in use before and after the list was read, the lower of the two.
+    /// Records the processes of a device. `level` is the memory in use before or after the list was read, whichever is
+    /// lower.
     pub(super) fn list(&mut self, place: usize, at: Duration, entries: &[Entry], level: Option<u64>) {
         let place = &mut self.places[place];
         place.listed_peak = place.listed_peak.max(level);
@@ -184,7 +187,7 @@ impl Record {
         }
     }
 
-    /// All lists of a round have been read: sums them over the devices.
+    /// Ends a round after all its lists have been read, and adds up the sums of all devices.
     pub(super) fn end_lists(&mut self, at: Duration) {
         self.lists += 1;
         let gap = self.last_list.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));
@@ -195,14 +198,14 @@ impl Record {
         }
     }
 
-    /// The measurement ends.
+    /// Ends the measurement.
     pub(super) fn end(&mut self, at: Duration) {
         self.places.iter_mut().for_each(|place| place.close_step(at));
     }
 }
 
 impl PlaceRecord {
-    /// The peak of the device, if it was too short for a list of its processes.
+    /// The peak of the device, if it was too short for the processes to be listed.
     pub(super) fn spike(&self) -> Option<Extreme> {
         self.own_peak.filter(|peak| peak.bytes > self.listed_peak.unwrap_or(0).saturating_add(SPIKE))
     }

@@ -1,5 +1,5 @@
-//! The report, as plain values: the JSON form is this struct, the text form is written from it. `docs/run.md` describes
-//! every field.
+//! The report, as plain values: the JSON form is this struct, and the text form is generated from it. `docs/run.md`
+//! describes every field.
 //!
 //! Invariant: a value that was not measured is absent. Times are seconds since the start of the command.
 
@@ -16,9 +16,9 @@ use super::places::Place;
 use super::record::{Extreme, Membership, PlaceRecord, ProcessKey, ProcessRecord};
 use super::sampler::State;
 
-/// The version of the JSON form. It rises when a field changes its meaning or is removed.
+/// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;
-/// Bytes that a CUDA context takes in addition to those that the driver attributes to its process, as measured on an
+/// Bytes that a CUDA context uses in addition to those that the driver attributes to its process, as measured on an
 /// H200.
 const CONTEXT_OVERHEAD: u64 = 8 << 20;
 
@@ -47,7 +47,7 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
 }
 
-/// How often was measured.
+/// How often samples were taken and lists were read.
 #[derive(Debug, Serialize)]
 pub(super) struct Sampling {
     pub(super) samples: u64,
@@ -61,7 +61,7 @@ pub(super) struct Sampling {
 pub(super) struct Together {
     pub(super) peak_bytes: u64,
     pub(super) peak_seconds: f64,
-    /// The number of the command's processes at that moment; of one GPU only.
+    /// The number of the command's processes at the moment of the peak; present only for a single GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     processes: Option<usize>,
 }
@@ -124,12 +124,12 @@ pub(super) struct Process {
     pub(super) peak_seconds: Option<f64>,
 }
 
-/// The smallest sizes on which the command would have fitted.
+/// The smallest board and MIG profile on which the command would have fitted.
 #[derive(Debug, Serialize)]
 pub(super) struct Fits {
-    /// Bytes on the GPU where the command held most.
+    /// Bytes needed on the GPU on which the command held the most memory.
     pub(super) needed_bytes: u64,
-    /// Whether more may have been needed, because a spike was too short for a list of processes.
+    /// Whether more may have been needed, because a spike was too short for the processes to be listed.
     pub(super) at_least: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) board: Option<Board>,
@@ -156,7 +156,7 @@ impl Gpu {
 }
 
 impl Report {
-    /// Writes down what was measured.
+    /// Builds the report from what was measured.
     pub(super) fn of(facts: &Facts, state: &State, owners: &Owners) -> Self {
         let places = state.machine.as_ref().map_or(&[][..], |machine| &machine.places);
         let records = &state.record.places;

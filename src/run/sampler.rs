@@ -1,7 +1,8 @@
 //! The thread that opens the driver, samples the memory of every device, and lists the processes.
 //!
-//! Invariant: the shared state is locked only between driver calls. Lists are read when the memory of a device changed
-//! and at least every [`LIST_INTERVAL`]; in one round, the lists of all devices that changed are read together.
+//! Invariant: the shared state is locked only between driver calls. Lists are read when the memory of a device has
+//! changed, and at least every [`LIST_INTERVAL`]; in one round, the lists of all devices that have changed are read
+//! together.
 
 use std::io;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use super::record::{Entry, Level, Membership, Record};
 use super::tree::Tree;
 use crate::nvml::{Device, Discovery, Driver, Error, Library, Severity};
 
-/// The longest time between two readings of all lists.
+/// The longest time between two reads of all lists.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
-/// Reading lists may take one part in this many of the time, unless [`LIST_INTERVAL`] demands more.
+/// At most 1/`LIST_SHARE` of the time may be spent on reading lists, unless [`LIST_INTERVAL`] requires more.
 const LIST_SHARE: u32 = 5;
 
 /// What the threads share.
@@ -33,7 +34,7 @@ pub(super) struct State {
     pub(super) record: Record,
     /// Why the driver could not be opened, or when and why it was lost.
     pub(super) problem: Option<String>,
-    /// When the last reading of all lists began, and how many living processes of the command were in them.
+    /// When the last read of all lists began, and how many living processes of the command were in them.
     pass: Option<(Instant, usize)>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread, which opens the driver. The receiver is ready when the driver is open or cannot be opened.
+    /// Starts the thread, which opens the driver. The receiver is ready once the driver is open or has failed to open.
     pub(super) fn open(
         library: Library,
         period: Duration,
@@ -68,7 +69,7 @@ impl Sampler {
         Ok((Self { shared, thread, begin }, is_open))
     }
 
-    /// Sampling begins. Times are counted from `start`.
+    /// Starts sampling. Times are counted from `start`.
     pub(super) fn begin(&self, start: Instant) {
         // The thread has ended if the driver could not be opened.
         let _ = self.begin.send(start);
@@ -79,20 +80,20 @@ impl Sampler {
         !self.thread.is_finished() && self.shared.state.lock().machine.is_some()
     }
 
-    /// Asks for a reading of all lists now.
+    /// Requests that all lists be read now.
     pub(super) fn want_pass(&self) {
         self.shared.pass_wanted.store(true, Ordering::Release);
         self.thread.thread().unpark();
     }
 
-    /// The number of living processes of the command in the lists; `None` if they were not read since then.
+    /// The number of living processes of the command in the lists; `None` if they have not all been read since `since`.
     pub(super) fn living_since(&self, since: Instant) -> Option<usize> {
         let (at, living) = self.shared.state.lock().pass?;
         (at >= since).then_some(living)
     }
 
     /// Ends the thread and returns what it measured. If a driver call does not return within `limit`, the thread is
-    /// left alone, and the second value is `true`.
+    /// left running, and the second value is `true`.
     pub(super) fn end(self, limit: Duration) -> (State, bool) {
         self.shared.stop.store(true, Ordering::Release);
         drop(self.begin);
@@ -149,17 +150,17 @@ fn describe(error: Error) -> String {
     format!("{:#}", anyhow::Error::from(error))
 }
 
-/// A device and what is known of it.
+/// A device and what is known about it.
 struct Sampled<'d> {
     device: Device<'d>,
     lists: Lists,
     /// The memory in use at the last sample.
     used: Option<u64>,
-    /// Whether the memory changed since the lists were read.
+    /// Whether the memory has changed since the lists were last read.
     changed: bool,
     /// Whether the device reports its memory.
     has_memory: bool,
-    /// A GPU that is out of reach is not asked before this time.
+    /// A GPU that is unreachable is not queried again before this time.
     retry: Option<Instant>,
 }
 
@@ -169,10 +170,10 @@ struct Round<'w, 'd> {
     devices: Vec<Sampled<'d>>,
     tree: Tree,
     start: Instant,
-    /// When all lists were read, and when any were.
+    /// When all lists were last read, and when any list was last read.
     last_pass: Option<Instant>,
     last_lists: Instant,
-    /// How long the last lists took.
+    /// How long it took to read lists the last time.
     list_time: Duration,
 }
 
@@ -197,7 +198,8 @@ impl<'w, 'd> Round<'w, 'd> {
         }
     }
 
-    /// Until the end is requested or the driver is lost. At least one round: a command may be very short.
+    /// Repeats rounds until the end is requested or the driver is lost. There is at least one round, because a command
+    /// may be very short.
     fn repeat(&mut self) {
         let shared = &self.worker.shared;
         let mut next = Instant::now();
@@ -214,10 +216,10 @@ impl<'w, 'd> Round<'w, 'd> {
             next += self.worker.period;
             let now = Instant::now();
             match next.checked_duration_since(now) {
-                // A request may come while the thread sleeps.
+                // A request may arrive while the thread is asleep.
                 Some(wait) if !shared.pass_wanted.load(Ordering::Acquire) => thread::park_timeout(wait),
                 Some(_) => {}
-                // Samples that are late are not made up for.
+                // Missed samples are not made up for later.
                 None => next = now,
             }
         }
@@ -259,7 +261,7 @@ impl<'w, 'd> Round<'w, 'd> {
         now.saturating_duration_since(self.start)
     }
 
-    /// Reads the memory of a device. Returns what is in use.
+    /// Reads the memory of a device. Returns the memory in use.
     fn sample(&mut self, place: usize) -> Result<Option<u64>, Error> {
         let sampled = &mut self.devices[place];
         if !sampled.has_memory || sampled.retry.is_some_and(|retry| Instant::now() < retry) {
@@ -288,11 +290,11 @@ impl<'w, 'd> Round<'w, 'd> {
         }
     }
 
-    /// Lists the processes of a device. Returns how many of them belong to the command and live.
+    /// Lists the processes of a device. Returns how many of them belong to the command and are alive.
     fn list(&mut self, place: usize, all: bool, now: Instant) -> Result<usize, Error> {
         let before = self.devices[place].used;
         let sampled = &mut self.devices[place];
-        // A list that fails is tried again after the next change or interval.
+        // If a list cannot be read, it is read again after the next change or the next interval.
         sampled.changed = false;
         let listed = match sampled.lists.read(&sampled.device, all) {
             Ok(listed) => listed,

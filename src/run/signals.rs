@@ -1,6 +1,6 @@
-//! The signals that `run` receives: which of them the command gets, and which end the waiting.
+//! The signals that `run` receives: which of them the command gets, and which of them end the wait.
 //!
-//! Invariant: the command never gets a signal of the terminal twice. The terminal sends it to the whole foreground
+//! Invariant: the command never gets a signal from the terminal twice. The terminal sends it to the whole foreground
 //! process group, of which the command is a member; a signal from elsewhere reaches only this process.
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use procfs::process::Process;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The signals that are handled. SIGTTIN and SIGTTOU keep their default effect: they stop this process as they stop the
-/// command.
+/// The signals that are handled. SIGTTIN and SIGTTOU keep their default effect: they stop this process just as they
+/// stop the command.
 const HANDLED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -33,7 +33,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Installs the handlers. Call it within a runtime, before the command is started. A signal that is ignored stays
-    /// ignored, here and in the command: `nohup` depends on that.
+    /// ignored, here and in the command, because `nohup` depends on that.
     pub(super) fn install() -> io::Result<Self> {
         let ignored = Process::myself().and_then(|process| process.status()).map_or(0, |status| status.sigign);
         let (sender, arriving) = unbounded_channel();
@@ -42,7 +42,7 @@ impl Signals {
                 follow(handled, SignalKind::from_raw(handled as i32), sender.clone())?;
             }
         }
-        // Wakes the waiting when a child ends.
+        // Wakes the waiting task when a child ends.
         follow(Signal::SIGCHLD, SignalKind::child(), sender)?;
         Ok(Self { arriving })
     }
@@ -69,12 +69,12 @@ fn follow(which: Signal, kind: SignalKind, sender: UnboundedSender<Signal>) -> i
     Ok(())
 }
 
-/// Whether the signal asks to end.
+/// Whether the signal asks a process to end.
 pub(super) fn asks_to_end(signal: Signal) -> bool {
     matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
 }
 
-/// Whether the command must get the signal from this process.
+/// Whether this process must forward the signal to the command.
 pub(super) fn is_forwarded(signal: Signal) -> bool {
     match signal {
         Signal::SIGCHLD => false,
@@ -83,7 +83,8 @@ pub(super) fn is_forwarded(signal: Signal) -> bool {
     }
 }
 
-/// Stops this process, after SIGTSTP: with a handler installed, the signal itself no longer does. SIGCONT continues it.
+/// Stops this process after SIGTSTP, because the signal itself no longer stops it once a handler is installed. SIGCONT
+/// continues the process.
 pub(super) fn stop() {
     if let Err(error) = kill(getpid(), Signal::SIGSTOP) {
         tracing::debug!(%error, "not stopped");

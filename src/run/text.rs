@@ -1,11 +1,13 @@
-//! The report for a person. Names come from processes that may be hostile: no control character reaches the terminal.
+//! The report in the form for human readers. Names come from processes that may be hostile, so no control character
+//! reaches the terminal.
 
 use std::fmt::Write;
 
 use super::report::{Board, Gpu, Process, Report};
 use crate::format::{bytes, printable, seconds};
 
-/// The number of processes of the command that are shown for a GPU, and of others. JSON has all.
+/// The maximum number of the command's processes, and of other processes, that are shown for a GPU. The JSON form has
+/// all of them.
 const PROCESSES: usize = 32;
 const OTHERS: usize = 5;
 
@@ -32,7 +34,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         let on = if gpus == 1 { String::new() } else { format!(", on {gpus} GPUs together") };
         writeln!(out, "  peak       {} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
     }
-    // Without any process of the command, the GPUs themselves are all that there is.
+    // If no process of the command was listed, only the GPUs themselves can be shown.
     let has_process = |gpu: &&Gpu| gpu.processes.as_ref().is_some_and(|processes| !processes.is_empty());
     let all = !report.gpus.iter().any(|gpu| has_process(&gpu));
     for gpu in report.gpus.iter().filter(|gpu| all || has_process(gpu)) {

@@ -1,8 +1,8 @@
-//! The processes that belong to the command: its descendants in `/proc`, and those that the kernel handed over to this
-//! process because their parents ended.
+//! The processes that belong to the command: its descendants in `/proc`, and those that the kernel reparented to this
+//! process because their parents had ended.
 //!
-//! Invariant: a process that belongs to the tree stays in it as long as it is listed. Only the listed processes are looked up, from the child
-//! to the parent, so that the cost does not depend on the number of processes of the machine.
+//! Invariant: a process that belongs to the tree stays in it as long as it is listed. Only the listed processes are
+//! looked up, from the child to the parent, so the cost does not depend on the number of processes on the machine.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use procfs::process::{Process, Stat};
 
 use super::record::{Membership, ProcessKey};
 
-/// How long an answer of `/proc` is used again. No pid is reused within this time.
+/// How long a result read from `/proc` stays valid. No pid is reused within this time.
 const VALID_FOR: Duration = Duration::from_millis(100);
-/// Deeper than any tree of processes.
+/// The maximum number of ancestors that are followed. No tree of processes is this deep.
 const DEEPEST: usize = 256;
-/// How often a search is repeated because a process on the way to the root ended.
+/// How many times a search is tried if a process on the way to the root ends.
 const TRIES: usize = 3;
-/// From this number of known processes on, those that are no longer listed are forgotten.
+/// Once this many processes are known, those that are no longer listed are forgotten.
 const MOST_KNOWN: usize = 4096;
-/// How long a process is not listed before it may be forgotten.
+/// How long a process must be missing from the lists before it may be forgotten.
 const UNSEEN: Duration = Duration::from_secs(10);
 
 /// A listed process.
@@ -27,7 +27,7 @@ const UNSEEN: Duration = Duration::from_secs(10);
 pub(super) struct Found {
     pub(super) key: ProcessKey,
     pub(super) membership: Membership,
-    /// Whether the process still runs.
+    /// Whether the process is still running.
     pub(super) alive: bool,
 }
 
@@ -53,7 +53,7 @@ impl Tree {
             return found;
         }
         let found = match (stat(pid), known) {
-            // The driver lists a process for a moment after its end.
+            // The driver still lists a process for a moment after it has ended.
             (None, Some((found, _))) => Found { alive: false, ..found },
             (None, None) => {
                 return Found {
@@ -80,7 +80,7 @@ impl Tree {
 }
 
 fn membership(root: u32, pid: u32) -> Membership {
-    // A parent that ends while its line of ancestors is followed makes the kernel choose another parent.
+    // If a parent ends while the line of ancestors is being followed, the kernel chooses another parent.
     (0..TRIES).find_map(|_| is_below(root, pid)).map_or(Membership::Unidentified, |below| match below {
         true => Membership::Tree,
         false => Membership::Other,

@@ -1,4 +1,5 @@
-//! What the lanes pass on as it happens: a snapshot holds only the latest values, and the recorder must see every one.
+//! What the lanes pass on to the recorder as it happens, because a snapshot holds only the latest values and the
+//! recorder must see every value.
 //!
 //! Invariant: a lane never waits here and never allocates. If the reader is too slow, the oldest entries are dropped
 //! and counted.
@@ -14,14 +15,14 @@ use super::{Gpu, GpuProcesses, MigDevice};
 /// The number of process lists that the feed holds.
 const LISTS: usize = 256;
 
-/// The used memory of a GPU or MIG device from a moment on.
+/// The used memory of a GPU or MIG device from a given moment on.
 #[derive(Debug, Clone)]
 pub struct MemorySample {
     /// The GPU.
     pub gpu: Arc<Gpu>,
     /// The MIG device; `None` for the GPU itself.
     pub mig: Option<Arc<MigDevice>>,
-    /// When it was read.
+    /// When the memory was read.
     pub at: Instant,
     /// Bytes; `None` if the memory is unknown from this moment on.
     pub used: Option<u64>,

@@ -9,7 +9,8 @@ use pod_resources::PodContainer;
 /// The owner of a process. Resolved once for each (pid, start time); only names that become known later are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The executable's name, or the script's for an interpreter; `None` if `/proc` does not show the process.
+    /// The executable's name, or the script's name if the executable is an interpreter; `None` if `/proc` does not show
+    /// the process.
     pub name: Option<String>,
     /// The effective user id.
     pub uid: Option<u32>,

@@ -35,7 +35,7 @@ pub struct GpuProcesses {
     /// exiting process would be.
     pub invisible: u64,
     /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory
-    /// changed during every attempt to read the figure and the process lists at the same time.
+    /// changed during every attempt to read the memory in use and the process lists at the same time.
     pub unattributed: Option<u64>,
     /// The same for each MIG GPU instance for which the value is known, identified by the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,

@@ -5,9 +5,9 @@
 pub struct RecorderPart {
     /// Whether there is a recorder.
     pub on: bool,
-    /// Bytes: the memory that the recorder takes.
+    /// Bytes: the memory that the recorder uses.
     pub bytes: u64,
-    /// The number of entries dropped to stay within the limit, or because they came faster than they were taken.
+    /// The number of entries dropped to stay within the limit, or because they arrived faster than they were processed.
     pub dropped: u64,
     /// The incidents, one entry for each GPU and kind.
     pub incidents: Vec<IncidentCount>,
@@ -16,7 +16,7 @@ pub struct RecorderPart {
 /// The incidents of one kind on one GPU.
 #[derive(Debug, Clone)]
 pub struct IncidentCount {
-    /// NVML's index of the GPU at the last incident.
+    /// NVML's index of the GPU at the time of the last incident.
     pub gpu: u32,
     /// The GPU's UUID.
     pub uuid: String,
@@ -24,6 +24,6 @@ pub struct IncidentCount {
     pub kind: &'static str,
     /// How many there were.
     pub count: u64,
-    /// Unix time of the last one in seconds.
+    /// Unix time of the last one, in seconds.
     pub last: f64,
 }

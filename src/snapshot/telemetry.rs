@@ -95,13 +95,13 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
 /// Cheap readings. `None`: this GPU does not provide the value, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FastTelemetry {
-    /// Share of the time during which a kernel ran, 0 to 1.
+    /// Share of time during which a kernel ran, 0 to 1.
     pub utilization: Option<f64>,
-    /// Share of the time during which memory was read or written, 0 to 1.
+    /// Share of time during which memory was read or written, 0 to 1.
     pub memory_bandwidth_utilization: Option<f64>,
-    /// Share of the time during which the encoder was busy, 0 to 1.
+    /// Share of time during which the encoder was busy, 0 to 1.
     pub encoder_utilization: Option<f64>,
-    /// Share of the time during which the decoder was busy, 0 to 1.
+    /// Share of time during which the decoder was busy, 0 to 1.
     pub decoder_utilization: Option<f64>,
     /// Degrees Celsius.
     pub temperature: Option<f64>,

@@ -1,6 +1,6 @@
 //! From GPU to pager: simulated machines in trouble, the exporter on each, a real Prometheus with the shipped scrape
 //! configuration and rules, a real Alertmanager, and a receiver. Every fault raises the intended alert, with the labels
-//! that locate the fault, and the end of the alert is reported too. A healthy machine beside them raises no alert.
+//! that locate the fault, and the end of the alert is reported too. A healthy machine next to them raises no alert.
 //!
 //! The clock of the shipped files runs [`FACTOR`] times as fast (`alerts/scale.rs`), and so do the exporter's own
 //! intervals ([`FAST`]). Memory is still sampled 100 times a second.
@@ -48,7 +48,7 @@ alerting:
         - targets:
             - ";
 
-/// How long it may take for all alerts to be raised and to end. Generous: the machine may be busy.
+/// How long it may take for all alerts to be raised and to end. Generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Waits until the condition holds. On failure, prints the notices received so far.

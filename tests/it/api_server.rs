@@ -97,7 +97,7 @@ enum Piece {
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The double. It runs in the test's runtime and is stopped by [`ApiServer::stop`] or when it is dropped.
+/// The double. It runs in the test's runtime until [`ApiServer::stop`] is called or the double is dropped.
 pub(crate) struct ApiServer {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -360,7 +360,7 @@ pub(crate) fn status(code: u16, message: &str) -> String {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}).to_string()
 }
 
-/// Whether a selector selects a pod. It has terms for the node and the phase.
+/// Whether a selector selects a pod. The selector has terms for the node and the phase.
 fn selects(selector: &str, pod: &Value) -> bool {
     selector.split(',').filter(|term| !term.is_empty()).all(|term| {
         let other = term.strip_prefix("status.phase!=").map(|phase| pod["status"]["phase"] != phase);

@@ -76,7 +76,7 @@ const UNSAFE_FILES: [&str; 2] = ["src/app/heap.rs", "src/nvml/raw.rs"];
 const UNSAFE_IN_SIMULATOR: [&str; 3] =
     ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
 
-/// The sources of the other packages, except the simulator.
+/// The sources of the other packages, except the simulator's.
 const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/"];
 
 /// With `forbid`, [`UNSAFE_FILES`] could not switch the lint off. So the lint is set to `deny` for every target of the

@@ -85,7 +85,7 @@ fn workload(identity: &Identity) -> Option<&str> {
     identity.owner.workload.as_ref().map(|workload| workload.name.as_str())
 }
 
-/// A child process of this test. It is killed and reaped when this is dropped.
+/// A child process of this test. It is killed and reaped when this value is dropped.
 struct Running(Child);
 
 impl Running {
@@ -151,7 +151,7 @@ fn a_reused_pid_is_another_process_also_without_a_held_directory() {
         proc.start(pid, b"many", u64::from(pid), 1000, format!("/bin/p{pid}\0").as_bytes());
     }
     let (mut attribution, _) = proc.watch();
-    // A pass waits only a limited time for all of them together; the next pass reads the rest.
+    // A pass waits only a limited time for all the processes together; the next pass reads the rest.
     let pids: Vec<u32> = (1..=600).collect();
     let begun = Instant::now();
     let are_read = |identities: Vec<Identity>| {

@@ -53,7 +53,8 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
     assert!(exporter.terminate().success());
 }
 
-/// As a visitor sees it within a minute: a job climbs into the limit of its GPU and ends there, and memory has no owner.
+/// What a visitor sees within a minute: the memory of a job climbs to the limit of its GPU, where the job ends, and
+/// some memory has no owner.
 #[test]
 fn a_demo_records_a_job_that_ends_at_its_peak() {
     let exporter = Exporter::start(bare(&["--demo"]));
@@ -146,7 +147,7 @@ fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
 }
 
-/// If the program exported such functions, a real driver's library would resolve its own calls to them.
+/// If the program exported NVML functions, a real driver's library would resolve its own calls to them.
 #[test]
 fn the_program_exports_no_function_of_a_driver() {
     let exported = |file: &Path| {

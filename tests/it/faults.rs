@@ -1,5 +1,5 @@
 //! What the exporter shows when the driver, a GPU, a process or the machine fails, and that it recovers by itself.
-//! `docs/reliability.md` names each of these tests, which `tests/it/reliability.rs` checks.
+//! `docs/reliability.md` names each of these tests; `tests/it/reliability.rs` checks that it does.
 
 mod by_hand;
 mod calls;
@@ -28,7 +28,8 @@ fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
-/// The families left when a GPU does not respond: its state, its identity, and the errors that the driver reported.
+/// The families that remain when a GPU does not respond: its state, its identity, and the errors that the driver
+/// reported.
 const STAYING: [&str; 5] = [
     "gpu_up",
     "gpu_info",

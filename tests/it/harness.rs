@@ -109,7 +109,7 @@ impl Machine {
         self.equipped(bare(&[]), flags)
     }
 
-    /// `vram-exporter run` of a shell script on this machine.
+    /// `vram-exporter run` with a shell script, on this machine.
     pub(crate) fn run(&self, flags: &[&str], script: &str) -> Command {
         let mut command = self.equipped(bare(&["run"]), flags);
         command.args(["--", "sh", "-c", script]).env("PATH", "/usr/bin:/bin");
@@ -166,7 +166,7 @@ pub(crate) fn bare(flags: &[&str]) -> Command {
     command
 }
 
-/// A running exporter. It is killed when this is dropped.
+/// A running exporter. It is killed when this value is dropped.
 pub(crate) struct Exporter {
     child: Child,
     pub(crate) address: SocketAddr,

@@ -123,7 +123,7 @@ pub(crate) fn bind(socket: &Path) -> UnixListener {
     listener
 }
 
-/// The service, as tonic's server calls it.
+/// The service that tonic's server calls.
 #[derive(Clone)]
 struct Lister(Arc<State>);
 

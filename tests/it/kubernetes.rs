@@ -142,7 +142,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     let mut node = Node::new(&[]);
     node.run("team-b", "train-0", 'a');
     node.run("team-b", "notebook-7", 'b');
-    // A kubelet older than 1.34 continues to list it.
+    // A kubelet older than 1.34 continues to list train-0 after it has ended.
     node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
     let exporter =
         node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);

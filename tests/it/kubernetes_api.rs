@@ -134,7 +134,7 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
     let four = ("c4", "team/trainer/main");
     watch.shows(&[ONE, WEB, three, four]).await;
-    // So does the id of a deleted pod. The pod after it shows that the event was processed.
+    // The id of a deleted pod stays, too. The pod after it shows that the event was processed.
     server.delete("team", "web");
     server.put(pod("team", "last", &[("main", "containerd://c5")]));
     let five = ("c5", "team/last/main");
@@ -297,7 +297,7 @@ async fn an_id_that_a_list_no_longer_holds_is_not_given_to_another_pod() {
     let watch = Watch::start(&server);
     watch.shows(&[ONE, WEB]).await;
     watched(&server).await;
-    // An id with two names is shown with neither. After the first pod is gone, this continues until its name is
+    // An id with two names is shown with neither name, even after the first pod is gone, until the name of that pod is
     // forgotten.
     server.delete_unseen("team", "web");
     server.expire(false);

@@ -435,7 +435,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
         (index(1, None), Some("gpu=1 uuid=GPU-1")),
         (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
         (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
-        // The driver does not know these devices: a UUID from the cluster is shown, but a number is not, because it
+        // For devices that the driver does not know, a UUID from the cluster is shown, but a number is not, because it
         // identifies nothing.
         (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
         (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),

@@ -1,4 +1,4 @@
-//! `--once --format=table` and `--format=json`: what a person or a script reads at a terminal.
+//! `--once --format=table` and `--format=json`: what a person reads at a terminal, or what a script reads.
 
 use std::process::Output;
 
@@ -97,7 +97,7 @@ fn a_value_that_is_unknown_is_absent() {
 #[test]
 fn without_a_driver_the_status_is_2_except_for_prometheus() {
     let machine = Machine::built_in("idle-h200");
-    // The later flag would be a second one: the harness names a library.
+    // The flag cannot be added here, because it would then be given twice: the harness already names a library.
     let machine = machine.with_library(NO_LIBRARY.split_once('=').unwrap().1.into());
     for (format, status, text) in [
         ("table", 2, "no driver: no NVML library"),

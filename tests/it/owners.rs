@@ -155,7 +155,7 @@ fn a_workload_continues_when_its_process_is_restarted() {
 #[test]
 fn an_invisible_process_is_distinguished_from_one_that_ended() {
     let machine = machine(&[process(31, 1, ""), process(32, 2, "")]);
-    // No process has a folder there, as if all were in another pid namespace.
+    // No process has a folder in this procfs, as if all were in another pid namespace.
     let exporter = machine.export(&["--path.procfs=/nonexistent"]);
     let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
     let scrape = exporter.scrape_until("both are counted as invisible", |s| hidden(s) == Some(2.0));

@@ -93,7 +93,7 @@ fn the_page_loads_its_own_files_and_nothing_else() {
     assert!(!policy.contains("unsafe"), "{policy}");
     assert_eq!(page.header("x-content-type-options"), "nosniff");
     let text = page.text();
-    // Neither an inline script nor an inline style, which the policy would block.
+    // There is neither an inline script nor an inline style. The policy would block both.
     assert_eq!(text.matches("<script").count(), 1);
     assert!(text.contains("<script type=\"module\" src=\"/page.js\"></script>"), "{text}");
     assert!(!text.contains("<style") && !text.contains("style=") && !text.contains("://"), "{text}");

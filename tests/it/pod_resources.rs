@@ -85,7 +85,7 @@ impl Follower {
         })
     }
 
-    /// Waits for the fault, and until the kubelet shows as down.
+    /// Waits until the fault is counted and the kubelet shows as down.
     fn fails(&self, reason: Reason) {
         let before = self.count(reason);
         let begin = Instant::now();
@@ -204,7 +204,7 @@ fn an_unchanged_answer_is_not_published_as_another() {
         Kubelet::start(socket, &list(vec![holder("one", &[A]), holder("two", &[B])]))
     });
     let first = follower.shows(&[&holds("one", A), &holds("two", B)]);
-    // The kubelet keeps its devices in maps: the next response has the same devices in a different order.
+    // The kubelet keeps its devices in maps, so the next response has the same devices in a different order.
     kubelet.list(&list(vec![holder("two", &[B]), holder("one", &[A])]));
     let asked = kubelet.lists();
     eventually("another request", || (kubelet.lists() > asked + 3).then_some(()));
@@ -428,7 +428,7 @@ fn a_refusal_in_the_middle_of_a_connection_keeps_the_names() {
         follower.fails(Reason::Unknown);
         assert_eq!(lines(&follower.now()), [holds("one", A)]);
     }
-    // The library panics on this one.
+    // The library panics on this response.
     kubelet.reply_to_list(Reply::BadDetails);
     follower.fails(Reason::Malformed);
     kubelet.list(&list(vec![holder("two", &[A])]));

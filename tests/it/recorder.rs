@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::harness::{Exporter, Machine, PATIENCE, eventually, eventually_or};
 
-/// An H200 (150,109,880,320 bytes can be allocated): a training that holds 78 GiB, and a neighbour that grows beside it
-/// until the training ends.
+/// An H200 (150,109,880,320 bytes can be allocated) with a training job that holds 78 GiB, and a neighbour that grows
+/// next to it until the training job ends.
 const NEIGHBOURS: &str = r#"
 [[gpu]]
 model = "H200"
@@ -61,7 +61,7 @@ fn incidents(exporter: &Exporter) -> Vec<Value> {
     json(exporter, "/api/v1/incidents")["incidents"].as_array().unwrap().clone()
 }
 
-/// Waits for an incident of the kind, and for its completion if `complete`.
+/// Waits for an incident of this kind, and for its completion if `complete` is true.
 fn incident(exporter: &Exporter, kind: &str, complete: bool) -> Value {
     let id = eventually_or(&format!("an incident of the kind {kind}"), || {
         let found = incidents(exporter);
@@ -86,7 +86,7 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     let processes = incident["processes"].as_array().unwrap();
     let names: Vec<_> = processes.iter().map(|process| process["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["train.py", "serve.py"]);
-    // Both hold their context too.
+    // Each process also holds its context.
     assert!((78.0..79.0).contains(&gib(&processes[0]["used_bytes"])), "{incident}");
     assert!((60.0..61.0).contains(&gib(&processes[1]["used_bytes"])), "{incident}");
     assert_eq!(processes[0]["workload"], "slurm:77");
@@ -111,7 +111,7 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
         assert!(event["ts"].as_f64().is_some_and(|ts| ts >= 0.0) && event["pid"].is_u64(), "{event}");
     }
 
-    // The log and the metrics tell of it too.
+    // The log and the metrics report the incident too.
     let log = exporter.log();
     assert!(log.contains("incident: train.py (pid "), "{log}");
     assert!(
@@ -212,14 +212,14 @@ fn wrong_parameters_are_refused_with_the_way_out() {
     eventually("the first sample", || {
         Some(()).filter(|()| json(&exporter, "/api/v1/history")["series"][0].is_object())
     });
-    // Times without records, and times beyond all bounds, have answers.
+    // Requests for times without records, or for times far out of range, succeed too.
     for range in ["from=0&to=1", "from=1e10&to=2e10", "from=0&to=1e11", "to=0.5"] {
         let history = json(&exporter, &format!("/api/v1/history?{range}"));
         assert!(history["series"][0]["memory"]["points"].as_array().unwrap().len() <= 2001, "{range}");
     }
 }
 
-/// Sends a POST with these lines in its head, and returns the status and the body.
+/// Sends a POST with these header lines, and returns the status and the body.
 fn post(exporter: &Exporter, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(exporter.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -270,7 +270,7 @@ fn incidents_survive_the_exporter_and_its_crash() {
     let path = format!("--recorder.path={}", folder.path().display());
     let exporter = machine.export(&[&path]);
     let before = incident(&exporter, "ended_at_peak", false);
-    // Written as soon as it is known, and again when it is complete.
+    // The file is written as soon as the incident is known, and again when the incident is complete.
     let _written = eventually("the file", || {
         fs::read_dir(folder.path())
             .unwrap()

@@ -1,8 +1,8 @@
 //! `vram-exporter run`: the command's input, output, signals and exit status, and what the report says about its
 //! processes.
 //!
-//! The simulator reports a real process if the control file names its pid. A script that waits until the simulated
-//! `/proc` shows a pid knows that the sampler has read a list with it. No test depends on a time.
+//! The simulator reports a real process if the control file names its pid. A script waits until the simulated `/proc`
+//! shows a pid, which means that the sampler has read a list that contains it. No test depends on timing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,12 +16,13 @@ use serde_json::Value;
 use crate::harness::{Machine, bare, eventually, finish, pid};
 
 const MIB: u64 = 1 << 20;
-/// What a context takes, according to the simulator.
+/// The memory that a context uses, according to the simulator.
 const CONTEXT: u64 = 520 * MIB;
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 
-/// Functions for scripts. `place` replaces the control file, `listed PID` waits until the sampler has read and sorted a
-/// list with the pid: the process that `mark` adds appears only in a later list.
+/// Functions for scripts. `place` replaces the control file. `listed PID MARKER` waits until the sampler has read and
+/// sorted a list that contains the pid. To find out, it adds a process with the pid MARKER, which appears only
+/// in a later list.
 const FUNCTIONS: &str = r#"
 place() { cat > "$NVML_SIM_CONTROL.new"; mv "$NVML_SIM_CONTROL.new" "$NVML_SIM_CONTROL"; }
 await() { while [ ! -e "$1" ]; do sleep 0.01; done; }
@@ -63,7 +64,7 @@ struct Running {
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        // Its own process group: signals of the test's terminal, if it has one, are not meant here.
+        // It has its own process group, because signals from the test's terminal, if there is one, must not reach it.
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
@@ -194,7 +195,7 @@ fn signals_reach_the_command() {
     let mut running = Running::start(machine.run(&[], body));
     assert_eq!(running.line(), "ready");
     let signals = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
-    // One that is ignored here, as under nohup, is ignored by the command too.
+    // A signal that is ignored here, as under nohup, is ignored by the command too.
     for signal in signals.into_iter().filter(|signal| !is_ignored(*signal)) {
         running.signal(signal);
         assert_eq!(running.line(), signal.as_str().trim_start_matches("SIG"));
@@ -246,7 +247,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 fn peaks_are_those_of_one_moment_and_of_each_process() {
     let other = "[[process]]\npid = 4100\ncommand = [\"/opt/server\"]\nuser = \"mira\"\nmemory = \"5GiB\"\n";
     let machine = Machine::new(&format!("{}{other}", GPU.repeat(2)));
-    // First 1 and 2 GiB, then 512 MiB and 2.25 GiB: the peaks of the two were not at the same moment.
+    // The two processes hold first 1 and 2 GiB, then 512 MiB and 2.25 GiB, so their peaks are not at the same moment.
     let (report, status) = report(
         &machine,
         &[],
@@ -272,7 +273,7 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
     let server = gpu["others"].as_array().unwrap().iter().find(|process| process["pid"] == 4100).unwrap();
     assert_eq!((server["name"].as_str(), server["user"].as_str()), (Some("server"), Some("mira")), "{report:#}");
     assert_eq!(server["peak_bytes"], 5 * 1024 * MIB + CONTEXT);
-    // Both contexts of the command and the other's take 8 MiB that belong to no process.
+    // The command's two contexts and the other process's context each use 8 MiB that belong to no process.
     let used = (3 + 5) * 1024 * MIB + 3 * CONTEXT + 3 * 8 * MIB;
     assert_eq!(gpu["used_peak_bytes"], used, "{report:#}");
     assert_eq!(gpu["least_free_bytes"].as_u64().unwrap(), gpu["allocatable_bytes"].as_u64().unwrap() - used);
@@ -281,7 +282,8 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
     assert_eq!(report["fits_in"]["mig_profile"]["name"], "1g.5gb of an A100 40GB");
 }
 
-/// A script that leaves a process with 1 GiB behind, whose parent ends at once; the script waits until it is listed.
+/// A script that leaves behind a process with 1 GiB. The parent of that process ends at once, and the script waits
+/// until the process is listed.
 const ORPHAN: &str = r#"
     (sh -c "echo \$\$ > $NVML_SIM_PROCFS/../orphan; while [ ! -e $NVML_SIM_PROCFS/../stop ]; do sleep 0.01; done" > /dev/null 2>&1 &)
     await "$NVML_SIM_PROCFS/../orphan"; orphan=
@@ -291,7 +293,7 @@ const ORPHAN: &str = r#"
     echo $$
 "#;
 
-/// Starts [`ORPHAN`] and waits until the script has ended and has been collected.
+/// Starts [`ORPHAN`] and waits until the script has ended and has been reaped.
 fn with_orphan(machine: &Machine) -> Running {
     let mut running = Running::start(machine.run(&["--format=json"], &script(ORPHAN)));
     let shell = format!("/proc/{}", running.line());
@@ -304,7 +306,7 @@ fn an_orphan_is_followed_until_it_ends() {
     let machine = Machine::new(GPU);
     let running = with_orphan(&machine);
     let orphan: u32 = fs::read_to_string(machine.folder.path().join("orphan")).unwrap().trim().parse().unwrap();
-    // It grows after the end of the command. The other process shows that the lists with that have been read.
+    // The orphan grows after the end of the command. The markers show that lists with its new memory have been read.
     let grown = format!("[[process]]\npid = {orphan}\nmemory = \"2GiB\"\n");
     machine.control(&grown);
     for marker in [3_000_002, 3_000_003] {
@@ -391,7 +393,7 @@ fn a_command_without_gpu_memory_is_said_to_have_none() {
 fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"hang\"\\n'";
-    // The list of the marker may never be read, so the script does not wait for it.
+    // The list with the marker may never be read, so the script does not wait for it.
     let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 1; exit 6");
     let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
     assert_eq!(status, Some(6));

@@ -260,7 +260,7 @@ fn an_invalid_request_is_refused_and_its_connection_closed() {
     let long = |count: usize| format!("GET /metrics HTTP/1.1\r\nHost: test\r\nCookie: {}\r\n\r\n", "x".repeat(count));
     let many: String = (0..2000).map(|n| format!("X-{n}: y\r\n")).collect();
     let many = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{many}\r\n");
-    // A request that is larger than the server reads may end in a reset that discards the response.
+    // A request that is larger than what the server is willing to read may end in a reset that discards the response.
     for (bytes, status, lost) in [
         ("\0\x01\x02\x03\r\n\r\n".to_owned(), " 400 ", false),
         ("GET\r\n\r\n".to_owned(), " 400 ", false),

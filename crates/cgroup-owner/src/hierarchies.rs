@@ -1,6 +1,6 @@
-//! The lines of a cgroup file: which hierarchy decides.
+//! The lines of a cgroup file, and which hierarchy determines the owner.
 //!
-//! Invariant: a line of another hierarchy adds to what is known about a pod or a job, and never replaces it.
+//! Invariant: the line for another hierarchy can add to what is known about a pod or a job, but never replaces it.
 
 use crate::location::{Boundary, CgroupLocation};
 use crate::path::Path;
@@ -69,7 +69,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
         let controllers = parts.next()?;
         let path = parts.next().filter(|path| path.starts_with(b"/"))?;
         let numbered = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
-        // The kernel appends this to a cgroup that was removed while a dead process was still in it.
+        // The kernel appends this to the path of a cgroup that was removed while a dead process was still in it.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         numbered.then_some(Line { controllers, path, whole })
     })
@@ -106,7 +106,7 @@ fn is_complete(location: &CgroupLocation) -> bool {
     }
 }
 
-/// Whether this is the same pod or job with more detail.
+/// Whether `location` is the same pod or job as `than`, with more detail.
 fn tells_more(location: &CgroupLocation, than: &CgroupLocation) -> bool {
     location.boundary == than.boundary
         && location.pod_uid == than.pod_uid

@@ -77,7 +77,8 @@ impl<'a> Path<'a> {
             if found.is_some() {
                 return found;
             }
-            // systemd creates units and users, and puts only slices above them. Jobs can be in a scheduler's own unit.
+            // systemd creates the cgroups of units and users, and puts only slices above them. Jobs can be in a
+            // scheduler's own unit.
             if (slices_only || runtime.is_some())
                 && let Some(job) = self.job(at)
             {

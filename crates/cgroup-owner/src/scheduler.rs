@@ -1,4 +1,4 @@
-//! Jobs of batch schedulers other than Slurm, by the names that the schedulers give to cgroups.
+//! Jobs of batch schedulers other than Slurm, recognised by the names that the schedulers give to cgroups.
 //!
 //! Invariant: two jobs never have the same identifier; a name that is not certainly that of a job yields no identifier.
 

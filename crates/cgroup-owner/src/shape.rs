@@ -78,8 +78,8 @@ pub(crate) fn containerd_name(name: &[u8]) -> Option<String> {
 }
 
 /// Whether this is a containerd namespace, in which users choose the names of containers. `default` is the namespace of
-/// containerd's own tools, `moby` Docker's and `k8s.io` that of Kubernetes. Others count at the top of the path only,
-/// and only if they look like a domain, as nothing else at the top does.
+/// containerd's own tools, `moby` is that of Docker, and `k8s.io` is that of Kubernetes. Other names count only at the
+/// top of the path, and only if they look like a domain name, because nothing else at the top looks like one.
 pub(crate) fn is_containerd_namespace(name: &[u8], at_top: bool) -> bool {
     let others = name.starts_with(b"lxc.") || name.starts_with(b"incus.") || name.ends_with(b".partition");
     let like_a_domain = name.contains(&b'.') && is_containerd_identifier(name) && !ends_like_a_unit(name) && !others;
@@ -214,8 +214,8 @@ pub(crate) fn pod_directory(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"pod").and_then(|text| uid(text, b'-'))
 }
 
-/// A uid with hyphens, for which the text uses the character `hyphen`: in a slice's name a hyphen separates levels. A
-/// static pod's uid has no hyphens.
+/// A uid, with hyphens. The text has the character `hyphen` in their place, because in a slice's name a hyphen
+/// separates levels. A static pod's uid has no hyphens.
 fn uid(text: &[u8], hyphen: u8) -> Option<String> {
     if text.len() == SHORT_LENGTH {
         return is_hex(text).then(|| owned(text));

@@ -1,5 +1,5 @@
-//! Writes a copy of the simulator without the symbols that a scenario names in `calls_missing`, as an old driver's
-//! library would be.
+//! Writes a copy of the simulator without the symbols that a scenario names in `calls_missing`, so that it looks like
+//! an old driver's library.
 
 use std::error::Error;
 use std::fs;

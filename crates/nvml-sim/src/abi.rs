@@ -141,7 +141,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
 }
 
 /// A call that names no device. Neither this nor [`device`] is generic, so that they are not compiled once for each of
-/// the many calls, which would enlarge a program that links the calls in.
+/// the many calls, which would enlarge a program that links them in.
 pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();

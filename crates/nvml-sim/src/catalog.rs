@@ -1,4 +1,4 @@
-//! The GPU models: one table of true sizes and limits. Nothing else in the simulator knows a model by name.
+//! The GPU models: one table of real sizes and limits. Nothing else in the simulator knows a model by name.
 //!
 //! The H200 is as recorded on a real one (driver 580.159.04); the others have the sizes that `nvidia-smi` shows for
 //! them and the limits from their published specifications.
@@ -63,7 +63,7 @@ pub(crate) struct Model {
     pub(crate) fans: u32,
     pub(crate) ecc: Ecc,
     pub(crate) remaps_rows: bool,
-    /// Whether the performance state falls when idle, as on boards with a display.
+    /// Whether the performance state falls when the GPU is idle, as on boards with a display.
     pub(crate) drops_state: bool,
     pub(crate) mig: &'static [Profile],
 }

@@ -1,4 +1,4 @@
-//! Scenario time: nanoseconds since its zero, which may be before the start of this process.
+//! Scenario time: nanoseconds since scenario time zero, which may be before the start of this process.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
-//! Removes functions from a copy of the library, as if it were that of an old driver that lacks them.
+//! Removes functions from a copy of the library, so that it looks like the library of an old driver that lacks them.
 
-/// Overwrites the names of functions in the symbol table of a library: neither `dlsym` nor the loader finds them
-/// afterwards. Nothing moves, and the code stays.
+/// Overwrites the names of functions in the symbol table of a library, so that neither `dlsym` nor the loader finds
+/// them afterwards. The layout of the file does not change, and the functions' code stays in it.
 ///
 /// # Errors
 /// Names the first function that is not a symbol of the library.

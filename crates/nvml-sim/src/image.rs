@@ -1,10 +1,10 @@
 //! The library as a file, for callers that open NVML by path. A program that links this crate writes the file at run
 //! time.
 //!
-//! The file is an ELF shared object without code: its symbols are absolute, the addresses of the functions in this
-//! process. So only the process that wrote it can use it, and it works on a file system that is mounted `noexec`. The
-//! program exports none of these functions itself; otherwise a real driver's library, loaded later, would resolve its
-//! own calls to them.
+//! The file is an ELF shared object without code: its symbols are absolute, and are the addresses of the functions in
+//! this process. Therefore only the process that wrote the file can use it, and it works on a file system that is
+//! mounted `noexec`. The program exports none of these functions itself; otherwise a real driver's library, loaded
+//! later, would resolve its own calls to them.
 
 use crate::abi;
 

@@ -1,7 +1,7 @@
 //! `libnvml_sim.so`: a stand-in for NVIDIA's `libnvidia-ml.so.1`, driven by a scenario file.
 //!
 //! The library exports NVML's own C symbols. Every answer is a pure function of the scenario, its seed and the scenario
-//! time, so two programs with the same time zero see the same machine.
+//! time, so two programs with the same scenario and the same scenario time zero see the same machine.
 //!
 //! A Rust program can also link it in: [`image()`] returns a library that the program writes to a file and opens by its
 //! path, and [`configure`] sets what it simulates. README.md describes scenarios, the control file and what is

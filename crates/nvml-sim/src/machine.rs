@@ -73,7 +73,7 @@ pub struct Gpu {
     pub mig: Option<Vec<Option<Instance>>>,
     /// All processes on the GPU, as indexes into [`Machine::processes`].
     pub(crate) members: Vec<u32>,
-    /// The memory that they hold. Under MIG it covers no process: each instance has its own load.
+    /// The memory that they hold. Under MIG this load covers no process, because each instance has a load of its own.
     pub load: Load,
     /// How many calls for a list that the "grow" fault lengthens have failed since one last succeeded.
     pub(crate) growth: AtomicU32,
@@ -100,7 +100,7 @@ pub struct Xid {
 }
 
 impl Xid {
-    /// The first time at or after `since`.
+    /// The time of the first occurrence at or after `since`.
     pub fn next(&self, since: Nanos) -> Option<Nanos> {
         match self.every {
             _ if since <= self.at => Some(self.at),

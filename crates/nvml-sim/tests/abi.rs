@@ -195,7 +195,7 @@ fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
     ] {
         writeln!(program, "printf(\"version of {of} %lld\\n\", (long long)({version}));").unwrap();
     }
-    // The program does not compile if the header does not declare a function.
+    // The program does not compile if the header does not declare one of the functions.
     for name in functions {
         writeln!(program, "{{ void *declared = (void *){name}; (void)declared; }}").unwrap();
     }

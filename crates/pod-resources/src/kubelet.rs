@@ -133,7 +133,7 @@ impl Peer {
     }
 }
 
-/// Opens HTTP/2 over the one stream. When tonic asks for a second stream, it has lost the first: that is recorded in
+/// Opens HTTP/2 over the one stream. If tonic asks for a second stream, it has lost the first. This is recorded in
 /// `unsent`, and the next round connects again.
 async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, tonic::transport::Error> {
     let mut stream = Some(TokioIo::new(stream));

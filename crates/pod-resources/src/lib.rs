@@ -50,8 +50,8 @@
 //!
 //! # When to connect
 //!
-//! A kubelet that restarts replaces its socket. So open a new connection for each round of requests, and drop the
-//! [`Kubelet`] afterwards. The client needs a tokio runtime with I/O and time enabled.
+//! A kubelet that restarts replaces its socket. Therefore, open a new connection for each round of requests, and drop
+//! the [`Kubelet`] afterwards. The client needs a tokio runtime with I/O and time enabled.
 
 mod answer;
 mod device;

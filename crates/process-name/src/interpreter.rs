@@ -201,7 +201,7 @@ fn cluster<'a>(dialect: &Dialect, letters: &'a [u8]) -> Step<'a> {
         } else if dialect.script.contains(letter) {
             return named(Runs::Script);
         } else if dialect.value.contains(letter) {
-            // A shell's `-eo pipefail` and `-oe pipefail` mean the same: its values are never attached.
+            // In a shell, `-eo pipefail` and `-oe pipefail` mean the same thing: an option's value is never attached.
             let attached = !rest.is_empty() && !std::ptr::eq(dialect, &SHELL);
             return if attached { Step::Next } else { Step::SkipValue };
         } else if dialect.attached.contains(letter) || dialect.number.contains(letter) && rest.starts_with(b":") {

@@ -1,7 +1,8 @@
 //! The name of a process, from its `comm` and its arguments.
 //!
-//! Invariant: an argument never becomes part of a name, because arguments can contain secrets. Only the executable's
-//! own name does, or the file name of an interpreter's script, its module or its class.
+//! Invariant: an argument never becomes part of a name, because arguments can contain secrets. The only
+//! exceptions are the executable's own name and, for an interpreter, the file name of its script or the name of its
+//! module or class.
 
 use crate::cmdline::arguments;
 use crate::interpreter::{Runs, runs};

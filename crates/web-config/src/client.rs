@@ -91,7 +91,7 @@ pub(super) fn verifier(
     allowed: Option<Vec<String>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
-    // CAs that are not used are read all the same: if anything in the file is invalid, the file is refused.
+    // CAs that are not used are read all the same, because a file that contains anything invalid is refused.
     let trusted = ca.map(|(key, pem)| certificates(key, pem)).transpose()?.unwrap_or_default();
     if auth == ClientAuth::NoClientCert {
         return Ok(None);

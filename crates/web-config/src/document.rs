@@ -156,7 +156,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         let deep_blocks: String = (0..2000).map(|n| " ".repeat(n) + "a:\n").collect();
         let long = format!("basic_auth_users:\n{}", "  ? x\n".repeat(100_000));
-        // An alias is replayed where text is expected: these would expand to 900 MiB of text.
+        // An alias is replayed where text is expected, so these would expand to 900 MiB of text.
         let names = format!("&a \"{}\"{}", "x".repeat(900_000), ", *a".repeat(1000));
         let aliased = format!("tls_server_config:\n  cipher_suites: [{names}]\n");
         let documents = "--- {}\n--- {}\n".to_owned();

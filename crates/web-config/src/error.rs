@@ -33,7 +33,7 @@ impl Error {
 pub enum ErrorKind {
     /// The web-config file, or a file that it names, cannot be read.
     Unreadable,
-    /// A file was read and is refused.
+    /// A file was read but is refused.
     Invalid,
 }
 

@@ -75,7 +75,7 @@ impl Guard {
         Settings::read(file).map(|(settings, _)| settings.summary)
     }
 
-    /// The TLS settings for the next connection. `None`: plain HTTP, for as long as the guard lives.
+    /// The TLS settings for the next connection. `None`: plain HTTP, for as long as the guard exists.
     pub fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.settings.load().tls.clone()
     }
@@ -90,7 +90,7 @@ impl Guard {
         self.settings.load().summary.clone()
     }
 
-    /// Whether every client has to authenticate: with a password, or with a certificate.
+    /// Whether every client has to authenticate, either with a password or with a certificate.
     pub fn demands_credentials(&self) -> bool {
         let settings = self.settings.load();
         let certificate = matches!(
@@ -165,7 +165,7 @@ impl Guard {
         }
     }
 
-    /// Reads until the files stay the same: while a certificate and its key are being replaced one after the
+    /// Reads until the files stay the same, because while a certificate and its key are being replaced one after the
     /// other, they do not match. `known` is a refusal that needs no second read.
     fn read_until_stable(&self, file: &Path, known: Option<&str>) -> Result<(Settings, Fingerprint), Error> {
         let mut refused = known.map(str::to_owned);

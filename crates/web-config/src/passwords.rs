@@ -56,7 +56,7 @@ impl Passwords {
         }
         let passwords = self.clone();
         let checking = tokio::task::spawn_blocking(move || {
-            // As in Go, bytes after the 72nd do not count. A file with an invalid hash was never accepted.
+            // As in Go, bytes after the 72nd do not count. A file with an invalid hash is never accepted.
             let matches = bcrypt::verify(&given.password, &candidate.hash).unwrap_or(false);
             let verdict = matches && candidate.known;
             passwords.verdicts.lock().remember(tag, verdict);

@@ -34,7 +34,7 @@ const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
     ("TLS_RSA_WITH_AES_256_GCM_SHA384", None),
 ];
 
-/// HTTP/2 requires one of these two (RFC 9113, section 9.2.2, and its ECDSA counterpart).
+/// HTTP/2 requires one of these two: the suite that RFC 9113, section 9.2.2, names, or its ECDSA counterpart.
 const HTTP2_ECDSA: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
 const HTTP2_RSA: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
 

@@ -17,7 +17,7 @@ use super::error::Problem;
 use super::files::FileReader;
 use super::suites;
 
-/// PEM text, and the key in the web-config file that it comes from.
+/// PEM text, and the key in the web-config file under which it was given.
 struct Pem {
     key: &'static str,
     text: Vec<u8>,

@@ -16,7 +16,7 @@ const MAX_COST: u32 = 18;
 /// The lowest cost that gets a note: 32 times the work of the usual 10.
 const SLOW_COST: u32 = 15;
 
-/// Users and hashes. It contains secrets, so it has no `Debug`.
+/// Users and hashes. This type contains secrets, so it has no `Debug`.
 #[derive(Default)]
 pub(super) struct Users {
     hashes: HashMap<Vec<u8>, String>,

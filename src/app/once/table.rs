@@ -1,7 +1,7 @@
 //! What `--once` read, as a table for a person at a terminal.
 //!
-//! Invariant: names come from processes that may be hostile, so no control character of a name is written. A line is
-//! not longer than the terminal is wide, unless its shortest form is.
+//! Invariant: names come from processes that may be hostile, so no control character in a name is written. No line is
+//! wider than the terminal, unless even its shortest form is wider.
 
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
@@ -10,15 +10,15 @@ use crate::format::{bytes, printable, seconds};
 use crate::http::machine::{Document, Gpu, Gpus, Memory, Mig, Process};
 
 const HEADER: [&str; 7] = ["PID", "USER", "PROCESS", "WORKLOAD", "USED", "PEAK", "IDLE"];
-/// The columns that may be cut, the first one to be cut first.
+/// The columns that may be truncated, in the order in which they are truncated.
 const FLEXIBLE: [usize; 3] = [3, 2, 1];
-/// The columns of numbers, which are aligned to the right.
+/// The numeric columns, which are right-aligned.
 const RIGHT: [usize; 4] = [0, 4, 5, 6];
-/// A column is not cut below this number of characters.
+/// No column is truncated to fewer characters than this.
 const NARROWEST: usize = 8;
 const INDENT: usize = 2;
 const GAP: usize = 2;
-/// The width of a label: that of `unattributed`.
+/// The minimum width of a label: the width of `unattributed`.
 const LABEL: usize = 12;
 /// What is shown for a value that is unknown.
 const UNKNOWN: &str = "-";
@@ -26,14 +26,14 @@ const UNKNOWN: &str = "-";
 /// How to write the table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// Characters of a line; `None`: no limit.
+    /// The maximum number of characters in a line; `None` if there is no limit.
     width: Option<usize>,
     /// Whether headings are bold.
     bold: bool,
 }
 
 impl Style {
-    /// The style for standard output: plain and of any width unless it is a terminal.
+    /// The style for standard output: plain and without a limit on the width, unless it is a terminal.
     pub(super) fn of_standard_output() -> Self {
         if !stdout().is_terminal() {
             return Self::default();
@@ -110,7 +110,7 @@ fn write_mig(mig: &Mig, style: Style, out: &mut String) -> std::fmt::Result {
     write_parts(&format!("MIG {}{profile}", mig.index), &parts, style, out)
 }
 
-/// A label and its parts, on as many lines as the width demands.
+/// Writes a label and its parts, on as many lines as the width requires.
 fn write_parts(label: &str, parts: &[String], style: Style, out: &mut String) -> std::fmt::Result {
     let width = style.width.unwrap_or(usize::MAX);
     let indent = INDENT + LABEL.max(label.chars().count()) + 1;
@@ -191,7 +191,7 @@ fn row(process: &Process) -> [String; HEADER.len()] {
     ]
 }
 
-/// The widths of the columns, so that a line fits if that is possible.
+/// The widths of the columns, reduced so that each line fits within `limit` if that is possible.
 fn widths(rows: &[[String; HEADER.len()]], limit: Option<usize>) -> [usize; HEADER.len()] {
     let mut widths = [0; HEADER.len()];
     for row in rows {

@@ -120,7 +120,7 @@ impl Service {
             return Ok(());
         }
         let thread = Thread::start(self.lookup)?;
-        // Lookups that an ended thread left unanswered are repeated when they are next needed.
+        // Lookups that a thread left unanswered when it ended are repeated when they are next needed.
         self.cache.retain(|_, answer| !matches!(answer, Answer::Pending));
         thread.requests.send(uid).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         self.thread = Some(thread);

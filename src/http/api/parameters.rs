@@ -1,5 +1,5 @@
-//! The parameters of a request. An unknown or a wrong one is refused, so that no client waits for an effect that it
-//! does not have.
+//! The parameters of a request. An unknown or invalid parameter is rejected, so that no client relies on an effect that
+//! the parameter does not have.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Problem;
 
-/// The longest query.
+/// The longest query that is accepted, in bytes.
 const MAX_BYTES: usize = 1024;
 
 /// The parameters that have not been taken yet.
@@ -36,7 +36,7 @@ impl Parameters {
         self.0.remove(name)
     }
 
-    /// Takes a number within bounds.
+    /// Takes a parameter that is a number from `min` to `max`.
     pub(super) fn number(&mut self, name: &str, min: f64, max: f64) -> Result<Option<f64>, Problem> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let number: Option<f64> = text.parse().ok().filter(|number| (min..=max).contains(number));
@@ -44,12 +44,12 @@ impl Parameters {
         number.ok_or_else(wrong).map(Some)
     }
 
-    /// Takes a Unix time in seconds.
+    /// Takes a parameter that is a Unix time in seconds.
     pub(super) fn time(&mut self, name: &str) -> Result<Option<f64>, Problem> {
         self.number(name, 0.0, 1e11)
     }
 
-    /// Refuses what has not been taken.
+    /// Rejects the request if any parameter has not been taken.
     pub(super) fn end(self, known: &[&str]) -> Result<(), Problem> {
         match self.0.is_empty() {
             true => Ok(()),

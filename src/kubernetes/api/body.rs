@@ -22,7 +22,7 @@ where
     match Limited::new(body, ANSWER_LIMIT).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong(ANSWER_LIMIT)),
-        // Never `Unreachable`, which has shorter pauses: the server has done work for this response.
+        // Never `Unreachable`: the server has done work for this response, and `Unreachable` has shorter pauses.
         Err(error) => Err(Error::Connection(innermost(&*error))),
     }
 }
@@ -31,7 +31,7 @@ where
 #[derive(Debug)]
 pub(super) struct Lines<B> {
     body: B,
-    /// What is left of the last chunk.
+    /// The part of the last chunk that has not been used yet.
     chunk: Bytes,
     /// The beginning of the next line.
     line: Vec<u8>,

@@ -1,8 +1,8 @@
-//! The names of container ids, present and recent; and the pods that have ended.
+//! The names of present and recent container ids, and the pods that have ended.
 //!
 //! Invariants: an id that two containers claim is shown under neither name. An id that is gone (its pod was deleted,
-//! its container replaced, or a list no longer contains it) stays for [`RETENTION`], because its process may still hold
-//! memory and be looked up late. What is kept is bounded, whatever the server sends.
+//! its container was replaced, or a list no longer contains it) is kept for [`RETENTION`], because its process may
+//! still hold memory and be looked up late. What is kept is bounded, whatever the server sends.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::snapshot::{EndedPods, PodContainer};
 use super::error::Error;
 use super::pod::{ContainerName, Pod};
 
-/// How long an id stays after it is gone.
+/// How long an id is kept after its pod has stopped reporting it.
 pub const RETENTION: Duration = Duration::from_secs(600);
 /// The maximum number of ids of existing pods. A node runs a few hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
-/// The maximum number of ended pods. A cluster keeps thousands. Beyond the limit, the kubelet alone decides what a pod
-/// still holds.
+/// The maximum number of pods that have ended. A cluster keeps thousands of them. Beyond the limit, only the kubelet
+/// determines what a pod still holds.
 const ENDED_LIMIT: usize = 16_384;
-/// The maximum number of ids that are kept after they are gone; the oldest are dropped first.
+/// The maximum number of ids that are kept although no pod reports them any more; the oldest are dropped first.
 const GONE_LIMIT: usize = 4_096;
 
 /// The names of this node's containers, by id.
@@ -32,9 +32,9 @@ pub struct ContainerIndex {
     present_ids: usize,
     /// The containers that claim an id: one, unless something is wrong.
     claims: HashMap<Arc<str>, Vec<Claim>>,
-    /// What is gone, the oldest first. An entry has no effect if its claim was renewed.
+    /// The containers that are gone, the oldest first. An entry has no effect if its claim was renewed.
     gone: VecDeque<(Instant, ContainerName)>,
-    /// The pods that have ended and are not yet deleted.
+    /// The pods that have ended and have not been deleted yet.
     ended: HashSet<(String, String)>,
     /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] has changed since the last
     /// [`ContainerIndex::take_change`].
@@ -44,7 +44,7 @@ pub struct ContainerIndex {
 #[derive(Debug)]
 struct Claim {
     holder: Arc<PodContainer>,
-    /// When the pod stopped reporting it; `None` while it still does.
+    /// When the pod stopped reporting the id; `None` while the pod still reports it.
     gone: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ impl ContainerIndex {
         taken
     }
 
-    /// Drops what has been gone for [`RETENTION`].
+    /// Drops the ids that have been gone for [`RETENTION`].
     pub fn forget(&mut self, now: Instant) {
         while self.due().is_some_and(|due| due <= now) {
             self.forget_oldest();

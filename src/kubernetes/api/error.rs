@@ -84,7 +84,7 @@ pub enum Error {
     /// TLS failed, or a response was cut off.
     #[error("no connection to the API server: {0}")]
     Connection(String),
-    /// No process is listening, or the one that is closes the connection at once.
+    /// No process is listening, or the process that is listening closes the connection at once.
     #[error("no connection to the API server: {0}")]
     Unreachable(String),
 }

@@ -54,7 +54,7 @@ struct Follower {
     /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,
     /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
-    /// reset: on such a node they pile up again.
+    /// reset, because on such a node the pods that have ended would pile up again.
     without_ended: bool,
     pauses: Pauses,
 }

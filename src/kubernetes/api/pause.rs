@@ -13,11 +13,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(2);
 /// Once the pods have been followed for this long, the next failure counts as the first.
 const CALM: Duration = Duration::from_secs(10);
-/// A watch that ends sooner probably ended for a reason that will also end the next one.
+/// A watch that ends sooner than this probably ends for a reason that will also end the next one.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The pauses after failures: 1 s at first, doubled each time, minus a random part of up to half. Each kind of failure
-/// is counted separately: the failures of an outage must not delay the list that a later 410 requires.
+/// is counted separately, because the failures of an outage must not delay the list that a later 410 requires.
 #[derive(Debug)]
 pub(super) struct Pauses {
     gone: Backoff,
@@ -57,7 +57,7 @@ impl Pauses {
 }
 
 /// The pause before a watch that follows another without a failure in between: usually none, but increasing if watches
-/// end soon after they began, for example behind a proxy that cuts off long requests.
+/// end soon after they begin, for example behind a proxy that cuts off long requests.
 #[derive(Debug)]
 pub(super) struct WatchThrottle {
     began: Option<Instant>,

@@ -1,8 +1,8 @@
 //! The part of a pod that is needed: its name, its version, whether it has ended, and its container ids with their
 //! names.
 //!
-//! Invariant: nothing else in a pod is kept, not even while a response is being decoded: labels, annotations and
-//! managed fields are often larger than all the rest. What the API server would never send (a pod without a name, a
+//! Invariant: nothing else in a pod is kept, not even while a response is being decoded, because labels, annotations
+//! and managed fields are often larger than all the rest. What the API server would never send (a pod without a name, a
 //! malformed id) is left out and does not affect the rest.
 
 use std::borrow::Cow;
@@ -124,7 +124,7 @@ impl Pod {
         self.status.as_ref().is_some_and(|status| status.ended)
     }
 
-    /// Every container id in the pod's status, including those of ended and replaced containers.
+    /// Every container id in the pod's status, including those of containers that have ended or were replaced.
     pub fn containers(&self) -> Vec<ContainerName> {
         let (Some((namespace, pod)), Some(status)) = (self.key(), &self.status) else { return Vec::new() };
         let mut named: Vec<ContainerName> = Vec::new();

@@ -32,8 +32,8 @@ pub enum Server {
         url: String,
         /// A file with a bearer token, read again for every request.
         token_file: Option<PathBuf>,
-        /// A PEM file with the certificates to trust instead of the system's. Without it, the system's certificates are
-        /// trusted; if the system has none, no server is trusted.
+        /// A PEM file with the certificates to trust instead of the system's. If it is `None`, the system's
+        /// certificates are trusted; if the system has none, no server is trusted.
         ca_file: Option<PathBuf>,
     },
 }

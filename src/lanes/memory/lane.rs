@@ -136,12 +136,12 @@ impl MemoryLane {
         });
     }
 
-    /// Passes the changed memory of a GPU and of its MIG devices on to the recorder.
+    /// Passes changed memory values of a GPU and of its MIG devices on to the recorder.
     fn pass_on(&self, shown: &GpuMemory, began: Instant) {
         let sample = |mig: Option<&Arc<MigDevice>>, at: Option<Instant>, figures: Option<MemoryFigures>| MemorySample {
             gpu: shown.gpu.clone(),
             mig: mig.cloned(),
-            // From the tick that found the memory to be unknown.
+            // If the memory is unknown, it counts as unknown from the tick that found it to be so.
             at: at.filter(|_| figures.is_some()).unwrap_or(began),
             used: figures.map(|figures| figures.used),
             allocatable: figures.map_or(0, |figures| figures.total.saturating_sub(figures.reserved.unwrap_or(0))),

@@ -32,7 +32,7 @@ pub struct Settings {
     pub interval: Duration,
     /// The length of the peak window.
     pub peak_window: Duration,
-    /// How long the peaks of an ended process are kept beyond one peak window after its end.
+    /// How long the peaks of a process that has ended are kept beyond one peak window after its end.
     pub linger: Duration,
     /// The maximum number of processes per GPU.
     pub series_limit: usize,
@@ -145,7 +145,8 @@ impl ProcessLane {
                 continue;
             }
             let Ok(device) = caller.device(position) else {
-                // Its memory and its processes cannot be read, however often the lanes try, so they do not count.
+                // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
+                // counted.
                 kept.alive = 0;
                 continue;
             };

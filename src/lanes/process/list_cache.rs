@@ -21,9 +21,9 @@ const VALID_FOR: Duration = Duration::from_secs(5);
 /// The lists as they were last read.
 ///
 /// The graphics and MPS lists cost as much as the compute list even when they are empty (NVML's cost depends on the
-/// total number of processes: 0.5 ms for both lists on an H200 with 16). So an empty list is read again only in a whole
-/// pass, and only if memory has changed since it was read (no process starts without using memory) or [`VALID_FOR`]
-/// has passed.
+/// total number of processes: 0.5 ms for both lists on an H200 with 16 processes). So an empty list is read again only
+/// in a whole pass, and only if memory has changed since it was read (no process starts without using memory) or
+/// [`VALID_FOR`] has passed.
 #[derive(Debug, Default)]
 pub(super) struct ListCache {
     /// In the order of [`ListKind`].

@@ -8,7 +8,7 @@ pub(super) struct Retention {
     pub(super) peak_window: Duration,
     /// How long an entry is kept beyond one peak window after its end.
     pub(super) linger: Duration,
-    /// How many entries are shown, and how many ended ones are kept.
+    /// How many entries are shown, and how many entries that have ended are kept.
     pub(super) limit: usize,
 }
 

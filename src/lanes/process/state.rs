@@ -142,7 +142,7 @@ impl ProcessLaneState {
         self.attribution.sweep();
     }
 
-    /// What is published of the GPU at a position.
+    /// What is published about the GPU at a position.
     pub(super) fn shown(&self, position: usize) -> &Arc<GpuProcesses> {
         &self.shown[position]
     }

@@ -18,7 +18,7 @@ use crate::snapshot::{MigDevice, Other, Process};
 /// without appearing in `/proc` is invisible.
 const INVISIBLE_AFTER: Duration = Duration::from_secs(3);
 
-/// The processes of a GPU: live ones and, for a while, ended ones.
+/// The processes of a GPU: those that are alive and, for a while, those that have ended.
 #[derive(Debug)]
 pub(super) struct ProcessTable {
     processes: Vec<TrackedProcess>,
@@ -42,8 +42,8 @@ impl ProcessTable {
         living.map(|(index, process)| (process.slot(), index)).collect()
     }
 
-    /// Ends the live processes whose pid now belongs to another process. Returns whether there were any. If so,
-    /// the list may still contain the memory of the previous process.
+    /// Marks as ended those live processes whose pid now belongs to another process. Returns whether there were any. If
+    /// so, the list may still contain the memory of the previous process.
     pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
         let living = self.living_by_slot();
         let mut reused = false;
@@ -57,15 +57,15 @@ impl ProcessTable {
         reused
     }
 
-    /// Whether the pid of a live process now belongs to another process.
+    /// Whether the pid of a process that is recorded as alive belongs to another process by now.
     pub(super) fn is_passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
         let mut living = self.living();
         living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(identity))
     }
 
-    /// Folds in a list with the identity of each entry: its entries are the processes on the GPU, and its earlier lists
-    /// matter only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a process
-    /// keeps its MIG device.
+    /// Folds in a list with the identity of each entry. The entries are the processes on the GPU; the list's `earlier`
+    /// lists matter only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a
+    /// process keeps its MIG device.
     pub(super) fn fold(&mut self, list: &ProcessList, identities: &[Identity], layout: Option<&[Arc<MigDevice>]>) {
         let now = list.at;
         let mut living = self.living_by_slot();
@@ -109,8 +109,8 @@ impl ProcessTable {
     fn find_or_add(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
             let process = &mut self.processes[index];
-            // The driver lists a process for a moment after it has left /proc; no other process has its pid at that
-            // time.
+            // The driver still lists a process for a moment after it has left /proc; no other process has its pid at
+            // that time.
             if identity.start == StartTime::Unknown {
                 return index;
             }
@@ -135,8 +135,8 @@ impl ProcessTable {
         self.processes.len() - 1
     }
 
-    /// Drops ended processes whose labels now belong to another process. Beyond the limit, also drops those that
-    /// ended first, so that a burst of short-lived processes cannot fill the table.
+    /// Drops processes that have ended and whose labels now belong to another process. Beyond the limit, also drops
+    /// those that ended first, so that a burst of short-lived processes cannot fill the table.
     fn make_room(&mut self) {
         // Newest first: the latest holder of a label set keeps it.
         self.processes
@@ -186,7 +186,8 @@ impl ProcessTable {
         self.living().count()
     }
 
-    /// The processes that are alive, or were recorded as ended with the last list, and whose workload is known.
+    /// The processes that are alive, or were recorded as ended when the last list was folded in, and whose workload is
+    /// known.
     pub(super) fn members(&self) -> impl Iterator<Item = WorkloadMember<'_>> {
         let recent = |process: &&TrackedProcess| process.is_alive() || process.ended == self.folded;
         self.processes.iter().filter(recent).filter_map(|process| {
@@ -202,8 +203,8 @@ impl ProcessTable {
         })
     }
 
-    /// The number of live processes that never appeared in `/proc`, although they have been listed for longer than an
-    /// ended process would be.
+    /// The number of live processes that never appeared in `/proc`, although they have been listed for longer than a
+    /// process that has ended would be.
     pub(super) fn invisible(&self, now: Instant) -> u64 {
         let unseen = self.living().filter(|process| process.start == StartTime::Unknown);
         unseen.filter(|process| now.saturating_duration_since(process.first_seen) > INVISIBLE_AFTER).count() as u64

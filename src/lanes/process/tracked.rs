@@ -21,7 +21,7 @@ pub(super) struct TrackedProcess {
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) kind: ProcessKind,
     pub(super) owner: Arc<Owner>,
-    /// Its workload in the previous list.
+    /// Its workload at the time of the previous list.
     pub(super) before: Option<Arc<Workload>>,
     pub(super) used: Option<u64>,
     pub(super) record: Record,
@@ -90,8 +90,8 @@ impl TrackedProcess {
         }
     }
 
-    /// Updates the owner. If the location or the user differs, the process has moved to another workload: its former
-    /// workload is forgotten, so that it is not taken for one that has been renamed.
+    /// Updates the owner. If the location or the user differs, the process has moved to another workload. In that case,
+    /// its former workload is forgotten, so that the former workload is not taken for one that has been renamed.
     pub(super) fn take_owner(&mut self, owner: Arc<Owner>) {
         if self.owner.location != owner.location || self.owner.uid != owner.uid {
             self.before = None;
@@ -99,8 +99,8 @@ impl TrackedProcess {
         self.owner = owner;
     }
 
-    /// Updates the process from a list entry. `unread` contains the kinds whose list was refused, and `layout` the MIG
-    /// devices, if they are known.
+    /// Updates the process from a list entry. `unread` contains the process kinds whose list could not be read, and
+    /// `layout` the MIG devices, if they are known.
     pub(super) fn see(
         &mut self,
         entry: &ListEntry,
@@ -113,7 +113,7 @@ impl TrackedProcess {
         }
         self.used = entry.used;
         self.last_seen = now;
-        // Looked up each time: the layout may have been read after the process appeared.
+        // Looked up each time, because the layout may have been read after the process appeared.
         let here = |device: &&Arc<MigDevice>| Some((device.gpu_instance, device.compute_instance)) == entry.instance;
         if let Some(layout) = layout {
             self.mig = layout.iter().find(here).cloned();
@@ -128,7 +128,7 @@ impl TrackedProcess {
         self.record.end(now);
     }
 
-    /// Applies the samples of its pid, which can be in any order.
+    /// Applies the samples for its pid, which can be in any order.
     pub(super) fn work<'s>(
         &mut self,
         samples: impl Iterator<Item = &'s UtilizationSample> + Clone,

@@ -13,7 +13,7 @@ use super::retention::Retention;
 use super::workload_entry::{Sum, WorkloadEntry, WorkloadMember};
 use crate::snapshot::{Other, Workload, WorkloadUse};
 
-/// The workloads of a GPU: live ones and, for a while, ended ones.
+/// The workloads of a GPU: those that are alive and, for a while, those that have ended.
 #[derive(Debug)]
 pub(super) struct Workloads {
     entries: Vec<WorkloadEntry>,
@@ -84,8 +84,9 @@ impl Workloads {
         }
     }
 
-    /// Renames workloads: if the processes of a workload have a different workload name than in the previous list
-    /// (because the name of the pod or the user became known), the workload continues under the new name.
+    /// Renames workloads: if the processes of a workload have a different workload name than they had at the time of
+    /// the previous list (because the name of the pod or the user became known), the workload continues under the new
+    /// name.
     fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);
         let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();
@@ -115,7 +116,8 @@ impl Workloads {
         }
     }
 
-    /// Removes an entry and merges its peaks into another: the sum of both was at least as high as either part.
+    /// Removes an entry and merges its peaks into those of another entry, because the sum of both was at least as high
+    /// as either part.
     fn absorb(&mut self, into: usize, gone: usize) {
         let record = self.entries[gone].record.clone();
         self.entries[into].record.absorb(&record);
@@ -126,7 +128,8 @@ impl Workloads {
         self.entries.iter().position(|entry| entry.has_ids_of(member) && entry.is_on_device_of(member))
     }
 
-    /// Beyond the limit, drops the workloads that ended first, so that the number of ended workloads stays bounded.
+    /// Beyond the limit, drops the workloads that ended first, so that the number of workloads that have ended stays
+    /// bounded.
     fn make_room(&mut self) {
         let most = self.entries.iter().filter(|entry| entry.is_alive()).count() + self.retention.limit;
         if self.entries.len() > most {
@@ -135,7 +138,7 @@ impl Workloads {
         }
     }
 
-    /// Applies the driver's own maximum for one process: its workload held at least as much.
+    /// Applies the driver's own maximum for one process to its workload, which held at least as much.
     pub(super) fn raise(&mut self, member: &WorkloadMember<'_>, peak: u64) {
         if let Some(position) = self.position(member) {
             self.entries[position].record.raise(peak);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::snapshot::MemoryFigures;
 
 /// How long memory must have been unchanged before the lane switches to its idle rate. Processes may be hidden from the
-/// exporter: then changes in memory are the only sign of them.
+/// exporter; in that case, changes in memory are the only sign of them.
 const STILL_FOR: Duration = Duration::from_secs(10);
 
 /// Bytes in use above which a GPU counts as busy, even if no process is visible. A CUDA context alone takes 528 MiB on
@@ -39,7 +39,7 @@ impl IdlePolicy {
         self.is_busy = gpus.any(|gpu| gpu.is_some_and(|figures| figures.reserved.is_some() && figures.used >= BUSY));
     }
 
-    /// Whether the lane is idle while this many processes are visible on all GPUs.
+    /// Whether the lane is idle while this many processes are visible on all GPUs together.
     pub(crate) fn is_idle(&self, processes: usize, now: Instant) -> bool {
         processes == 0 && !self.is_busy && now.saturating_duration_since(self.still_since) > STILL_FOR
     }

@@ -67,7 +67,7 @@ impl Supervisor {
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
     }
 
-    /// Reports that opening or closing has become slow, and returns the text of the report.
+    /// Reports that opening or closing the driver is slow, and returns the text of the report.
     pub(super) fn report_slow(&self, what: &str) -> String {
         let problem = format!("{what} has not ended within {SLOW:?}");
         self.faults.report(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));

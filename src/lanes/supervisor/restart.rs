@@ -6,8 +6,8 @@ use crate::backoff::Backoff;
 
 /// The first pause; each subsequent pause is twice as long as the one before.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause. A session or thread that lasted longer than this was healthy: after it, the first pause applies
-/// again.
+/// The longest pause. A session or thread that lasted longer than this was healthy, so the first pause applies again
+/// after it.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// When a lane may be restarted.

@@ -51,7 +51,7 @@ struct Stage {
     link: Arc<Link>,
 }
 
-/// A supervisor on the built-in scenario whose memory lane panics this many times.
+/// A supervisor that runs on the built-in scenario and whose memory lane panics this many times.
 fn supervisor(panics: u32) -> (Supervisor, Stage) {
     let library = std::env::current_exe().unwrap().parent().unwrap().join("libnvml_sim.so");
     assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());

@@ -76,7 +76,7 @@ impl Supervisor {
             Some(opened) => {
                 session.end("another session replaces it");
                 self.link.wake_all();
-                // The last readings remain published: the lanes pause only for milliseconds.
+                // The last readings remain published, because the lanes pause only for milliseconds.
                 Phase::Ending { session, workers, then: AfterEnding::StartSession(opened) }
             }
             None => Phase::Open { session, since, workers },
@@ -89,7 +89,8 @@ impl Supervisor {
         let mut working = Vec::new();
         for worker in workers {
             let lane = worker.lane;
-            // At the limit a thread that hangs is not replaced: its lane goes silent, which the health check reports.
+            // At the limit a thread that hangs is not replaced, so its lane goes silent, which the health check
+            // reports.
             match worker.check(if self.is_full() { Duration::MAX } else { limit }) {
                 WorkerStatus::Working(worker) => working.push(worker),
                 WorkerStatus::Hung(slot, thread) => {

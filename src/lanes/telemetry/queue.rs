@@ -14,7 +14,7 @@ pub(super) enum Step {
     Read(usize, Reading),
     /// Reads what the GPU's processes did.
     Work(usize),
-    /// Nothing ran on the GPU: its processes did no work, and the driver is not queried.
+    /// Nothing ran on the GPU, so its processes did no work and the driver is not queried.
     Idle(usize),
     FastDone(usize),
     SlowDone(usize),

@@ -1,4 +1,4 @@
-//! The single readings: which driver call each one makes and which fields it fills.
+//! The individual readings: which driver call each one makes and which fields it fills.
 
 use crate::nvml::{Device, Error};
 use crate::snapshot::{ClockDomain, GpuTelemetry};

@@ -8,10 +8,10 @@ use crate::snapshot::{Other, Owner, Process, ProcessKind, Workload, WorkloadKind
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
-/// What the driver takes for each context beside the processes.
+/// The memory that the driver uses for each context in addition to that of the processes.
 const CONTEXT: u64 = 8 << 20;
 
-/// One GPU, its processes, and a ledger that sees every change of them as the lanes would pass it on.
+/// One GPU, its processes, and a ledger that receives every change in them the way the lanes would pass it on.
 struct Scene {
     start: Instant,
     gpu: Arc<Gpu>,
@@ -39,7 +39,7 @@ impl Scene {
         self.ledger.clock.both(self.at(self.millis), wall)
     }
 
-    /// Passes `millis` milliseconds and lets the recorder do its rounds.
+    /// Lets `millis` milliseconds pass, and lets the recorder do its rounds.
     fn pass(&mut self, millis: u64) -> &mut Self {
         let until = self.millis + millis;
         while self.millis < until {
@@ -63,7 +63,8 @@ impl Scene {
         self.ledger.age(now.micros, 16 << 20);
     }
 
-    /// Sets the memory of a process, which starts if it is new: first the GPU's memory changes, 3 ms later the list.
+    /// Sets the memory of a process, and starts the process if it is new. The GPU's memory changes first, and the list
+    /// follows 3 ms later.
     fn hold(&mut self, pid: u32, gib: f64) -> &mut Self {
         let used = (gib * GIB as f64) as u64;
         if !self.alive.iter().any(|process| process.pid == pid) {
@@ -215,7 +216,7 @@ fn a_training_that_ends_well_and_a_server_that_stays_are_no_incidents() {
     scene.hold(1, 0.5).hold(1, 0.9 * 140.0).pass(300_000).hold(1, 100.0).pass(6_000).end(1).pass(11_000);
     scene.hold(2, 0.92 * 140.0).pass(300_000);
     assert_eq!(scene.kinds(), []);
-    // Its memory rises and falls by a little around 98 %: one climb.
+    // The memory of process 2 rises and falls slightly around 98 %, which counts as reaching 98 % once.
     for _ in 0..20 {
         scene.hold(2, 0.981 * 140.0).pass(1_000).hold(2, 0.979 * 140.0).pass(1_000);
     }
@@ -229,7 +230,7 @@ fn a_process_that_ends_at_its_peak_on_a_gpu_with_room_is_no_incident() {
     let mut scene = Scene::new();
     scene.hold(1, 100.0).pass(5_000).end(1).pass(11_000);
     assert_eq!(scene.kinds(), []);
-    // Nor is one that ends long after its peak, whatever another one does.
+    // A process that ends long after its peak causes no incident either, whatever another process does.
     scene.hold(2, 60.0).hold(2, 20.0).pass(6_000).hold(3, 117.0).end(2).pass(11_000);
     assert_eq!(scene.kinds(), []);
 }
@@ -299,7 +300,7 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
         incident.events.iter().map(|event| serde_json::to_value(event).unwrap()["kind"].to_string()).collect();
     let expected = ["exporter_started", "reached", "process_started", "new_peak", "process_ended", "process_started"];
     let expected: Vec<_> = expected.iter().map(|kind| format!("{kind:?}")).collect();
-    // The peak is announced later, but it happened before the end.
+    // The peak is announced some time after it was reached, but it was reached before the process ended.
     let mut sorted = what.clone();
     sorted.sort();
     let mut wanted = expected.clone();
@@ -312,7 +313,7 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
     const LIMIT: usize = 4 << 20;
     let mut scene = Scene::new();
     let mut pid = 10;
-    // 150 births a second for a minute and a half.
+    // 150 processes start each second for a minute and a half.
     for _ in 0..90 * 4 {
         for _ in 0..38 {
             scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..process(pid) });

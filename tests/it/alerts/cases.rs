@@ -64,7 +64,7 @@ const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \
 /// The alert for missed ticks. It is accepted, because a busy test machine may really fail to sample 100 times a
 /// second.
 pub(crate) const STARVED: &str = "VramExporterMissedTicks";
-/// The alert for incidents. It is accepted, because memory that causes another alert may be an incident too.
+/// The alert for incidents. It is accepted, because the memory use that causes another alert may be an incident too.
 const INCIDENT: &str = "GpuMemoryIncident";
 
 /// All machines that get into trouble; the one with the peak comes first.

@@ -1,11 +1,11 @@
-//! Locates the times in a PromQL expression: its durations, and those of its numbers that are seconds or a rate.
+//! Locates the times in a PromQL expression: its durations, and the numbers in it that are seconds or a rate.
 //!
-//! Every part of an expression has a power of time: 1 for seconds, -1 for something per second, 0 for the rest. The
-//! power follows from the names of metrics (`_seconds`) and from functions (`rate` subtracts 1). A number has none of
-//! its own; it takes the power of what it is compared with or added to. A number that multiplies a rate or divides
-//! seconds is a time if it is a multiple of 60 (`* 3600`), and otherwise a plain factor (`* 100`). Next to a part
-//! whose power is 0, such a multiple may be either (`600 / count_over_time(x[10m])`); what it is compared with
-//! decides.
+//! Every part of an expression has a power of time, which is the exponent of the second in its unit: 1 for seconds,
+//! -1 for something per second, 0 for the rest. The power follows from the names of metrics (`_seconds`) and from
+//! functions (`rate` subtracts 1). A number has no power of its own; it takes the power of what it is compared with or
+//! added to. A number that multiplies a rate or divides seconds is a time if it is a multiple of 60 (`* 3600`), and
+//! otherwise a plain factor (`* 100`). Next to a part whose power is 0, such a multiple may be either a time or a
+//! factor (`600 / count_over_time(x[10m])`); what it is compared with decides.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) type Recorded = BTreeMap<String, i32>;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Time {
     Duration(Range<usize>),
-    /// A number, and its power of time, never 0.
+    /// A number, and its power of time, which is never 0.
     Number(Range<usize>, i32),
 }
 
@@ -54,7 +54,7 @@ const COUNTS: [&str; 10] = [
     "sgn",
 ];
 
-/// What is known about a part's power of time.
+/// The power of time of a part, as far as it is known.
 enum Power {
     Known(i32),
     /// The part consists only of numbers, which are scaled if it turns out to be a time.
@@ -132,7 +132,7 @@ impl Reader<'_> {
         let mut left = self.and();
         while self.take("or") {
             self.matching();
-            // The result is one side or the other: they need not have the same power.
+            // The result is one side or the other, so the two need not have the same power.
             let right = self.and();
             left = match (left, right) {
                 (Power::Known(power), Power::Known(_)) => Power::Known(power),
@@ -326,7 +326,8 @@ impl Reader<'_> {
         if let Some(ahead) = ahead {
             self.settle(ahead, 1, true);
         }
-        // The vector, the first value that is not a plain number, sets the power. The bounds of a `clamp` share it.
+        // The vector, which is the first value that is not a plain number, sets the power. The bounds of a `clamp` have
+        // the same power.
         let at = values.iter().position(|value| matches!(value, Power::Known(_))).unwrap_or(0);
         if values.is_empty() {
             return Power::Known(0);

@@ -47,7 +47,7 @@ impl Notice {
 
 type Received = Arc<Mutex<Vec<Notice>>>;
 
-/// The webhook. It stops when this is dropped.
+/// The webhook. It stops when this value is dropped.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     received: Received,

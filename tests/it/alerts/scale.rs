@@ -1,4 +1,4 @@
-//! The shipped Prometheus files on a faster clock: what takes minutes there takes seconds in a test.
+//! The shipped Prometheus files on a faster clock: what takes minutes in production takes seconds in a test.
 //!
 //! Every time is divided by one factor, and every per-second value is multiplied by it. In a rule file these are
 //!

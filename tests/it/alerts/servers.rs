@@ -122,7 +122,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with this configuration and these rule files, which it puts into the `rules` folder.
+    /// Starts it with this configuration and with these rule files, which are put into the `rules` folder.
     pub(crate) fn start(config: &str, rules: &[scale::File], factor: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("rules")).unwrap();

@@ -50,7 +50,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
     {
-        // It only means that no event has arrived.
+        // This code only means that no event has arrived.
         if (*call, *code) == ("nvmlEventSetWait_v2", "TIMEOUT") {
             continue;
         }

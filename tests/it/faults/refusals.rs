@@ -169,8 +169,8 @@ impl Bench {
     /// its memory, its process and these families.
     fn settle(&self, needed: &[&str]) -> Scrape {
         self.switch("");
-        // A refusal is counted at the end of the round in which the call was made: the last one is counted after one
-        // more round.
+        // A refusal is counted at the end of the round in which the call was made, so the last refusal is counted
+        // after one more round.
         more_rounds(&self.exporter, 1.0);
         let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
         self.exporter.scrape_until("no trace of the call before", |s| {

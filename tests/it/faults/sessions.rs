@@ -1,4 +1,4 @@
-//! The open driver session continues whatever else fails: attempts to open another that are refused or hang,
+//! The open driver session continues whatever else fails: refused or hanging attempts to open another session,
 //! and calls that never return.
 
 use super::{TWO, faults, reopen, rounds, up, values};

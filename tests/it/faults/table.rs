@@ -138,7 +138,8 @@ pub(crate) const READINGS: [Repeated; 14] = [
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
     reading(&["nvmlDeviceGetRemappedRows"], &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
     Repeated {
-        // The first means that there is no sample; with the second, the call reports the length of its list: 0 here.
+        // The first code means that there is no sample; with the second, the call reports the length of its list, which
+        // is 0 here.
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },

@@ -1,4 +1,4 @@
-//! exporter-toolkit's own fixtures, for a test that is run by hand: they are not part of this project.
+//! exporter-toolkit's own fixtures, for a test that is run by hand because they are not part of this project.
 //!
 //! `WEB_CONFIG_FIXTURES=its/web/testdata cargo test --test it originals -- --nocapture`
 
@@ -12,8 +12,8 @@ use super::pki::open;
 
 /// Fixtures whose names do not say whether the file is accepted here.
 const EXCEPTIONS: [(&str, &str); 3] = [
-    // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs, and its test admits no
-    // client.
+    // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs; in exporter-toolkit's test
+    // of the file, no client is admitted.
     ("web_config_noAuth.good.blocking.yml", "only Go falls back to the system's CAs"),
     // Names only a curve that ring lacks.
     ("web_config_noAuth_someCurves.good.yml", "only Go supports this curve"),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares docs/openapi.yaml with the answers of the exporter on simulated machines: every path, every status that can be provoked
+"""Compares docs/openapi.yaml with the exporter's responses on simulated machines: every path, every status that can be provoked
 without a password, and every field.
 
     check.py --exporter PATH [--scenario NAME,...]
 
-Exits with status 1 if an answer does not fit its schema, or if a path or a property of the file is in no answer.
+Exits with status 1 if a response does not match its schema, or if no response covers a path or a property in the file.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
-# How long anything may take before the check gives up. Generous: the machine may be busy.
+# How long anything may take before the check gives up. This is generous, because the machine may be busy.
 PATIENCE = 120
-# A training that ends while its GPU is full: an incident.
+# A training job that ends while its GPU is full, which is an incident.
 FULL = """
 [[gpu]]
 model = "H200"
@@ -44,12 +44,12 @@ command = ["python3", "serve.py"]
 user = "bob"
 memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", from = "20GiB", to = "60GiB", for = "2s" }]
 """
-# Properties that these machines do not have: the recorder does not run long enough to know the growth in 10 s.
+# Properties that these machines do not have. For example, the recorder does not run long enough to know the growth in 10 s.
 ELSEWHERE = {"10s", "60s", "problem", "processes_invisible", "processes_left_out", "mig_index"}
 
 
 class Exporter:
-    """The exporter on a simulated machine, on a free port of loopback."""
+    """The exporter on a simulated machine, on a free loopback port."""
 
     def __init__(self, program, scenario, folder):
         with socket.socket() as probe:
@@ -123,7 +123,7 @@ class Judge:
         self.problems, self.visited, self.wanted, self.seen = [], set(), set(), set()
 
     def answer(self, exporter, method, template, path, expected):
-        """Asks for a path of the API and compares the answer with what the file says of the template."""
+        """Requests a path of the API and compares the response with what the file says about the template."""
         status, kind, body = exporter.ask(method, path)
         where = f"{method} {path}"
         if status != expected:
@@ -195,7 +195,7 @@ def main():
         with Exporter(options.exporter, scenario, folder) as exporter:
             judge_machine(judge, exporter)
             judge_incident(judge, exporter)
-            # Again, with an ended process.
+            # Again, now that a process has ended.
             judge_machine(judge, exporter)
         for name in options.scenario.split(","):
             with Exporter(options.exporter, name, folder) as exporter:

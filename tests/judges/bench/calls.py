@@ -1,7 +1,8 @@
 """Counts the driver calls of each subject, to verify that the bare loop makes the same calls as the exporter.
 
 A generated library has every function of the driver's library, counts each call and jumps to the real function. Counting costs a few
-nanoseconds per call, so it is a separate part, with all subjects at once: the number of calls does not depend on speed."""
+nanoseconds per call, so it is a separate part of the benchmark. All subjects run at once in it, because the number of calls does not
+depend on speed."""
 
 import contextlib
 import mmap
@@ -146,7 +147,8 @@ def begin(stack, name, subject, place, options, failures):
 
 
 def of_all(found, machine, options, failures):
-    """Under `calls`, calls per second by subject and function, with the bare loop as `bare`; and the allowed difference."""
+    """Returns, under `calls`, the calls per second by subject and function, with the bare loop as `bare`; and, under
+    `calls_tolerance`, the allowed difference."""
     settle, window = (1.0, 3.0) if options.quick else (SETTLE, WINDOW)
     try:
         counted = Counted(machine, options.out, options.cc)

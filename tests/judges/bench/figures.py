@@ -54,8 +54,8 @@ def line(points):
 
 
 def plane(points):
-    """(cost at 0, cost of one more of the first, of the second), by a least-squares fit to (first, second, cost); None if the
-    points do not differ in both."""
+    """(cost at 0, cost of one more of the first, cost of one more of the second), by a least-squares fit to (first, second, cost); None
+    if the points do not differ in both."""
     rows = [(1.0, float(first), float(second)) for first, second, _ in points]
     costs = [cost for *_, cost in points]
     normal = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]

@@ -25,7 +25,7 @@ CORNER = (16, 512, 100)
 NO_LIMIT = 65536
 DEFAULT_LIMIT = 256
 CORNER_P99_MS = 10
-# The allowed ratio of the corner's cost to the plane through the lines.
+# The allowed ratio of the corner's cost to the cost on the plane through the lines.
 BEYOND_LINEAR = 1.2
 FIGURES = {
     "cpu": "CPU without a scrape, %",

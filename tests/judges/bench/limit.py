@@ -65,7 +65,7 @@ class StaticFile(Program):
 
 
 def first_ms(bare, machine):
-    """The time from the start of the bare program to its line, after nvmlInit and one sample of every GPU."""
+    """The time from the start of the bare program to the line that it prints after nvmlInit and one sample of every GPU."""
     with Program([bare, machine.library, "first"], machine.environment()) as program:
         answer = program.line()
         took = 1000 * (time.perf_counter() - program.begun)

@@ -132,7 +132,7 @@ class RealMachine:
         return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
     def spike(self, count, every):
-        """The same, with real CUDA allocations."""
+        """The same as on the simulated machine, with real CUDA allocations."""
         begin = time.time() + 0.5
         for number, mib in enumerate(spikes.heights(count)):
             time.sleep(max(0.0, begin + number * every - time.time()))

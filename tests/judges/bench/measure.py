@@ -94,10 +94,9 @@ def start_only(subject, machine, out):
 
 
 def run(subject, machine, plan, out, scraper, beside=None, unscraped=False):
-    """One run. `scraper`: the C client. `beside`: a function that takes a string and returns a context manager that serves it at an
-    address;
-    that server and the subject are scraped in turn.
-    `unscraped`: whether to measure the subject's cost without scrapes too."""
+    """One run. `scraper`: the C client. `beside`: a function that takes a string and returns a context manager that serves the
+    string at an address; that server and the subject are scraped in turn. `unscraped`: whether to measure the subject's cost without
+    scrapes too."""
     found = {"subject": subject.name, "at": time.time()}
     with subject.start(machine, out) as running:
         found["start_ms"] = first_data(running, machine.gpus)

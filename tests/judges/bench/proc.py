@@ -42,8 +42,8 @@ def thread_seconds(pid):
 class Clock:
     """The CPU time that a process uses from now on.
 
-    When a thread ends, its nanosecond counter disappears: its last reading is kept, but a thread that starts and ends between two
-    readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
+    When a thread ends, its nanosecond counter disappears, so its last reading is kept, but a thread that starts and ends between
+    two readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
     if they show more.
     """
 
@@ -67,7 +67,7 @@ class Clock:
 
 def spent(first, last, ticks):
     """CPU seconds between two readings of the threads, but no less than the process's ticks guarantee: user and system time are each
-    rounded down to a whole tick, so the real increase of their sum may be up to two ticks less than shown."""
+    rounded down to a whole tick, so the real increase in their sum may be up to two ticks less than shown."""
     if not last:
         return ticks
     counted = sum(seconds - first.get(thread, 0) for thread, seconds in last.items())
@@ -79,7 +79,7 @@ def memory(pid):
 
 
 class Children:
-    """Watches the children of a process, some of which live for milliseconds: the highest sum of their memory, in KiB."""
+    """Watches the children of a process, some of which live only for milliseconds, and keeps the highest sum of their memory, in KiB."""
 
     def __init__(self, pid, every=0.002):
         self.pid, self.every, self.most = pid, every, 0

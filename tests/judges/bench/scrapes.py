@@ -26,8 +26,8 @@ WAIT = 120.0
 
 
 def times(program, address, kind, count, seconds):
-    """The milliseconds that each of `count` scrapes takes, or of as many as fit into `seconds`, after one that is not recorded. None if the
-    server does not support that kind."""
+    """The milliseconds that each scrape takes, for `count` scrapes or as many as fit into `seconds`, after one that is not recorded. None
+    if the server does not support that kind."""
     where = f"127.0.0.1:{address}" if isinstance(address, int) else address
     command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WAIT)

@@ -1,4 +1,5 @@
-"""Tests that the scrapers read every response completely, know which server keeps a connection open, and send one request."""
+"""Tests that the scrapers read every response completely, know which servers keep a connection open, and send only one request for each
+scrape."""
 
 import gzip
 import os

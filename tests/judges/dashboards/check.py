@@ -1,5 +1,5 @@
-"""Checks every dashboard in grafana/dashboards: its shape, the families it names, that each of its queries returns data
-from a real Prometheus, with the variables set to "All" and to single values, and that it shows a week of known data.
+"""Checks every dashboard in grafana/dashboards: its shape and the families that it names; that each of its queries returns
+data from a real Prometheus, with the variables set to "All" and to single values; and that it shows a week of known data.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """

@@ -7,7 +7,7 @@ import dashboards
 import history
 from history import DAY, HOUR, MINUTE, SCRAPE
 
-# Grafana's steps in seconds. It rounds to the nearest one, as its documentation of $__interval says.
+# Grafana's steps in seconds. Grafana rounds to the nearest one, as its documentation of $__interval says.
 STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 # Width of a page in pixels and in grid columns.
 PIXELS, COLUMNS = 1400, 24

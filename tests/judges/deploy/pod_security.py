@@ -1,6 +1,6 @@
 """The "baseline" level of Kubernetes' Pod Security, with the controls as the documentation lists them."""
 
-# Pod Security's "baseline" level allows these to be added; we add none, but the level is checked as documented.
+# Pod Security's "baseline" level allows these capabilities to be added; we add none, but the level is checked as documented.
 BASELINE_CAPABILITIES = {
     "AUDIT_WRITE",
     "CHOWN",

@@ -112,7 +112,7 @@ class Recorder:
         print(json.dumps(message), flush=True)
 
     def quiet(self, symbol, *args):
-        """Make a call that other calls depend on. Returns its code, None for a missing symbol."""
+        """Make a call that other calls depend on, and return its code, or None for a missing symbol."""
         function = getattr(self.lib, symbol, None)
         return None if function is None else function(*args)
 

@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def build_bare(setup):
-    """Compile bare.c. Returns the program's path."""
+    """Compile bare.c and return the program's path."""
     program = os.path.join(setup.out, "bare")
     subprocess.run([setup.cc, "-O2", "-o", program, os.path.join(HERE, "bare.c"), "-ldl"], check=True)
     return program

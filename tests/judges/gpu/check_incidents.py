@@ -1,4 +1,4 @@
-"""Checks of the recorder: what it calls an incident, what it says of it, and what it costs."""
+"""Checks of the recorder: what it calls an incident, what it reports about an incident, and what the recorder costs."""
 
 import json
 import os
@@ -16,12 +16,13 @@ GIB = 1 << 30
 ADA, BOB = 20011, 20012
 JOB = "/slurmstepd.scope/job_4711/step_0/user/task_0"
 SERVICE = "/system.slice/neighbour.service"
-# An incident must be there within this time, in seconds.
+# An incident must appear within this time, in seconds.
 SOON = 10
 
 
 class Witness:
-    """NVML's process lists, read on a thread of its own while the block runs: the last one that contains a pid."""
+    """NVML's process lists, read on a separate thread while the `with` block runs. `last_with` returns the last list that contains a given
+    pid."""
 
     def __init__(self, gpu):
         self.gpu, self.lists, self.ended = gpu, [], threading.Event()
@@ -56,7 +57,7 @@ def incidents(exporter, kind):
 
 
 def await_incident(exporter, kind, count=1, limit=60.0):
-    """The latest incident of the kind, and the seconds that it took to appear."""
+    """The latest incident of this kind, and the seconds that it took to appear."""
     begun = time.monotonic()
     while time.monotonic() - begun < limit:
         found = incidents(exporter, kind)
@@ -76,14 +77,14 @@ def soon(results, what, took):
 
 
 def two_jobs(setup, results, what, finish):
-    """The victim holds 60 GiB (of an H200), the neighbour grows until 3 GiB are left; then `finish` ends the victim."""
+    """The victim holds 60 GiB (on an H200), and the neighbour grows until 3 GiB are left; then `finish` ends the victim."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
     with ExitStack() as stack:
         folder = os.path.join(setup.out, what)
         os.makedirs(folder, exist_ok=True)
         exporter = stack.enter_context(Exporter(setup, what, f"--recorder.path={folder}"))
-        # Left only after the jobs have ended.
+        # The groups are removed only after the jobs have ended.
         try:
             groups = [stack.enter_context(Cgroup(path)) for path in (JOB, SERVICE)]
         except CgroupsUnavailable as error:
@@ -98,7 +99,7 @@ def two_jobs(setup, results, what, finish):
         reserved = victim.hear(180)["reserved"]
         neighbour.hear()
         settle(gpu)
-        # The start of the victim is more than ten seconds before its end, so that the neighbour alone grew in that time.
+        # The victim starts more than ten seconds before its end, so that only the neighbour grows in the last ten seconds.
         time.sleep(10)
         context = gpu.processes()[victim.pid] - reserved
         left = (allocatable(gpu) - gpu.memory()["used"]) // MIB
@@ -133,7 +134,7 @@ def two_jobs(setup, results, what, finish):
 
 
 def neighbour(setup, results):
-    """The victim asks for 6 GiB where 3 are left, and its OutOfMemoryError ends it."""
+    """The victim requests 6 GiB when only 3 GiB are left, and its OutOfMemoryError ends it."""
 
     def refused(victim):
         victim.send(mib=6 * 1024)
@@ -146,12 +147,12 @@ def neighbour(setup, results):
 
 
 def killed(setup, results):
-    """SIGKILL at the peak."""
+    """The victim is killed with SIGKILL at the peak."""
     two_jobs(setup, results, "incidents-killed", lambda victim: victim.process.kill())
 
 
 def spike(setup, results):
-    """A spike of 20 ms of another process, and an end within 5 s of it."""
+    """A 20 ms spike of one process, and the end of another process within 5 s of the spike."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
     with Exporter(setup, "incidents-spike") as exporter, ExitStack() as stack:
@@ -177,7 +178,7 @@ def spike(setup, results):
 
 
 def climb(setup, results):
-    """A job that climbs 1 GiB a second into the limit and ends there."""
+    """A job whose memory climbs by 1 GiB a second up to the limit, where the job ends."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
     with Exporter(setup, "incidents-climb") as exporter, ExitStack() as stack:
@@ -200,7 +201,7 @@ def climb(setup, results):
 
 
 def none(setup, results):
-    """A training of five minutes at 90 % that ends well, and a server that takes 92 % and stays."""
+    """A training job of five minutes at 90 % that ends normally, and a server that uses 92 % and keeps running."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
     with Exporter(setup, "incidents-none") as exporter:
@@ -218,7 +219,8 @@ def none(setup, results):
 
 
 def pages(setup, results):
-    """The cost of ten clients that ask what ten open pages ask, against the same exporter without clients and without a recorder."""
+    """The cost of ten clients that send the same requests as ten open pages, compared with the exporter without clients, and with the
+    exporter without a recorder."""
     seconds = 15
 
     def cost(name, flags, clients):

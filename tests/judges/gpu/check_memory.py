@@ -20,7 +20,7 @@ def smi(*query):
 
 
 def settle(gpu, limit=20.0):
-    """Wait until NVML's numbers have not changed for a second. Returns them."""
+    """Wait until NVML's numbers have not changed for a second, and return them."""
     deadline = time.monotonic() + limit
     last, since = None, time.monotonic()
     while time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def scrapers(setup, results):
                 if second % 15 == 0:
                     slow.append(read())
                     together.append(fast[-1] == slow[-1])
-                # The highest spike comes early: the slow scraper can see it only in the window.
+                # The highest spike comes early, so the slow scraper can see it only in the window.
                 size = 4096 if second == 5 else chance.randrange(512, 3072, 64)
                 if second % 2 == 1 and second < 45:
                     time.sleep(chance.uniform(0.1, 0.4))

@@ -35,7 +35,7 @@ class Measured:
 
 
 def peaks(report):
-    """pid to the peak in bytes, over all GPUs; the largest if a process is on several."""
+    """pid to peak in bytes, over all GPUs; for a process on several GPUs, the largest of its peaks."""
     found = {}
     for gpu in report["gpus"]:
         for process in gpu["processes"]:
@@ -89,7 +89,7 @@ def training(setup, results):
 
 
 def equal_peaks(results, what, report, held):
-    """The processes that NVML listed have the same peaks in the report, and the peak together is their sum."""
+    """The processes that NVML listed have the same peaks in the report, and the peak of all of them together is the sum."""
     shown = {pid: peak for pid, peak in peaks(report).items() if pid in held}
     rows = ", ".join(mib(peak) for peak in shown.values())
     results.check(f"{what}: peaks equal NVML's list", rows or "none", "equal to the byte", shown == held)
@@ -98,7 +98,7 @@ def equal_peaks(results, what, report, held):
 
 
 def ranks(setup, results):
-    """Two processes of torchrun, each with another amount."""
+    """Two processes of torchrun, each with a different amount of memory."""
     gpus = [setup.gpu()] if len(setup.gpus()) == 1 else setup.gpus()[:2]
     measured = Measured(setup, "run-ranks")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -128,7 +128,7 @@ def tree(setup, results):
 
 
 def ends(setup, results):
-    """Exit status, SIGTERM to run, SIGKILL of the CUDA process, open files of the command."""
+    """The command's exit status, SIGTERM to `run`, SIGKILL to the CUDA process, and the command's open files."""
     gpu = setup.gpu()
     status = Measured(setup, "run-status").start("sh", "-c", "exit 7").wait(60)
     results.check("run: exit status of the command", status, "7", status == 7)
@@ -148,15 +148,15 @@ def ends(setup, results):
 
 
 def open_files(setup, under_run):
-    """The number of files that a command inherits: those of NVML must not be among them."""
+    """The number of open files that a command inherits. NVML's files must not be among them."""
     prefix = Measured(setup, "run-files").prefix if under_run else []
     done = subprocess.run([*prefix, "sh", "-c", "ls /proc/$$/fd | wc -l"], capture_output=True, text=True, check=True, timeout=60)
     return int(done.stdout)
 
 
 def pace(setup, results):
-    """Training steps under `run`, with its sampling and with `run` stopped (SIGSTOP), in pairs: the same process takes both, so that the
-    machine's drift affects both alike."""
+    """Training steps under `run`, in pairs: once while `run` samples and once while it is stopped (SIGSTOP). The same process runs both,
+    so that the machine's drift affects both alike."""
     chance = random.Random(11)
     medians = {"sampling": [], "stopped": []}
     child = Child("paced", prefix=Measured(setup, "run-pace").prefix)
@@ -171,7 +171,7 @@ def pace(setup, results):
                     time.sleep(0.1)
                     child.send(steps=20, allocations=0)
                     taken = child.hear()
-                    # The first round only warms up.
+                    # The first round is only a warm-up.
                     if number:
                         medians[name].append(statistics.median(taken["steps"]))
         finally:

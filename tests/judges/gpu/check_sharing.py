@@ -1,4 +1,4 @@
-"""Checks of sharing: a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs; and of allocators
+"""Checks of sharing (a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs), and of allocators
 other than the default one."""
 
 import os
@@ -38,7 +38,8 @@ def shown(scrape, index):
 
 
 def equal_to_lists(setup, results, exporter, what, pids):
-    """One line for each GPU: its memory and its processes equal NVML's own at rest, and `pids` are among them on GPU 0."""
+    """One line for each GPU: at rest, its memory and its processes equal NVML's figures, and `pids` are among the processes
+    on GPU 0."""
     gpus = nvml_abi.Gpu.all(setup.library)
     for gpu in gpus:
         settle(gpu)

@@ -1,4 +1,4 @@
-"""Checks of killed processes, of how soon a new exporter's values are right, and of the effect on a workload."""
+"""Checks what the exporter shows after processes are killed, how soon a new exporter's values are right, and how it affects a workload."""
 
 import math
 import random
@@ -52,7 +52,7 @@ def started(setup, gpu, name):
 
 
 def killed(setup, results):
-    """kill -9 of a busy CUDA process and of the exporter, SIGTERM during a burst of allocations."""
+    """kill -9 of a busy CUDA process and of the exporter, and SIGTERM during a burst of allocations."""
     gpu = setup.gpu()
     with Crowd(3, "context", "--mib", 300):
         victim_is_killed(setup, gpu, results)

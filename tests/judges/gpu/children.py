@@ -16,7 +16,7 @@ class ChildFailed(Exception):
 
 class Child:
     """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment. `prefix` is a command that
-    runs it; then `pid` and `process` are those of the prefix. `user` is a uid."""
+    runs cuda_child.py; if it is given, `pid` and `process` are those of the prefix. `user` is a uid."""
 
     def __init__(self, mode, *args, environment=None, prefix=(), user=None):
         self.mode = mode

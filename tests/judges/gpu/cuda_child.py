@@ -1,13 +1,14 @@
 """One CUDA process for the scripts in this folder. It runs its mode until stdin closes.
 
-Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies small
-matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees without a pause,
-`training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice as much on GPU 1, and so on.
-`ipc-owner` allocates --mib and prints a CUDA IPC handle of it; `ipc-user` maps the handle that stdin names. `tensors` holds PyTorch tensors and
-says what its allocator has reserved, `arrays` holds a JAX array. `rank` holds --mib for --hold seconds and ends by itself, as one process of a
-torchrun twice as much as the one before it. `grower` allocates on command and `job` does so with PyTorch, until there is no memory left. Each other mode prints one JSON line when it
-is ready. Only `busy`, `leak`, `training`, `paced`
-and `tensors` load PyTorch, only `arrays` loads JAX; the others call the driver directly, so that an allocation is the driver's own.
+Modes: `driver-load` only calls NVML; the others use CUDA. `context` holds a CUDA context (and --mib of device memory), `busy` multiplies
+small matrices without end, `spikes` allocates and frees on command, `leak` takes 64 MiB more each second, `burst` allocates and frees
+without a pause, `training` trains a small transformer, `paced` trains it too and times its steps. `every-gpu` holds --mib on GPU 0, twice
+as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle that stdin names.
+`tensors` holds PyTorch tensors and says what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold seconds
+and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on command and
+`job` does so with PyTorch, until there is no memory left. Every mode except `rank` prints one JSON line when it is ready. Only `busy`,
+`leak`, `training`, `paced` and `tensors` load PyTorch, and only `arrays` loads JAX; the others call the driver directly, so that an
+allocation is the driver's own.
 """
 
 import argparse
@@ -98,7 +99,7 @@ def hold_context(options):
 
 
 def spike(options):
-    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold, free, report the
+    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold and free, and report the
     CLOCK_MONOTONIC times of the end of the allocation and the start of the release."""
     cuda = Cuda()
     warm = cuda.allocate(64 * MIB)
@@ -151,7 +152,8 @@ def leak(options):
 
 
 def burst(options):
-    """Allocate and free without a pause until stdin closes, with between --mib and twice as much in use; hold what is left at the end."""
+    """Allocate and free without a pause until stdin closes, keeping between --mib and twice that amount in use; hold what is left at the
+    end."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     closed = threading.Event()
@@ -242,21 +244,21 @@ def arrays(options):
 
 
 def rank(options):
-    """The rank is that of torchrun, which sets LOCAL_RANK; 0 without it."""
+    """The rank is that of torchrun, which sets LOCAL_RANK; without torchrun it is 0."""
     number = int(os.environ.get("LOCAL_RANK", "0"))
     lib = Cuda.load()
     devices = c_int()
     if lib.cuInit(c_uint(0)) or lib.cuDeviceGetCount(byref(devices)) or not devices.value:
         raise RuntimeError("CUDA finds no device")
-    # No context on another device than its own.
+    # The process has no context on any device but its own.
     cuda = Cuda(number % devices.value)
     cuda.allocate((number + 1) * options.mib * MIB)
     time.sleep(options.hold)
 
 
 def grower(options):
-    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, r MiB each second or at once, and report. Without
-    enough memory, report that and exit as a job does that does not handle the error."""
+    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, at r MiB per second or all at once, and report.
+    If there is not enough memory, report that and exit like a job that does not handle the error."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     say(ready=True)
@@ -274,8 +276,8 @@ def grower(options):
 
 
 def job(options):
-    """A PyTorch job: holds --mib, and for each stdin line {"mib": n} takes as much more; reports what its allocator has reserved. It
-    does not handle an OutOfMemoryError, as most jobs do not."""
+    """A PyTorch job: holds --mib, and allocates n MiB more for each stdin line {"mib": n}; reports what its allocator has reserved. Like
+    most jobs, it does not handle an OutOfMemoryError."""
     import torch
 
     kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]

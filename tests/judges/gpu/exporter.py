@@ -98,7 +98,7 @@ class Server:
         return Scrape(body.decode())
 
     def timed_get(self, gzipped=False):
-        """Milliseconds of one GET over a new connection, from connecting to the last byte;
+        """Milliseconds of one GET over a new connection, from connecting to the last byte,
         and the body's length."""
         request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         request += b"Accept-Encoding: gzip\r\n\r\n" if gzipped else b"\r\n"

@@ -282,7 +282,7 @@ LIBRARY_PLACES = (
 
 
 def open_library(path=None):
-    """Load NVML: `path` alone if given, else from the usual places. Returns (CDLL, place)."""
+    """Load NVML, only from `path` if it is given and otherwise from the usual places, and return (CDLL, place)."""
     tried = []
     for place in [path] if path else LIBRARY_PLACES:
         try:

@@ -73,7 +73,7 @@ def file_result(recording, message):
 
 
 def record(options, pids, recording):
-    """Run workers until one gets through the whole list; a call that crashes or hangs a worker is skipped by the next ones."""
+    """Run workers until one gets through the whole list; a call that crashes or hangs a worker is skipped by later workers."""
     skip = set()
     while True:
         worker = Worker(options, pids, skip)

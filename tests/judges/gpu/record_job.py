@@ -4,8 +4,8 @@
     record_job.py {leak,training} --exporter PATH --out FILE.json --seconds N [--every SECONDS] [--nvml PATH]
 
 `leak` holds 90 GiB and allocates 64 MiB more each second; `training` is a loop of training steps. Scrapes begin before the
-job does. The file holds the time of each scrape in seconds and, for each series, its value at each scrape, null if it was
-absent. UUIDs are replaced by a placeholder.
+job does. The file holds the time of each scrape in seconds and, for each series, its value at each scrape, or null if the series
+was absent. UUIDs are replaced by a placeholder.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def start(job):
 
 
 def kept(scrape):
-    """The samples as text series with their values."""
+    """The samples of the kept families: each series as text, with its value."""
     series = {}
     for name, rows in scrape.samples.items():
         if name.startswith(KEPT):

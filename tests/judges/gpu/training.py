@@ -93,7 +93,7 @@ def paces(cuda, say, orders):
         torch.cuda.synchronize()
         return (time.perf_counter_ns() - begun) / 1e6
 
-    # Enough work to make the GPU the bottleneck and not the CPU that launches the kernels: the CPU's speed varies too much to compare.
+    # Enough work to make the GPU, and not the CPU that launches the kernels, the bottleneck: the CPU's speed varies too much to compare.
     batch = 4 * BATCH
     for _ in range(50):
         step(model, optimizer, batch)

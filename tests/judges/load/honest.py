@@ -2,7 +2,7 @@
 
     honest.py --port N --count 50 --every S --seconds S --limit S --out FILE
 
-Half of them keep their connections, half open a new one each time; all request gzip, as Prometheus does. One JSON object for
+Half of them keep their connections, and half open a new one each time; all request gzip, as Prometheus does. One JSON object for
 each scrape: `answered` (200, complete), `refused` (503, or closed before any byte of a response), `late` (neither within
 the limit) or `broken` (anything else)."""
 

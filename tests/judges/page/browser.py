@@ -1,6 +1,6 @@
 """A headless Chromium, driven over its DevTools protocol.
 
-Nothing here waits for a fixed time: `eventually` repeats a question until the answer is true or a generous limit has passed.
+Nothing here waits for a fixed time: `eventually` repeats a call until its result is true or a generous limit has passed.
 """
 import json
 import os
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 def eventually(what, ask, patience=PATIENCE):
-    """Repeats the call until it returns something true, and returns that."""
+    """Repeats the call until it returns a true value, and returns that value."""
     end = time.monotonic() + patience
     while True:
         answer = ask()
@@ -28,13 +28,13 @@ def eventually(what, ask, patience=PATIENCE):
 
 
 def program():
-    """The path of a Chromium, or None."""
+    """The path of a Chromium binary, or None."""
     named = os.environ.get("CHROMIUM")
     return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Browser:
-    """A browser with a profile of its own. Use it as a context."""
+    """A browser with a profile of its own. Use it as a context manager."""
 
     def __enter__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="page-check-", ignore_cleanup_errors=True)
@@ -53,7 +53,7 @@ class Browser:
             "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio",
         ]
         if os.geteuid() == 0:
-            # Chromium refuses to run as root with its sandbox. It loads only the page that is checked.
+            # Chromium refuses to run as root with its sandbox. It can run without one, because it loads only the page that is checked.
             flags.append("--no-sandbox")
         with open(os.path.join(self.profile.name, "log"), "wb") as log:
             self.process = subprocess.Popen([program(), *flags, "about:blank"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -87,7 +87,7 @@ class Browser:
 
 
 class Tab:
-    """One page. Records every request, and everything that the browser complains about."""
+    """One page. Records every request, and every problem that the browser reports."""
 
     def __init__(self, url, width=1280, height=900, dark=False, script=True):
         self.socket = websocket.create_connection(url, timeout=PATIENCE, suppress_origin=True)
@@ -140,14 +140,14 @@ class Tab:
         return tree["frameTree"]["frame"]["url"]
 
     def run(self, expression):
-        """The value of an expression. DevTools evaluate it even if the page's own scripts are switched off."""
+        """The value of an expression. DevTools evaluates it even if the page's own scripts are switched off."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise AssertionError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def text(self, selector):
-        """The text of all elements that match."""
+        """The text of all elements that match the selector."""
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((node) => node.innerText).join('\\n')")
 
     def until(self, what, expression):
@@ -178,5 +178,5 @@ class Tab:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def picture(self, whole=True):
-        """The page as PNG, base64."""
+        """The page as a base64-encoded PNG image."""
         return self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

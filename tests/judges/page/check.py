@@ -3,7 +3,7 @@
 
     check.py [--exporter PROGRAM] [--simulator LIBRARY]
 
-It needs Chromium and the package websocket-client. Without them it prints SKIPPED and succeeds, unless
+It needs Chromium and the websocket-client package. Without them it prints SKIPPED and succeeds, unless
 VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import argparse
@@ -54,7 +54,7 @@ WIDTHS = (380, 500, 768, 1280, 1920, 2560)
 
 
 class Exporter:
-    """The exporter on a simulated machine. Use it as a context."""
+    """The exporter on a simulated machine. Use it as a context manager."""
 
     def __init__(self, options, scenario, control="", port=None):
         self.options, self.scenario, self.first, self.port = options, scenario, control, port or free_port()
@@ -134,12 +134,12 @@ def live(tab, url):
     tab.open(url)
     tab.call("Page.bringToFront")
     tab.until("the page is live", "!document.querySelector('#live')?.hidden && document.querySelector('.status')?.innerText === 'Live'")
-    # Survives every update, but not a reload.
+    # The marker survives every update, but not a reload.
     tab.run("window.marker = 1")
 
 
 def innocent(tab, url):
-    """Everything that the tab requested is on the exporter, and the browser had nothing to complain about."""
+    """The tab requested nothing from any host but the exporter, and the browser reported no problem."""
     elsewhere = [request for request in tab.requests if not request.startswith((url, "data:", "about:"))]
     assert not elsewhere, f"loaded from elsewhere: {elsewhere}"
     assert not tab.complaints, f"complaints: {tab.complaints}"
@@ -158,7 +158,7 @@ def updates_itself(exporter, browser):
                   " && /late.py 5005 of .* ended after/.test(document.querySelector('#live').innerText)")
         assert tab.run("window.marker") == 1, "the page was reloaded"
         assert tab.run("document.title").endswith(" – vram-exporter"), tab.run("document.title")
-        # Whether or not a reading every 15 s saw it.
+        # The highest value is named whether or not a reading every 15 s would have seen it.
         tab.until("the highest value is named",
                   "/Highest: [0-9.]+ GiB at .*held by .*reading every 15 s/.test(document.querySelector('.fact').innerText)")
         innocent(tab, exporter.url)
@@ -169,7 +169,7 @@ def reads_by_pointer_and_keyboard(exporter, browser):
         live(tab, exporter.url)
         tab.until("something is recorded", "document.querySelector('.fact').innerText.includes('Highest')")
         x, y = tab.middle(".chart canvas")
-        # From the newest values to the left, where something is recorded already.
+        # The drag goes from the newest values to the left, where something has already been recorded.
         right = x + tab.run("document.querySelector('.chart canvas').clientWidth") / 2 - 12
         tab.mouse("mouseMoved", right, y, False)
         tab.mouse("mousePressed", right, y, True)
@@ -191,7 +191,7 @@ def reads_by_pointer_and_keyboard(exporter, browser):
         assert tab.run("getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus is not visible"
         tab.key("Escape", 27)
         tab.until("escape ends the selection", f"{said} === ''")
-        # Every control is reached with the Tab key alone, and has a name.
+        # Every control can be reached with the Tab key alone, and has a name.
         tab.run("document.activeElement.blur()")
         reached = set()
         for _ in range(80):
@@ -222,7 +222,7 @@ def hostile_names_are_text(exporter, browser):
 
 
 def policy_is_enforced(exporter, browser):
-    """Markup that came through in spite of everything could neither run nor load anything."""
+    """Even if hostile markup got into the page, it could neither run nor load anything."""
     with browser.tab() as tab:
         live(tab, exporter.url)
         before = len(tab.complaints)

@@ -76,7 +76,7 @@ def threshold_problems():
         severity, documented = table.get(name, ("", set()))
         expression = " ".join(rule["expr"].split())
         true = {found.group() for found in re.finditer(NUMBER, expression)}
-        # A condition that only requires something to exist and respond is not a threshold, unless it is the rule's only one.
+        # A condition that only requires something to exist and respond is not a threshold, unless it is the rule's only condition.
         true -= {"== 1", "== 0", "> 0"} - documented
         true |= {word for word in EXTRA.get(name, []) if word in expression}
         if "for" in rule:

@@ -20,7 +20,7 @@ class Used:
 
 
 def documented():
-    """Families and labels in docs/metrics.md; a histogram has its three series."""
+    """Families and labels in docs/metrics.md; for a histogram, the names of its three series are included."""
     families, labels = set(), set()
     for line in (ROOT / "docs/metrics.md").read_text().splitlines():
         row = re.match(r"\| `(\w+)` \| ([\w ()]+) \| ([`\w ]*) \|", line)

@@ -1,4 +1,4 @@
-"""Shows in seconds that the soak's checks can fail: a correct stand-in passes, and each one that leaks, forgets,
+"""Shows in seconds that the soak's checks can fail: a correct stand-in passes, and each stand-in that leaks, forgets,
 refuses or sends malformed text fails exactly the check for that fault.
 
     self_test.py"""

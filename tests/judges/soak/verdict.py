@@ -15,7 +15,7 @@ MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (None, 60), "ended
 
 @dataclass
 class Bounds:
-    """How much growth still counts as none."""
+    """How much growth still counts as no growth."""
 
     growth: float = 2.0  # MiB an hour
     block_seconds: float = 360.0

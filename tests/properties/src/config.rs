@@ -26,7 +26,7 @@ struct Given {
 }
 
 /// Loads a configuration. The first line of plain input names the source: `toml`, `yaml`, `flags` or `environment`.
-/// True if the configuration is valid, or only values and names are wrong.
+/// True if the configuration is valid, or if only values and names are wrong.
 pub fn config(data: &[u8]) -> bool {
     let given = choices(data).map_or_else(|| Given::of(data), |mut u| arbitrary::given(&mut u));
     match given.load(&[]) {

@@ -22,7 +22,8 @@ use crate::exposition::settings;
 use crate::machine::{Names, publish};
 use reader::{Response, read};
 
-/// Bytes buffered between client and server: fewer than a response has, so that each side has to wait for the other.
+/// Bytes buffered between client and server: fewer than a response contains, so that each side has to wait for the
+/// other.
 const PIPE: usize = 4096;
 /// Client and server take turns. After this many turns without a byte, the server must be waiting for the client.
 const QUIET: usize = 64;

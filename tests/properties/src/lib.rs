@@ -5,7 +5,7 @@
 //! (`tests/properties.rs`), and the targets in `fuzz` run it for as long as you like. Both reach private parsers
 //! through the `internals` modules of the two crates.
 //!
-//! Invariant: a property does the same for the same bytes.
+//! Invariant: a property always does the same thing with the same bytes.
 
 mod cgroup;
 pub mod choices;

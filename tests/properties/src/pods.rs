@@ -93,7 +93,7 @@ fn assert_sound(pod: &Pod) {
     }
 }
 
-/// A model of the names by brute force: every claim ever made, and when it ended.
+/// A brute-force model of the names: every claim ever made, and when it ended.
 #[derive(Default)]
 struct Model {
     present: HashMap<(String, String), Vec<ContainerName>>,

@@ -14,7 +14,7 @@ const TIMES: [Nanos; 6] = [0, 1, SECOND, 90 * SECOND, 40 * 86_400 * SECOND, 1_90
 /// same code.
 const LARGEST: usize = 300;
 
-/// Builds the machine of a scenario, and of a control file after it. True if both are valid.
+/// Builds the machine of a scenario and of the control file that may follow it. True if both are valid.
 pub fn scenario(data: &[u8]) -> bool {
     let text = match choices(data) {
         Some(mut u) => arbitrary::scenario(&mut u),

@@ -26,8 +26,8 @@ static FOLDER: LazyLock<tempfile::TempDir> =
 pub fn web_config(data: &[u8]) -> bool {
     let generated = choices(data).map(|mut u| arbitrary::file(&mut u));
     let text = generated.as_deref().unwrap_or(data);
-    // `SECRET` is secret only as part of a hash. Input that contains it may make it an unknown key, which an error may
-    // show.
+    // `SECRET` is secret only as part of a hash. Input that contains it may use it as an unknown key, which an error
+    // may show.
     let secret =
         (generated.is_some() && !data.windows(SECRET.len()).any(|part| part == SECRET.as_bytes())).then_some(SECRET);
     let file = FOLDER.path().join(format!("web-{}.yml", std::process::id()));

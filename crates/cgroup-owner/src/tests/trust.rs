@@ -112,8 +112,9 @@ fn nothing_deeper_replaces_a_boundary() {
     }
 }
 
-/// The cgroup version 2 rows, as the host sees them, that have a closed boundary. Every boundary is closed, except that
-/// of a pod without a container or of a unit of one of the machine's own runtimes: those two are trusted.
+/// The rows for cgroup version 2 that are seen from the host and have a closed boundary. Every boundary is closed,
+/// except that of a pod without a container and that of a unit of one of the machine's own runtimes: those two are
+/// trusted.
 fn rows_on_one_line() -> Vec<Row> {
     let closed = |row: &Row| match row.location.boundary {
         None => false,

@@ -1,4 +1,4 @@
-//! The driver's accounting, if an administrator enabled it: exact maxima of live and ended processes.
+//! The driver's accounting, if an administrator enabled it: exact maxima for processes that are alive or have ended.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -39,7 +39,7 @@ device_calls! {
         on.whole()?;
         put(size, BUFFER)
     }
-    /// A buffer of length 0 is never enough, even if there are no processes (recorded).
+    /// A buffer of length 0 is never long enough, even if there are no processes (recorded).
     fn nvmlDeviceGetAccountingPids(count: *mut c_uint, pids: *mut c_uint) |on| {
         on.whole()?;
         let room = get(count)?;

@@ -1,4 +1,4 @@
-//! The parts and the setup of a board; none of it changes while the library is open.
+//! The parts and the setup of a board, neither of which changes while the library is open.
 
 use std::ffi::{c_char, c_uint};
 

@@ -96,7 +96,7 @@ device_calls! {
         let deviceMemory = ecc_errors(on, kind, counter)?;
         put(errors, sys::nvmlEccErrorCounts_t { l1Cache: 0, l2Cache: 0, deviceMemory, registerFile: 0 })
     }
-    /// Device memory and SRAM are counted, nothing else is (recorded).
+    /// Only errors in device memory and SRAM are counted (recorded).
     fn nvmlDeviceGetMemoryErrorCounter(
         kind: sys::nvmlMemoryErrorType_t,
         counter: sys::nvmlEccCounterType_t,

@@ -75,7 +75,7 @@ device_calls! {
             device: 0,
             pciDeviceId: on.gpu.model.pci_device,
             pciSubSystemId: on.gpu.model.pci_subsystem,
-            // A 3D controller of the display class.
+            // A 3D controller, in the display class.
             baseClass: 3,
             subClass: 2,
             busId: chars(&bus_id(on.gpu)),

@@ -22,7 +22,8 @@ const STEP: Nanos = 5_000_000;
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
-/// For each GPU, by index, how far its Xids have been reported: a time, and a number among the Xids at that time.
+/// For each GPU, by index, how far its Xids have been reported: up to a time and, among the Xids at that time, up to a
+/// number in the scenario, exclusive.
 type Set = BTreeMap<u32, (Nanos, usize)>;
 
 static SETS: Mutex<BTreeMap<usize, Arc<Mutex<Set>>>> = Mutex::new(BTreeMap::new());

@@ -37,7 +37,7 @@ fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; 
     figures
 }
 
-/// What BAR1 maps without a process, and what the first process adds (as recorded).
+/// The bytes that BAR1 maps when there is no process, and those that the first process adds (as recorded).
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
 /// A MIG device has a share of BAR1 in proportion to its memory slices, less this much, and maps little of it:

@@ -123,7 +123,8 @@ device_calls! {
         let busy = on.machine.activity(on.gpu, None, on.now).busy;
         put(rates, sys::nvmlUtilization_t { gpu: percent(busy), memory: percent(busy * 0.55) })
     }
-    /// Without a buffer it returns the size that holds all samples; with one, `NOT_FOUND` if there is no sample.
+    /// Without a buffer, the call returns the size of a buffer that holds all samples; with one, it returns `NOT_FOUND`
+    /// if there is no sample.
     fn nvmlDeviceGetProcessUtilization(
         utilization: *mut sys::nvmlProcessUtilizationSample_t,
         count: *mut c_uint,

@@ -12,7 +12,7 @@ pub(crate) const LOOK: Nanos = SECOND / 5;
 pub struct Activity {
     /// Live processes.
     pub(crate) processes: usize,
-    /// Share of the time during which a kernel is running.
+    /// Share of time during which a kernel is running.
     pub busy: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Pids for processes to which the scenario gives none.
 //!
-//! Every such process has a range of its own, and no range holds a pid that the scenario fixes: two live processes
+//! Every such process has a range of its own, and no range holds a pid that the scenario fixes, so two live processes
 //! never share a pid by accident.
 
 use std::collections::BTreeSet;

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::units::{Size, Span};
 
-/// A quantity that a curve can be made of.
+/// A quantity that a curve can describe.
 pub(crate) trait Quantity: for<'de> Deserialize<'de> {
     /// What a single value looks like, for messages.
     const FORM: &'static str;

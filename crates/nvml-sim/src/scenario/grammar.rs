@@ -168,7 +168,7 @@ pub(crate) struct Process {
     pub(crate) memory: Option<Curve<Size>>,
     #[serde(default)]
     pub(crate) memory_cycle: bool,
-    /// What its context takes.
+    /// The memory that its context takes up.
     pub(crate) context: Option<Size>,
     pub(crate) utilization: Option<Curve<Ratio>>,
     #[serde(default)]

@@ -45,7 +45,7 @@ impl Span {
             sum += nanos;
             rest = after;
         }
-        // 100 years fit; an empty string is not a span.
+        // The limit is about 100 years; an empty string is not a span.
         (!text.trim_start_matches('-').is_empty() && sum <= 3.2e18).then_some(Self((sign * sum) as Nanos))
     }
 }

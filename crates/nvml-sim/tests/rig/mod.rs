@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nvml_wrapper::Nvml;
 use tempfile::TempDir;
 
-/// How long anything may take. Generous: the machine may be busy.
+/// How long anything may take. The limit is generous, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The library that cargo built with this test.

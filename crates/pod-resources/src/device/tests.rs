@@ -64,7 +64,7 @@ fn every_real_form_is_read() {
 #[test]
 fn nothing_else_is_taken_for_a_gpu() {
     let table = [
-        // A scheduler picks the GPU, not the kubelet: HAMi and Volcano, gpushare, HAMi's MIG templates.
+        // A scheduler, not the kubelet, picks the GPU: HAMi and Volcano, gpushare, HAMi's MIG templates.
         ("nvidia.com/gpu", format!("GPU-{UUID}-3")),
         ("volcano.sh/vgpu-number", format!("GPU-{UUID}-0")),
         ("aliyun.com/gpu-mem", format!("GPU-{UUID}-_-17")),

@@ -1,5 +1,5 @@
-//! A simulated machine and the parts of the exporter that read it, driven step by step: the program `work` is used to
-//! count their instructions, and `tests/allocations.rs` counts their allocations.
+//! A simulated machine and the parts of the exporter that read it, driven step by step. The program `work` is used to
+//! count the instructions of the steps, and `tests/allocations.rs` counts their allocations.
 //!
 //! Invariant: no step depends on a timer. The lane treats its ticks as ten milliseconds apart, however long they
 //! take.
@@ -28,7 +28,7 @@ const GOLDEN: &str = "busy-h200";
 
 /// Memory that grows by a few mebibytes a microsecond and drops at intervals.
 const MOVING: &str = r#"[{ kind = "sawtooth", low = "1GiB", high = "120GiB", every = "20ms" }]"#;
-/// The room of the feed: twice what eight GPUs change between two rounds of the recorder.
+/// The capacity of the feed: twice the number of changes on eight GPUs between two rounds of the recorder.
 const FEED: usize = 400;
 
 /// A machine and the exporter on it.
@@ -51,7 +51,7 @@ impl Workplace {
         Self::eight(MOVING, Snapshot::new())
     }
 
-    /// The same with a feed for a recorder. Nothing takes what is passed on, so the feed is soon full.
+    /// The same with a feed for a recorder. Nothing reads what is passed on, so the feed is soon full.
     pub fn recorded() -> Self {
         Self::eight(MOVING, Snapshot::recorded(Feed::with_room(FEED)))
     }

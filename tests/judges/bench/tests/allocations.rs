@@ -76,7 +76,7 @@ fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     assert_eq!(problem("PASS", PASS, (many - few) / (more_passes - passes)), None);
 }
 
-/// Opens the driver again and counts the allocations of at least `passes` process passes, and the passes.
+/// Opens the driver again and counts the allocations of at least `passes` process passes, and the passes themselves.
 fn session(place: Workplace, passes: u64) -> (Workplace, f64, f64) {
     let mut place = place.reopened();
     let before = place.passes();

@@ -59,7 +59,7 @@ fn one(text: &[u8]) -> Result<(Response, &[u8]), String> {
     }
     match length {
         _ if status < 200 || status == 204 || status == 304 => Ok((Response { status, body: Vec::new() }, rest)),
-        // A response to HEAD has a length and no body: another response follows, or nothing.
+        // A response to HEAD has a length and no body, so either another response or nothing follows.
         Some(_) if rest.is_empty() || rest.starts_with(b"HTTP/1.") => Ok((Response { status, body: Vec::new() }, rest)),
         Some(length) => {
             let (body, rest) = rest.split_at_checked(length).ok_or("cut short")?;
@@ -132,7 +132,7 @@ const TABLE: [&str; 18] = [
     "/li", "rect", "line",
 ];
 
-/// The script of the page. No other may be in it.
+/// The page's script. The page must not contain any other.
 const SCRIPT: &str = "<script type=\"module\" src=\"/page.js\"></script>";
 
 /// The page contains only its own tags, without scripts in attributes, and each ampersand begins an escape.

@@ -11,7 +11,8 @@ use crate::stable_hash::{mix, uuid};
 
 /// The maximum number of GPUs: as many as a handle can distinguish, and more than any machine has.
 const MOST_GPUS: usize = 64;
-/// The highest temperature and power: NVML reports both as unsigned integers, and power in milliwatts.
+/// The highest temperature and power that a scenario can set. NVML reports both as unsigned integers, and power in
+/// milliwatts.
 const MOST_READ: f64 = 1e6;
 /// The maximum number of MIG devices: what NVML reports for every GPU that supports MIG.
 pub(crate) const MOST_INSTANCES: usize = 7;

@@ -220,7 +220,7 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether one ends before the other starts, or both repeat at the same interval and take turns in it.
+/// Whether one ends before the other starts, or both repeat at the same interval and take turns within it.
 fn never_together(a: &Process, b: &Process) -> bool {
     let ends_before =
         |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
