@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment, and README's program.
+# usage: check.sh [EXPORTER SIMULATOR]   (the exporter's program and libnvml_sim.so; without them the tests with the real exporter are skipped)
+# PYTHON names the interpreter; mypy, build and twine must be importable by it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+"$python" -m mypy --cache-dir "$work/mypy"
+[ $# -lt 2 ] || export VRAM_EXPORTER_BINARY=$1 VRAM_EXPORTER_SIMULATOR=$2
+PYTHONPATH=src "$python" -m unittest discover -s tests -t .
+unset VRAM_EXPORTER_BINARY VRAM_EXPORTER_SIMULATOR
+
+"$python" -m build --quiet --outdir "$work/dist" .
+"$python" -m twine check --strict "$work"/dist/*
+"$python" -m venv "$work/venv"
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check "$work"/dist/*.whl
+
+# The program of README.md, with a model that needs no framework; armed by the .pth file, by vram-run, and not at all.
+{
+    echo 'import sys; model, batch = len, "batch"; print(getattr(sys.modules.get("vram_exporter"), "running", bool)())'
+    # shellcheck disable=SC2016
+    sed -n '/^```python$/,/^```$/p' README.md | sed '/^```$/q' | grep -v '^```'
+} >"$work/program.py"
+expect() { # FIRST-LINE COMMAND...
+    local wanted=$1 output
+    shift
+    output=$(cd "$work" && "$@")
+    if [ "$(head -n 1 <<<"$output")" != "$wanted" ] || ! grep -q '^forward: .* s, no framework uses a GPU$' <<<"$output"; then
+        printf '%s: unexpected output:\n%s\n' "$*" "$output" >&2
+        exit 1
+    fi
+}
+expect False "$work/venv/bin/python" program.py
+expect True env VRAM_EXPORTER_ARM=1 "$work/venv/bin/python" program.py
+expect True "$work/venv/bin/vram-run" "$work/venv/bin/python" program.py
+# As in examples/pod.yaml: a folder that another environment's Python uses.
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$work/vram" "$work"/dist/*.whl
+expect True env VRAM_EXPORTER_ARM=1 PYTHONPATH="$work/vram/vram_exporter/_bootstrap" "$python" program.py
+echo "the client is in order"

@@ -1,0 +1,118 @@
+"""All readers, and the history of each device. The sender thread and the measured regions share one `Allocators`.
+
+Invariant: a framework that raises is left alone for a while and never disturbs the others; readings are taken and applied in one order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Protocol, Set, Tuple
+
+from ._jax import Jax
+from ._levels import Span, Tracker
+from ._reading import Reading
+from ._tensorflow import TensorFlow
+from ._torch import Torch
+
+Key = Tuple[str, int]
+"""A framework and its number of the device."""
+
+# How long a measured region waits at most for another thread's reading, in seconds.
+PATIENCE = 0.1
+# How long a framework that raised is not read again, in seconds.
+REST = 1.0
+
+
+class Reader(Protocol):
+    """A framework. `present` costs a look into `sys.modules`."""
+
+    framework: str
+
+    def present(self) -> bool: ...
+
+    def read(self) -> List[Reading]: ...
+
+
+Change = Dict[Key, Tuple[Span, Optional[Span]]]
+"""What one reading of all devices showed: the spans of `allocated` and `reserved` since the previous reading."""
+
+Listener = Callable[[Change], None]
+
+
+class Allocators:
+    """The allocators of this process."""
+
+    def __init__(self, readers: Optional[List[Reader]] = None) -> None:
+        self._readers: List[Reader] = [Torch(), Jax(), TensorFlow()] if readers is None else readers
+        self._rest: Dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._listeners: List[Listener] = []
+        self.trackers: Dict[Key, Tracker] = {}
+        self.failed: Set[str] = set()
+        """The frameworks that the latest reading could not read."""
+
+    def present(self) -> bool:
+        """Whether the program has imported a framework."""
+        return any(reader.present() for reader in self._readers)
+
+    def sample(self, patience: float = PATIENCE) -> bool:
+        """Reads every device. False if another reading did not end within `patience` seconds, and nothing was read."""
+        return self._with_lock(patience, lambda: None)
+
+    def listen(self, listener: Listener, before: Callable[[], None], patience: float = PATIENCE) -> bool:
+        """Reads every device, calls `before`, and from then on passes each change to `listener`, in the thread that reads."""
+
+        def add() -> None:
+            before()
+            self._listeners.append(listener)
+
+        return self._with_lock(patience, add)
+
+    def unlisten(self, listener: Listener, after: Callable[[], None], patience: float = PATIENCE) -> bool:
+        """Reads every device a last time for `listener`, and calls `after`."""
+        done = self._with_lock(patience, after)
+        # Removal needs no reading: a list's `remove` is atomic, and a reading in progress iterates over a copy.
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        return done
+
+    def _with_lock(self, patience: float, then: Callable[[], None]) -> bool:
+        # The limit also ends a wait for this very thread, which a finaliser that measures could otherwise cause.
+        if not self._lock.acquire(timeout=patience):
+            return False
+        try:
+            self._read()
+            then()
+        finally:
+            self._lock.release()
+        return True
+
+    def _read(self) -> None:
+        change: Change = {}
+        self.failed = set()
+        now = time.monotonic()
+        for reader in self._readers:
+            if not reader.present():
+                continue
+            readings = self._ask(reader, now)
+            if readings is None:
+                self.failed.add(reader.framework)
+                continue
+            for reading in readings:
+                key = (reading.framework, reading.ordinal)
+                tracker = self.trackers.get(key)
+                if tracker is None:
+                    tracker = self.trackers[key] = Tracker()
+                change[key] = tracker.update(reading)
+        for listener in list(self._listeners):
+            listener(change)
+
+    def _ask(self, reader: Reader, now: float) -> Optional[List[Reading]]:
+        if self._rest.get(reader.framework, 0.0) > now:
+            return None
+        try:
+            return reader.read()
+        except Exception:
+            self._rest[reader.framework] = now + REST
+            return None

@@ -1,0 +1,10 @@
+"""Starts the client when it is imported: by the .pth file, or by the `sitecustomize` of `vram-run`. Never raises."""
+
+from __future__ import annotations
+
+try:
+    from ._client import start
+
+    start()
+except Exception:  # A program must start although its monitoring cannot.
+    pass

@@ -1,0 +1,175 @@
+"""The connection to the exporter: a Unix stream socket that never waits.
+
+Invariant: no call blocks and none raises. The socket is used only by the process that opened it, and only while its number still belongs
+to it: a program may close descriptors that it did not open, and the number may then be that of the program's own socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from ._version import __version__
+
+VERSION = 1
+# The least time between two attempts to connect, in seconds.
+RETRY = 5.0
+_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
+_CONTROL = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
+
+
+def _open() -> socket.socket:
+    """A socket that is not in the place of a standard stream, which the program may have closed."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if opened.fileno() > 2:
+        return opened
+    with opened:
+        return socket.socket(fileno=fcntl.fcntl(opened.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+
+
+def _clean(text: str) -> str:
+    """The text without what the exporter refuses: control characters, and lone surrogates, which are not valid JSON."""
+    return text.encode("utf-8", "replace").decode().translate(_CONTROL)
+
+
+def line(message: Dict[str, Any]) -> bytes:
+    """A message as it is sent."""
+    clean = {key: _clean(value) if isinstance(value, str) else value for key, value in message.items()}
+    return json.dumps(clean, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+class Connection:
+    """The connection of one process. Its methods must not be called by two threads at once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._socket: Optional[socket.socket] = None
+        self._identity: Optional[Tuple[int, int]] = None
+        self._unsent = b""
+        self._received = b""
+        self._retry_at = 0.0
+        self.refused = False
+        """There is no further attempt: the exporter does not speak this version, or `end` was called."""
+        self.generation = 0
+        """The number of connections so far. What was sent before belongs to another one."""
+        self.interval: Optional[float] = None
+        """The time between two readings that the exporter suggests, in seconds."""
+
+    def ready(self) -> bool:
+        """Connects if that is due. Whether a message can be sent at once."""
+        if self._socket is None:
+            self._connect()
+        if self._socket is not None and self._own():
+            self._receive()
+        if self._socket is not None and self._unsent:
+            self._flush()
+        return self._socket is not None and not self._unsent
+
+    def send(self, lines: List[bytes]) -> None:
+        """Sends as much as the socket takes; the rest follows with the next call of `ready`."""
+        self._unsent += b"".join(lines)
+        self._flush()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._unsent = self._received = b""
+        taken, self._socket = self._socket, None
+        if taken is None:
+            return
+        try:
+            if self._same(taken):
+                taken.close()
+            else:
+                taken.detach()
+        except OSError:
+            pass
+
+    def end(self) -> None:
+        """Ends the connection for good."""
+        self.refused = True
+        self.close()
+
+    def _connect(self) -> None:
+        now = time.monotonic()
+        if self.refused or now < self._retry_at or os.getpid() != self._pid:
+            return
+        self._retry_at = now + RETRY
+        try:
+            opened = _open()
+        except OSError:
+            return
+        try:
+            opened.setblocking(False)
+            opened.connect(self._path)
+            status = os.fstat(opened.fileno())
+        except (OSError, ValueError):
+            opened.close()
+            return
+        self._socket, self._identity = opened, (status.st_dev, status.st_ino)
+        self.generation += 1
+        self._unsent = line({"type": "hello", "version": VERSION, "client": "vram-exporter-python/" + __version__})
+
+    def _own(self) -> bool:
+        """Whether the socket can be used. Lets it go, without closing it, if its number belongs to something else."""
+        if self._socket is None:
+            return False
+        if os.getpid() == self._pid and self._same(self._socket):
+            return True
+        self._lose()
+        return False
+
+    def _same(self, opened: socket.socket) -> bool:
+        try:
+            status = os.fstat(opened.fileno())
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def _lose(self) -> None:
+        self.close()
+        self._retry_at = time.monotonic() + RETRY
+
+    def _flush(self) -> None:
+        if not self._own() or self._socket is None:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent, _FLAGS) :]
+        except OSError as error:
+            if error.errno not in _LATER:
+                self._receive()  # The exporter may have said why.
+                self._lose()
+
+    def _receive(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            received = self._socket.recv(4096, socket.MSG_DONTWAIT)
+        except OSError as error:
+            if error.errno not in _LATER:
+                self._lose()
+            return
+        lines = (self._received + received).split(b"\n")
+        self._received = lines.pop()[-4096:]
+        for text in lines:
+            self._reply(text)
+        if not received:
+            self._lose()
+
+    def _reply(self, text: bytes) -> None:
+        try:
+            reply = json.loads(text)
+            if reply.get("type") == "error" and reply.get("reason") == "unsupported_version":
+                self.refused = True
+            interval = reply.get("interval_seconds")
+            if isinstance(interval, (int, float)) and 0.01 <= interval <= 1.5:
+                self.interval = float(interval)
+        except (ValueError, AttributeError, RecursionError):
+            pass

@@ -1,0 +1,62 @@
+"""Reads the allocators of JAX's CUDA devices.
+
+Invariant: JAX is found in `sys.modules` and never imported; only the backends that the program has initialised are read, through a
+private table of JAX, because its public functions would initialise them. Where the table is missing, nothing is reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, Optional
+
+from . import _uuid
+from ._reading import Reading
+
+NAME = "jax"
+
+
+class Jax:
+    """The reader of JAX's allocators. Not safe to use from two threads at once."""
+
+    framework = NAME
+
+    def present(self) -> bool:
+        return "jax" in sys.modules
+
+    def read(self) -> List[Reading]:
+        """One reading for each local CUDA device of an initialised backend. May raise whatever JAX raises."""
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        backends: Any = getattr(bridge, "_backends", None)
+        if not isinstance(backends, dict):
+            return []
+        readings: Dict[int, Reading] = {}
+        for backend in list(backends.values()):
+            if getattr(backend, "platform", None) not in ("cuda", "gpu"):
+                continue
+            for device in backend.local_devices():
+                reading = _device(device)
+                if reading is not None:
+                    readings[reading.ordinal] = reading
+        return list(readings.values())
+
+
+def _device(device: Any) -> Optional[Reading]:
+    ordinal: Optional[int] = getattr(device, "local_hardware_id", None)
+    stats: Optional[Dict[str, int]] = device.memory_stats()
+    if not stats or ordinal is None or "bytes_in_use" not in stats:
+        return None
+    allocated, pool = stats["bytes_in_use"], stats.get("pool_bytes")
+    if pool is not None and pool < allocated:
+        pool = None  # An allocator without a pool.
+    return Reading(
+        framework=NAME,
+        ordinal=ordinal,
+        device=_uuid.of_ordinal(ordinal),
+        allocated=allocated,
+        peak=stats.get("peak_bytes_in_use"),
+        reserved=pool,
+        reserved_peak=None if pool is None else stats.get("peak_pool_bytes"),
+        limit=stats.get("bytes_limit") or None,
+        largest_free_block=None if pool is None else stats.get("largest_free_block_bytes"),
+        peaks=tuple(stats[key] for key in ("peak_bytes_in_use", "peak_pool_bytes") if key in stats),
+    )

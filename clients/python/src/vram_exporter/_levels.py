@@ -1,0 +1,128 @@
+"""Derives from successive readings what was reached between them.
+
+Invariant: for each interval between two readings, `low` is an amount that was reached in it, and `high` is an amount that was not exceeded
+in it (`None` if no bound is known). The program's own peaks are read and never reset.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+from ._reading import Reading
+
+
+class Span(NamedTuple):
+    """The highest amount of an interval: at least `low`, at most `high` bytes. Equal values are exact."""
+
+    low: int
+    high: Optional[int]
+
+    def join(self, other: Span) -> Span:
+        """The span of two adjacent intervals together."""
+        high = None if self.high is None or other.high is None else max(self.high, other.high)
+        return Span(max(self.low, other.low), high)
+
+
+class Point(NamedTuple):
+    """One quantity at one moment."""
+
+    current: int
+    peak: Optional[int]
+    taken: Optional[int]
+    returned: Optional[int]
+
+
+def between(before: Point, after: Point, reset: bool) -> Span:
+    """The highest amount from `before` to `after`. `reset` says that the framework's peak was reset in between."""
+    low = max(before.current, after.current)
+    high = None
+    if after.peak is not None:
+        # A peak that rose was reached after `before`. One that was reset became the current amount at that time.
+        if reset or before.peak is None or after.peak > before.peak:
+            low = max(low, after.peak)
+        if not reset and before.peak is not None:
+            high = after.peak
+    allocated = _allocated(before, after)
+    if allocated is not None:
+        # Had nothing been freed, this would be the amount at the end.
+        bound = before.current + allocated
+        high = bound if high is None else min(high, bound)
+    if high is not None and high < low:
+        high = None  # The figures contradict each other, so that no bound can be relied on.
+    return Span(low, high)
+
+
+def _allocated(before: Point, after: Point) -> Optional[int]:
+    """The bytes allocated between two points, or `None` if the totals are not known or were reset."""
+    if before.taken is None or after.taken is None or before.returned is None or after.returned is None:
+        return None
+    taken, returned = after.taken - before.taken, after.returned - before.returned
+    if taken < 0 or returned < 0 or taken - returned != after.current - before.current:
+        return None
+    return taken
+
+
+class Total:
+    """A counter of the framework that survives resets by the program."""
+
+    def __init__(self) -> None:
+        self._last: Optional[int] = None
+        self._sum = 0
+
+    def update(self, value: Optional[int]) -> Optional[int]:
+        """The total since the process started, or `None` while the framework does not tell."""
+        if value is None:
+            return None
+        last = self._last or 0
+        self._sum += value - last if value >= last else value
+        self._last = value
+        return self._sum
+
+
+class Tracker:
+    """The history of one framework on one device, as far as peaks and counters need it."""
+
+    def __init__(self) -> None:
+        self._last: Optional[Reading] = None
+        self._retries, self._out_of_memory = Total(), Total()
+        self.peak: Optional[int] = None
+        """The highest `allocated` known since the process started. A reset by the program does not lower it."""
+        self.high: int = 0
+        """The highest `allocated` known since the previous report."""
+        self.retries: Optional[int] = None
+        self.out_of_memory: Optional[int] = None
+
+    @property
+    def last(self) -> Optional[Reading]:
+        return self._last
+
+    def update(self, now: Reading) -> Tuple[Span, Optional[Span]]:
+        """Takes over a reading. Returns the spans of `allocated` and `reserved` since the previous reading, or since the program began to
+        use the device if there was none."""
+        before = self._last
+        reset = before is not None and any(new < old for new, old in zip(now.peaks, before.peaks))
+        origin = Point(0, 0, 0, 0)
+        allocated = between(origin if before is None else _allocated_point(before), _allocated_point(now), reset)
+        reserved = None
+        if now.reserved is not None and (before is None or before.reserved is not None):
+            reserved = between(origin if before is None else _reserved_point(before), _reserved_point(now), reset)
+        # The first reading of a process that started long ago says nothing about the time of its peak.
+        self.high = max(self.high, now.allocated if before is None else allocated.low)
+        self.peak = max(self.peak or 0, allocated.low, now.peak or 0)
+        self.retries = self._retries.update(now.retries)
+        self.out_of_memory = self._out_of_memory.update(now.out_of_memory)
+        self._last = now
+        return allocated, reserved
+
+    def reported(self) -> None:
+        """Begins a new interval of `high`."""
+        if self._last is not None:
+            self.high = self._last.allocated
+
+
+def _allocated_point(reading: Reading) -> Point:
+    return Point(reading.allocated, reading.peak, reading.taken, reading.returned)
+
+
+def _reserved_point(reading: Reading) -> Point:
+    return Point(reading.reserved or 0, reading.reserved_peak, reading.reserved_taken, reading.reserved_returned)

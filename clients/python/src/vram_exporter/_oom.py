@@ -1,0 +1,142 @@
+"""Reports PyTorch's failed allocations before the program learns of them.
+
+Invariant: the observer never raises and never waits: PyTorch would raise its exception instead of its own OutOfMemoryError. It is attached
+once, because PyTorch cannot detach it; observers of the program are called as before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from . import _torch
+
+_attached = False
+_queued = False
+_send: Optional[Callable[[Dict[str, Any]], None]] = None
+
+# Beyond these in that many seconds, failed allocations are only counted: a program may try one hundreds of times a second, and the exporter
+# takes 20 in 20 seconds from all processes of a user.
+_MOST = 10
+_WINDOW = 20.0
+_SNAPSHOTS = 10
+_recent: List[float] = []
+_snapshots = 0
+
+
+def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
+    """Passes each failed allocation to `send`, which must not wait. To be called repeatedly: it attaches the observer as soon as the program
+    has initialised CUDA, and calls `initialised` if that was in the program's own thread. Never raises."""
+    global _send, _queued
+    _send = send
+    if _attached:
+        return
+    try:
+        if _torch.initialised():
+            _attach()
+        elif not _queued:
+            # PyTorch calls it in the program's thread when CUDA has been initialised, so that the first allocation may already fail.
+            later = getattr(_torch.cuda(), "_lazy_call", None)
+            if later is not None:
+                _queued = True
+                later(lambda: _when_initialised(initialised))
+    except Exception:
+        pass
+
+
+def watching() -> bool:
+    """Whether the next failed allocation of PyTorch will be seen, also if it is the first allocation."""
+    return _attached or _queued
+
+
+def ignore() -> None:
+    """Reports nothing until the next `watch`."""
+    global _send
+    _send = None
+
+
+def reset_after_fork() -> None:
+    """In a forked child: an observer of the parent remains attached, and must not speak for the parent."""
+    global _queued
+    ignore()
+    # Without CUDA in the parent, PyTorch still holds the queued call and nothing is attached.
+    if not _attached:
+        _queued = False
+
+
+def _when_initialised(initialised: Callable[[], None]) -> None:
+    try:
+        _attach()
+        initialised()
+    except Exception:
+        pass
+
+
+def _attach() -> None:
+    global _attached
+    if _attached:
+        return
+    backend = getattr(_torch.cuda(), "get_allocator_backend", None)
+    attach = getattr(sys.modules.get("torch._C"), "_cuda_attach_out_of_memory_observer", None)
+    _attached = True  # Also after a failure: another attempt would fail as well.
+    if attach is not None and backend is not None and backend() == "native":
+        attach(_observe)
+
+
+def _observe(device: int, requested: int, total: int, free: int, *_more: Any) -> None:
+    try:
+        send = _send
+        now = time.monotonic()
+        if send is None or not _allowed(now):
+            return
+        uuid = _torch.device_uuid(device)
+        if uuid is None:
+            return
+        message: Dict[str, Any] = {
+            "type": "out_of_memory",
+            "framework": _torch.NAME,
+            "device": uuid,
+            "requested_bytes": requested,
+            "free_bytes": free,
+        }
+        # With a limit set by the program, PyTorch passes the limit instead of the device's total.
+        if _torch.unlimited(device):
+            message["total_bytes"] = total
+        message.update(_torch.amounts(device))
+        path = _snapshot(device)
+        if path is not None:
+            message["snapshot_path"] = path
+        send(message)
+    except BaseException:
+        pass
+
+
+def _allowed(now: float) -> bool:
+    _recent[:] = [then for then in _recent if now - then < _WINDOW]
+    if len(_recent) >= _MOST:
+        return False
+    _recent.append(now)
+    return True
+
+
+def _snapshot(device: int) -> Optional[str]:
+    """Writes PyTorch's own snapshot, if the user asked for one and the program records the history that makes it useful."""
+    global _snapshots
+    folder = os.environ.get("VRAM_EXPORTER_SNAPSHOT_DIR")
+    if not folder or _snapshots >= _SNAPSHOTS:
+        return None
+    try:
+        core: Any = sys.modules["torch._C"]
+        memory: Any = sys.modules["torch.cuda.memory"]
+        if not core._cuda_isHistoryEnabled():
+            return None
+        _snapshots += 1
+        name = "oom-%d-gpu%d-%d-%s.pickle" % (os.getpid(), device, time.time(), os.urandom(4).hex())
+        path = os.path.join(os.path.abspath(folder), name)
+        memory._dump_snapshot(path)
+        # The exporter takes no longer path, and no control characters.
+        return path if os.path.getsize(path) and len(os.fsencode(path)) <= 1024 and path.isprintable() else None
+    except Exception:
+        return None

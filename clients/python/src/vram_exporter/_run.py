@@ -1,0 +1,115 @@
+"""The command `vram-run`: starts a command with the client in each Python process below it, or adds the client to a running process.
+
+Invariant: the command replaces this process, so that signals, exit status and standard streams are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from typing import Dict, List, Mapping, NoReturn, Optional
+
+from ._version import __version__
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+BOOTSTRAP = os.path.join(_PACKAGE, "_bootstrap")
+
+_ATTACH = """\
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+if "vram_exporter" not in sys.modules:
+    _spec = spec_from_file_location("vram_exporter", {init!r}, submodule_search_locations=[{package!r}])
+    sys.modules["vram_exporter"] = module_from_spec(_spec)
+    try:
+        _spec.loader.exec_module(sys.modules["vram_exporter"])
+    except BaseException:
+        sys.modules.pop("vram_exporter", None)
+        raise
+import vram_exporter
+vram_exporter.start(socket={socket!r}, interval={interval!r})
+"""
+
+
+def main(arguments: Optional[List[str]] = None) -> NoReturn:
+    """Runs the command line. Ends the process with 2 for a wrong command line, 126 or 127 as a shell does, or 1 if attaching failed."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.pid is not None:
+        if options.command:
+            parser.error("--pid takes no command")
+        sys.exit(_attach(options.pid, options.socket, options.interval))
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser.error("a command or --pid is required")
+    try:
+        os.execvpe(command[0], command, environment(os.environ, options.socket, options.interval))
+    except OSError as error:
+        print("vram-run: %s: %s" % (command[0], error.strerror or error), file=sys.stderr)
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def environment(inherited: Mapping[str, str], socket: Optional[str] = None, interval: Optional[float] = None) -> Dict[str, str]:
+    """The environment in which a Python process, and each one that inherits it, starts the client."""
+    made = dict(inherited)
+    folders = [folder for folder in made.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != BOOTSTRAP]
+    made["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP] + folders)
+    made["VRAM_EXPORTER_ARM"] = "1"
+    if socket is not None:
+        made["VRAM_EXPORTER_SOCKET"] = os.path.abspath(socket)
+    if interval is not None:
+        made["VRAM_EXPORTER_INTERVAL"] = repr(interval)
+    return made
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vram-run",
+        usage="vram-run [--socket PATH] [--interval SECONDS] COMMAND...\n       vram-run [--socket PATH] [--interval SECONDS] --pid PID",
+        description="Starts COMMAND so that each Python process below it tells vram-exporter what PyTorch, JAX and TensorFlow know about "
+        "their GPU memory. The command itself is unchanged; it becomes this process.",
+    )
+    parser.add_argument("--socket", metavar="PATH", help="the exporter's socket (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
+    parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
+    parser.add_argument("--pid", metavar="PID", type=int, help="add the client to a running process of the same version of CPython, 3.14 or newer")
+    parser.add_argument("--version", action="version", version="vram-run " + __version__)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser
+
+
+def _interval(text: str) -> float:
+    try:
+        interval = float(text)
+    except ValueError:
+        interval = 0.0
+    if not 0.01 <= interval <= 1.5:
+        raise argparse.ArgumentTypeError("%r is not a number of seconds from 0.01 to 1.5" % text)
+    return interval
+
+
+def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
+    remote_exec = getattr(sys, "remote_exec", None)
+    if remote_exec is None:
+        print(
+            "vram-run: --pid needs CPython 3.14 or newer here and in the process; this is %d.%d. Start the process with "
+            "`vram-run COMMAND` instead." % sys.version_info[:2],
+            file=sys.stderr,
+        )
+        return 1
+    script = _ATTACH.format(
+        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
+    )
+    # The process reads the file at a moment of its own choice, so that it must remain. It contains no secret, and the process may run as
+    # another user.
+    descriptor, path = tempfile.mkstemp(prefix="vram-run-", suffix=".py")
+    with os.fdopen(descriptor, "w") as file:
+        file.write("import os\ntry:\n    os.unlink(%r)\nexcept OSError:\n    pass\n" % path + script)
+        os.chmod(path, 0o644)
+    try:
+        remote_exec(pid, path)
+    except (OSError, RuntimeError, ValueError) as error:
+        os.unlink(path)
+        print("vram-run: cannot attach to process %d: %s" % (pid, error), file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,99 @@
+"""A thread that the program does not see, and a call after a fork.
+
+Invariant: `threading.enumerate()` and the warnings of a fork are the same as without the client.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any, Callable, Optional
+
+
+class Thread:
+    """A running thread, unknown to the module `threading` and never waited for at the end of the program. `function` gets the event that
+    asks it to end."""
+
+    def __init__(self, function: Callable[[threading.Event], None]) -> None:
+        self.ending = threading.Event()
+        self._ended = threading.Event()
+        self._native = 0
+        self._ident = 0
+        _thread.start_new_thread(self._main, (function,))
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the thread, which must not be the calling one, at most `seconds`."""
+        if self._ident == _thread.get_ident():
+            return
+        limit = time.monotonic() + seconds
+        if not self._ended.wait(seconds):
+            return
+        # The kernel counts the thread until it has left Python.
+        while os.path.exists("/proc/self/task/%d" % self._native) and time.monotonic() < limit:
+            time.sleep(0.00005)
+
+    def _main(self, function: Callable[[threading.Event], None]) -> None:
+        self._native, self._ident = _thread.get_native_id(), _thread.get_ident()
+        try:
+            function(self.ending)
+        finally:
+            self._ended.set()
+
+
+class AfterFork:
+    """Calls a function when the main thread has left os.fork.
+
+    From 3.12, os.fork counts the threads of the parent after its last hook, so that no hook may start one.
+    """
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+        self._callback: Any = None
+        self._frame: Optional[FrameType] = None
+        self._instruction = 0
+
+    def before(self) -> None:
+        """To be called by a hook, which was called by os.fork, before the fork."""
+        if sys.version_info >= (3, 12) and threading.current_thread() is threading.main_thread():
+            self._frame = sys._getframe(2)
+            self._instruction = self._frame.f_lasti
+
+    def forget(self) -> None:
+        """To be called by a hook in the child: a frame that is kept keeps the program's objects alive."""
+        self._frame = None
+
+    def schedule(self) -> bool:
+        """To be called by a hook in the parent. False if no wait is needed, or if it is not possible."""
+        if self._frame is None:
+            return False
+        try:
+            import ctypes
+
+            if self._callback is None:
+                self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._called)
+            return bool(ctypes.pythonapi.Py_AddPendingCall(self._callback, None) == 0)
+        except Exception:
+            return False
+
+    def _called(self, _argument: Any) -> int:
+        """The interpreter calls this between two instructions of the main thread, which may still be in a hook."""
+        try:
+            if not (self._in_fork() and self.schedule()):
+                self._frame = None
+                self._function()
+        except Exception:
+            pass
+        return 0
+
+    def _in_fork(self) -> bool:
+        """Whether the frame that called os.fork is still at that instruction, and has called something."""
+        frame: Optional[FrameType] = sys._getframe(2)
+        if frame is self._frame:
+            return False
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None and frame.f_lasti == self._instruction

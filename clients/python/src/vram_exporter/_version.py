@@ -1,0 +1,3 @@
+"""The version of the distribution; pyproject.toml has the same one, and a test compares them."""
+
+__version__ = "0.1.0"

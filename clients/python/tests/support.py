@@ -1,0 +1,90 @@
+"""What the tests share: programs in processes of their own, with the stand-in for PyTorch and a recording server."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from .recording_server import RecordingServer
+
+TESTS = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(os.path.dirname(TESTS), "src")
+STANDIN = os.path.join(TESTS, "standin")
+DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000000"
+SECOND_DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000001"
+MIB = 1 << 20
+
+# A program ends by itself; this ends one that hangs.
+LIMIT = 120
+
+
+def environment(**variables):
+    """The environment of a program without any trace of the client but its source."""
+    made = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VRAM_EXPORTER", "STANDIN", "PYTORCH", "CUDA"))}
+    made["PYTHONPATH"] = os.pathsep.join([SOURCE, STANDIN])
+    made.update(variables)
+    return made
+
+
+def installed(name):
+    """Whether a package is installed."""
+    return importlib.util.find_spec(name) is not None
+
+
+class Case(unittest.TestCase):
+    """A test with a folder and with programs, which end with the test."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="v")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.path = os.path.join(self.folder, "s")
+
+    def missing(self, what, tool=False):
+        """Skips a test for which something is missing, visibly. A tool must not be missing where every tool is required."""
+        if tool and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
+            self.fail("missing: " + what)
+        print("SKIPPED: %s: missing: %s" % (self.id(), what), file=sys.stderr)
+        self.skipTest("missing: " + what)
+
+    def server(self, **behaviour):
+        server = RecordingServer(self.path, **behaviour)
+        self.addCleanup(server.close)
+        return server
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def program(self, text, *words, command=None, **variables):
+        """Starts a program; `text` is its source. It gets the socket's path and talks over standard input and output."""
+        variables = {"VRAM_EXPORTER_SOCKET": self.path, **variables}
+        command = command or [sys.executable, "-c", textwrap.dedent(text), *words]
+        process = subprocess.Popen(command, env=environment(**variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+    def finish(self, process):
+        """Waits for the end of a program. Returns its standard output; fails unless it succeeded without any error output."""
+        out, err = process.communicate(timeout=LIMIT)
+        self.assertEqual((process.returncode, err), (0, ""), "output: " + out)
+        return out
+
+    def run_program(self, text, *words, **variables):
+        return self.finish(self.program(text, *words, **variables))
+
+    def go_on(self, process):
+        process.stdin.write("\n")
+        process.stdin.flush()

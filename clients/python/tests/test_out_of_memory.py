@@ -1,0 +1,266 @@
+"""Failed allocations of PyTorch: reported at once, and without any effect on the program."""
+
+import os
+import re
+import unittest
+from unittest import mock
+
+from vram_exporter import _torch
+
+from . import support
+from .support import DEVICE, MIB
+
+# Ends with the exception, as a job that nobody caught it in.
+DYING = """
+    import sys, vram_exporter, torch
+    {setup}
+    kept = torch.empty(10 << 20)
+    sys.stdin.readline()
+    torch.empty(1 << 40)
+"""
+
+
+class OutOfMemory(support.Case):
+    def dying(self, setup="vram_exporter.start(interval=0.02)", **variables):
+        return self.program(DYING.format(setup=setup), **variables)
+
+    def test_a_failed_allocation_arrives_before_the_process_ends(self):
+        server = self.server()
+        job = self.dying()
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        (message,) = server.wait(lambda s: s.messages("out_of_memory"))
+        wanted = {
+            "type": "out_of_memory",
+            "framework": "pytorch",
+            "device": DEVICE,
+            "requested_bytes": 1 << 40,
+            "free_bytes": (1 << 37) - 10 * MIB,
+            "total_bytes": 1 << 37,
+            "allocated_bytes": 10 * MIB,
+            "reserved_bytes": 10 * MIB,
+        }
+        self.assertEqual(message, wanted)
+        connection = server.connections[0]
+        position = [m["type"] for _, m in connection.messages].index("out_of_memory")
+        self.assertTrue(connection.alive_at_message[position])
+        _, err = job.communicate(timeout=support.LIMIT)
+        self.assertEqual(job.returncode, 1)
+        self.assertIn("Tried to allocate 1024.00 GiB. GPU 0 has a total capacity of 128.00 GiB of which 127.99 GiB is free.", err)
+
+    def test_a_process_killed_right_after_the_failure_has_reported_it(self):
+        """Only the observer has run: no thread and no exit handler had time to send."""
+        server = self.server()
+        job = self.program(
+            """
+            import os, signal, sys, vram_exporter, torch
+            vram_exporter.start(interval=0.5)
+            kept = torch.empty(10 << 20)
+            sys.stdin.readline()
+            from vram_exporter import _client
+            _client._client._run = None
+            _client._client.pause()  # There is no thread that could send it later.
+            try: torch.empty(1 << 40)
+            except torch.OutOfMemoryError: os.kill(os.getpid(), signal.SIGKILL)
+            """
+        )
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.assertEqual(len(server.wait(lambda s: s.messages("out_of_memory"))), 1)
+        job.wait(support.LIMIT)
+        self.assertEqual(job.returncode, -9)
+
+    def test_the_very_first_allocation_that_fails_is_reported(self):
+        server = self.server()
+        job = self.program(
+            """
+            import sys, time, vram_exporter, torch
+            vram_exporter.start(interval=0.02)
+            from vram_exporter import _oom
+            end = time.monotonic() + 60
+            while not _oom.watching() and time.monotonic() < end: time.sleep(0.01)
+            assert not torch.cuda.is_initialized()
+            torch.empty(1 << 40)
+            """
+        )
+        (message,) = server.wait(lambda s: s.messages("out_of_memory"))
+        self.assertEqual((message["requested_bytes"], message["allocated_bytes"]), (1 << 40, 0))
+        job.communicate(timeout=support.LIMIT)
+        self.assertEqual(job.returncode, 1)
+
+    def test_the_users_observer_hook_and_message_are_untouched(self):
+        setup = """
+    torch.cuda.init()
+    torch._C._cuda_attach_out_of_memory_observer(lambda *a: print("observer", a, flush=True))
+    sys.excepthook = lambda kind, value, trace: print(kind.__name__, value, file=sys.stderr)
+"""
+        self.server()
+        outcomes = []
+        for start in ("vram_exporter.start(interval=0.02)", ""):
+            job = self.dying(setup + "    " + start)
+            out, err = job.communicate("\n", timeout=support.LIMIT)
+            outcomes.append((job.returncode, out, re.sub("0x[0-9a-f]+", "0x", err)))
+        self.assertEqual(outcomes[0], outcomes[1])
+        self.assertIn("observer (0, 1099511627776,", outcomes[0][1])
+        self.assertIn("OutOfMemoryError CUDA out of memory.", outcomes[0][2])
+
+    def test_the_observer_is_attached_once(self):
+        self.server()
+        out = self.run_program(
+            """
+            import time, vram_exporter, torch
+            torch.cuda.init()
+            for _ in range(3):
+                vram_exporter.start(interval=0.01)
+                from vram_exporter import _oom
+                end = time.monotonic() + 60
+                while not _oom.watching() and time.monotonic() < end: time.sleep(0.01)
+                vram_exporter.stop()
+            print(len(torch._C.observers))
+            """
+        )
+        self.assertEqual(out, "1\n")
+
+    def test_after_stop_nothing_is_reported(self):
+        server = self.server()
+        job = self.program(
+            """
+            import sys, vram_exporter, torch
+            vram_exporter.start(interval=0.02)
+            kept = torch.empty(10 << 20)
+            sys.stdin.readline()
+            vram_exporter.stop()
+            try: torch.empty(1 << 40)
+            except torch.OutOfMemoryError: print("caught")
+            """
+        )
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "caught\n")
+        self.assertTrue(server.wait(lambda s: s.connections[0].closed_at))
+        self.assertEqual(server.messages("out_of_memory"), [])
+
+    def test_the_observer_never_raises(self):
+        from vram_exporter import _oom
+
+        seen = []
+
+        def hostile(message):
+            seen.append(message)
+            raise KeyboardInterrupt
+
+        previous = _oom._send
+        self.addCleanup(setattr, _oom, "_send", previous)
+        with mock.patch.object(_torch, "device_uuid", return_value=DEVICE):
+            for send in (hostile, None, 7):
+                _oom._send = send
+                _oom._recent.clear()
+                self.assertIsNone(_oom._observe(0, 1, 2, 3))
+            self.assertIsNone(_oom._observe("a", None, object(), []))
+        self.assertEqual([message["requested_bytes"] for message in seen], [1])
+
+    def test_without_a_certain_uuid_nothing_is_sent(self):
+        from vram_exporter import _oom
+
+        sent = []
+        previous = _oom._send
+        self.addCleanup(setattr, _oom, "_send", previous)
+        _oom._send = sent.append
+        with mock.patch.object(_torch, "device_uuid", return_value=None):
+            _oom._observe(0, 1, 2, 3)
+        self.assertEqual(sent, [])
+
+    def test_the_observer_does_not_wait_for_a_thread_that_sends(self):
+        server = self.server()
+        job = self.program(
+            """
+            import sys, threading, vram_exporter, torch
+            vram_exporter.start(interval=0.02)
+            kept = torch.empty(10 << 20)
+            sys.stdin.readline()
+            from vram_exporter import _client
+            client = _client._client
+            with client._lock:  # Whoever holds it will not give it back before the observer has returned.
+                try: torch.empty(1 << 40)
+                except torch.OutOfMemoryError: print("caught", len(client._urgent), flush=True)
+            sys.stdin.readline()
+            """
+        )
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.assertEqual(len(server.wait(lambda s: s.messages("out_of_memory"))), 1, "the thread sends it")
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "caught 1\n")
+
+    def test_a_loop_of_failures_is_counted_and_sent_within_bounds(self):
+        server = self.server()
+        job = self.program(
+            """
+            import sys, vram_exporter, torch
+            vram_exporter.start(interval=0.02)
+            kept = torch.empty(10 << 20)
+            sys.stdin.readline()
+            for _ in range(200):
+                try: torch.empty(1 << 40)
+                except torch.OutOfMemoryError: pass
+            sys.stdin.readline()
+            """
+        )
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)[DEVICE]["out_of_memory"] == 200))
+        sent = len(server.messages("out_of_memory"))
+        self.assertEqual(sent, 10, "the exporter takes 20 in 20 seconds from all processes of a user")
+        self.go_on(job)
+        self.finish(job)
+
+    def test_a_limit_of_the_program_is_not_the_total_of_the_device(self):
+        server = self.server()
+        job = self.dying("vram_exporter.start(interval=0.02); torch._C.fraction = 0.5")
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        job.communicate("\n", timeout=support.LIMIT)
+        (message,) = server.messages("out_of_memory")
+        self.assertNotIn("total_bytes", message)
+        self.assertEqual(message["requested_bytes"], 1 << 40)
+
+    def test_cudamallocasync_has_no_observer(self):
+        server = self.server()
+        job = self.dying(STANDIN_BACKEND="cudaMallocAsync")
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.assertEqual(set(server.values(job.pid)[DEVICE]), {"allocated_bytes", "high_bytes", "reserved_bytes", "peak_bytes"})
+        self.go_on(job)
+        job.communicate(timeout=support.LIMIT)
+        self.assertEqual(server.messages("out_of_memory"), [])
+
+
+class Snapshot(support.Case):
+    def failing(self, setup, **variables):
+        server = self.server()
+        job = self.program(DYING.format(setup="vram_exporter.start(interval=0.02); " + setup), **variables)
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        job.communicate(timeout=support.LIMIT)
+        (message,) = server.messages("out_of_memory")
+        return message
+
+    def test_a_snapshot_is_written_where_both_were_asked_for(self):
+        message = self.failing("torch._C.history = True", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder)
+        self.assertEqual(os.path.dirname(message["snapshot_path"]), self.folder)
+        with open(message["snapshot_path"]) as file:
+            self.assertEqual(file.read(), "a snapshot of the stand-in")
+
+    def test_no_snapshot_without_recorded_history(self):
+        message = self.failing("pass", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder)
+        self.assertNotIn("snapshot_path", message)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".pickle")], [])
+
+    def test_no_snapshot_without_a_folder(self):
+        self.assertNotIn("snapshot_path", self.failing("torch._C.history = True"))
+
+    def test_a_folder_that_does_not_exist_does_no_harm(self):
+        message = self.failing("torch._C.history = True", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder + "/none")
+        self.assertNotIn("snapshot_path", message)
+
+
+if __name__ == "__main__":
+    unittest.main()
