@@ -11,6 +11,9 @@ use super::problem::{Problem, nearest, preview};
 
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
+/// The variables of the Python client, which `vram-exporter run` passes on and a container image may set for every program.
+const OF_THE_CLIENT: [&str; 4] =
+    ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SNAPSHOT_DIR", "VRAM_EXPORTER_SOCKET"];
 
 /// The settings from the environment.
 #[derive(Debug, Default)]
@@ -66,7 +69,7 @@ fn unknown(name: &str) -> Problem {
 
 /// Whether this variable has the exporter's prefix but is set by another program: Kubernetes sets such variables in
 /// every container for a Service whose name begins with `vram-exporter` (documented under "Service environment
-/// variables"), and tests set some too.
+/// variables"), the Python client has variables of its own, and tests set some too.
 fn is_foreign(name: &str, value: &str) -> bool {
     // Begins with the last underscore of the prefix, so that a Service called just vram-exporter matches too.
     let rest = &name[PREFIX.len() - 1..];
@@ -76,7 +79,8 @@ fn is_foreign(name: &str, value: &str) -> bool {
         let (number, protocol) = rest[at + found.len()..].split_once('_').unwrap_or_default();
         number.parse::<u16>().is_ok() && ["TCP", "UDP", "SCTP"].iter().any(|name| protocol.starts_with(name))
     });
-    rest.starts_with("_TEST_") || service || numbered || (rest.ends_with("_PORT") && port_address)
+    let kubernetes = service || numbered || (rest.ends_with("_PORT") && port_address);
+    rest.starts_with("_TEST_") || OF_THE_CLIENT.contains(&name) || kubernetes
 }
 
 #[cfg(test)]
@@ -86,6 +90,8 @@ mod tests {
     #[test]
     fn service_links_are_foreign_and_keys_are_not() {
         for (name, value) in [
+            ("VRAM_EXPORTER_SOCKET", "/run/vram-exporter/allocator.sock"),
+            ("VRAM_EXPORTER_ARM", "1"),
             ("VRAM_EXPORTER_PORT", "tcp://10.0.0.1:9836"),
             ("VRAM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
             ("VRAM_EXPORTER_SERVICE_PORT", "9836"),
