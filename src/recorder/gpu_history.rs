@@ -169,14 +169,25 @@ impl GpuHistory {
         }
         let last_state =
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
+        // A process that is missing from a list that was cut may be one of those that were left out. There are only so many
+        // of them; the others have ended. Those that were seen last are taken to be left out.
+        let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
+        let mut seen: Vec<Micros> = match left_out {
+            0 => Vec::new(),
+            _ => self.living.iter().filter(|known| known.seen != at).map(|known| known.seen).collect(),
+        };
+        seen.sort_unstable_by_key(|&seen| std::cmp::Reverse(seen));
+        let seen_last = seen.get(left_out.saturating_sub(1)).or(seen.last()).copied().unwrap_or_default();
         let has_ended = |known: &mut ProcessHistory| {
-            let is_missing = known.seen != at;
-            // A process that is missing from a truncated list may be among those that were left out of it.
-            let may_be_left_out = is_missing && list.other.is_some() && last_state(known).is_none();
-            if may_be_left_out {
+            if known.seen == at {
+                return false;
+            }
+            let is_left_out = left_out > 0 && known.seen >= seen_last && last_state(known).is_none();
+            if is_left_out {
+                left_out -= 1;
                 known.series.see(at, None);
             }
-            is_missing && !may_be_left_out
+            !is_left_out
         };
         for mut known in self.living.extract_if(.., has_ended) {
             known.end(last_state(&known), at);

@@ -300,6 +300,27 @@ fn a_process_beyond_a_limited_list_has_not_ended() {
 }
 
 #[test]
+fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
+    let mut scene = Scene::new();
+    scene.hold(1, 10.0).hold(2, 20.0).pass(1_000).hold(3, 5.0).hold(4, 6.0).pass(1_000);
+    let keep = scene.alive.remove(1);
+    scene.alive.clear();
+    scene.millis += 10;
+    // The list left out one running process, and an ended one.
+    let other = Other { entries: 2, processes: 1, used: Some(GIB) };
+    scene.list_of(vec![keep.clone()], Some(other));
+    let counts = |scene: &Scene| {
+        let gpu = scene.ledger.gpu("GPU-2").unwrap();
+        (gpu.living.len(), gpu.ended.len())
+    };
+    assert_eq!(counts(&scene), (2, 2), "the listed process and one more are running");
+    scene.millis += 10;
+    // It left out ended processes only.
+    scene.list_of(vec![keep], Some(Other { entries: 5, processes: 0, used: None }));
+    assert_eq!(counts(&scene), (1, 3));
+}
+
+#[test]
 fn unknown_memory_leaves_a_gap_and_no_incident_of_its_own() {
     let mut scene = Scene::new();
     scene.hold(1, 50.0).pass(2_000).sample_of(None).pass(2_000);
