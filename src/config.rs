@@ -1,7 +1,7 @@
 //! Reads and checks the configuration, once. Nothing here binds, opens or starts anything.
 //!
-//! [`load()`] merges defaults, file, environment and flags, and checks the result. All of them, the help and the
-//! documentation come from the one table [`keys::KEYS`].
+//! [`load()`] merges defaults, file, environment and flags, and checks the result. The keys of all of these, the
+//! help and the documentation come from the one table [`keys::KEYS`].
 
 mod address;
 mod check;

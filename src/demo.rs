@@ -1,7 +1,7 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
 //! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is queried
-//! for them. Its processes also report about their allocators, as far as the scenario says so.
+//! for them. Its processes also report about their allocators, if the scenario says so.
 //!
 //! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
 //! real driver, and every output says that the GPUs are simulated.

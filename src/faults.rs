@@ -76,7 +76,7 @@ closed_enum! {
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.
         InvalidArgument => "invalid_argument",
-        /// `NVML_ERROR_NOT_SUPPORTED` for a value that this GPU never provides, counted only when it begins.
+        /// `NVML_ERROR_NOT_SUPPORTED` for a value that this GPU never provides, counted only when the refusal begins.
         NotSupported => "not_supported",
         /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a
         /// client whose password is wrong.
@@ -132,11 +132,11 @@ closed_enum! {
         Handshake => "handshake",
         /// A client was rejected because others are using all of a limited resource.
         Overloaded => "overloaded",
-        /// A message that is no JSON object of a known form.
+        /// A message that is not a JSON object of a known form.
         InvalidMessage => "invalid_message",
         /// A message that is longer than the protocol allows.
         MessageTooLong => "message_too_long",
-        /// A client of another version of the protocol.
+        /// A client that uses another version of the protocol.
         UnsupportedVersion => "unsupported_version",
         /// More connections than allowed.
         TooManyConnections => "too_many_connections",

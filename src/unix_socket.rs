@@ -1,7 +1,7 @@
-//! Binds Unix sockets, for the web server and for `allocator`.
+//! Binds Unix sockets for the web server and for `allocator`.
 //!
 //! Invariants: a file that is not an abandoned socket is never removed; a socket file that was created here is removed
-//! with its [`SocketFile`].
+//! when its [`SocketFile`] is dropped.
 
 use std::fs::Permissions;
 use std::io;
@@ -19,12 +19,12 @@ const PROBE: Duration = Duration::from_secs(1);
 pub(crate) struct Access {
     /// The permissions of the socket file.
     pub(crate) mode: u32,
-    /// Its group; `None` keeps the group of the exporter.
+    /// The group of the socket file; `None` keeps the group of the exporter.
     pub(crate) group: Option<u32>,
 }
 
-/// A socket file that was created here: its path, and its identity, since another file may be at that path by the time
-/// it is removed.
+/// A socket file that was created here: its path, and its identity, because another file may be at that path by the
+/// time the socket file is to be removed.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListen
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Nothing depends on it: the next exporter replaces an abandoned socket.
+            // A failure does no harm, because the next exporter replaces an abandoned socket.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment, and README's program.
+# Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment,
+# and the README's program.
 # usage: check.sh [EXPORTER SIMULATOR]   (the exporter's program and libnvml_sim.so; without them the tests with the real exporter are skipped)
 # PYTHON names the interpreter; mypy, build and twine must be importable by it.
 set -euo pipefail
@@ -18,7 +19,8 @@ unset VRAM_EXPORTER_BINARY VRAM_EXPORTER_SIMULATOR
 "$python" -m venv "$work/venv"
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$work"/dist/*.whl
 
-# The program of README.md, with a model that needs no framework; armed by the .pth file, by vram-run, and not at all.
+# The program in README.md, with a model that needs no framework. It runs unarmed, armed by the .pth file, and armed by
+# vram-run.
 {
     echo 'import sys; model, batch = len, "batch"; print(getattr(sys.modules.get("vram_exporter"), "running", bool)())'
     # shellcheck disable=SC2016

@@ -3,7 +3,7 @@
 #
 #   peers.sh path/to/libnvml_sim.so
 #
-# Runs the peers found in PATH: nvitop-exporter, nvitop and all-smi. A missing one is reported as SKIPPED, and as a
+# Runs the peers found in PATH: nvitop-exporter, nvitop and all-smi. A missing one is reported as SKIPPED, or as a
 # failure with VRAM_EXPORTER_TEST_REQUIRE_ALL=1. The simulated processes have the pids of real, sleeping ones, because
 # peers look processes up in /proc.
 set -euo pipefail

@@ -1,7 +1,7 @@
 //! Compares what processes report with what the driver lists.
 //!
 //! Invariant: nothing is counted while the driver's list is old, incomplete or missing, and each process is counted
-//! once until it has been right again. What is shown is not decided here: `metrics` leaves such values out at once.
+//! once until its reports fit again. What is shown is not decided here: `metrics` leaves such values out at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::snapshot::{AllocatorPart, GpuProcesses, Process, RESERVED_MARGIN, Rep
 const RECENT: Duration = Duration::from_secs(5);
 /// How long the reserved memory may exceed what the driver reports.
 const EXCESS_AFTER: Duration = Duration::from_secs(2);
-/// How long the driver may not list a process that reports.
+/// How long a process that reports may be missing from the driver's list.
 const FOREIGN_AFTER: Duration = Duration::from_secs(10);
 
-/// What is wrong about a process on a device, and since when.
+/// What is wrong with the reports of a process about a device, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Checks(HashMap<(ProcessId, Arc<str>), (Verdict, Instant, bool)>);
 
 /// How the reports of a process about a device compare with the driver's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// They fit, or that cannot be known.
+    /// They agree, or it cannot be known whether they do.
     Fits,
     /// More is reserved than the process uses.
     Exceeds,
@@ -34,7 +34,7 @@ enum Verdict {
 }
 
 impl Checks {
-    /// Compares all reports and returns the processes that have been wrong for too long, each once.
+    /// Compares all reports and returns the processes whose reports have been wrong for too long, each once.
     pub(super) fn look(
         &mut self,
         part: &AllocatorPart,

@@ -1,7 +1,7 @@
 //! Serves one process: reads its lines, one after another, until it or the exporter ends the connection.
 //!
 //! Invariant: the memory of a connection is bounded, a client that sends nothing or reads nothing delays nobody, and
-//! the connection's values end with it.
+//! the connection's values are removed when it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) start_ticks: StartTicks,
 }
 
-/// A place among the connections. Dropping it ends the connection's values.
+/// A place among the connections. Dropping it removes the connection's values.
 #[derive(Debug)]
 pub(super) struct Slot {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ impl Drop for Slot {
     }
 }
 
-/// Why the exporter ends a connection, or refuses a message. No text of the client is repeated.
+/// Why the exporter ends a connection, or refuses a message. No text from the client is repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("process {}: {why}", pid.map_or_else(|| "outside the pid namespace".to_owned(), |pid| pid.to_string()))]
 struct Refused {
@@ -138,7 +138,7 @@ impl Shared {
                 Turn::Wait => tokio::time::sleep(limits::PAUSE).await,
                 Turn::Drop => {
                     self.count(peer, Reason::TooManyMessages, "more than 200 messages in a second");
-                    // Dropping must not become the work of the exporter: the rest waits in the socket.
+                    // Dropping must not take up the exporter's time, so further messages wait in the socket.
                     tokio::time::sleep(limits::PAUSE).await;
                     return Ok(());
                 }
@@ -180,7 +180,7 @@ impl Shared {
         self.complain(peer.pid, reason, why);
     }
 
-    /// Counts what is wrong about a process.
+    /// Counts a fault of a process.
     pub(super) fn complain(&self, pid: Option<u32>, reason: Reason, why: &str) {
         self.faults.report(Source::Allocator, reason, None, &Refused { pid, why: why.to_owned() });
     }
@@ -222,7 +222,7 @@ async fn next_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io
     Ok(if line.len() > LONGEST_LINE { Line::TooLong } else { Line::End })
 }
 
-/// Sends a line, unless the client's socket has no room for it: a client need not read.
+/// Sends a line, unless the client's socket has no room for it, which can happen because a client need not read.
 fn reply(stream: &UnixStream, message: &serde_json::Value) {
     let _ = stream.try_write(format!("{message}\n").as_bytes());
 }

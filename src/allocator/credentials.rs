@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::UnixStream;
 
-/// Reads when the process with that pid started, in clock ticks since boot; `None` if no such process is visible.
+/// Reads when the process with a given pid started, in clock ticks since boot; `None` if no such process is visible.
 #[derive(Clone)]
 pub struct StartTicks(Arc<dyn Fn(u32) -> Option<u64> + Send + Sync>);
 
@@ -57,8 +57,8 @@ pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks
     held.is_none_or(|held| is_running(&held)).then_some(start)
 }
 
-/// A descriptor that refers to the process itself. `Some(None)` if the kernel has none, which is the case before Linux
-/// 6.5; `None` if the process no longer exists.
+/// A descriptor that refers to the process itself. `Some(None)` if the kernel does not provide one, which is the case
+/// before Linux 6.5; `None` if the process no longer exists.
 fn hold(stream: &UnixStream) -> Option<Option<OwnedFd>> {
     match getsockopt(stream, sockopt::PeerPidfd) {
         Ok(process) => Some(Some(process)),

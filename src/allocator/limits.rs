@@ -14,27 +14,29 @@ pub(super) const NAMES: usize = 32;
 pub(super) const KEYS: usize = 192;
 pub(super) const KEYS_OF_USER: usize = 4096;
 pub(super) const KEYS_IN_ALL: usize = 8192;
-/// How long a client may take until its first message.
+/// How long a client may take to send its first message.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(5);
-/// How long a connection is not read after it has sent too much.
+/// How long the exporter stops reading a connection that has sent too much.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// The messages of one connection: those beyond are dropped.
+/// The messages of one connection: those beyond the limit are dropped.
 pub(super) fn messages(now: Instant) -> Bucket {
     Bucket::new(200.0, 1000.0, now)
 }
 
-/// The messages of all connections of one user: those beyond wait, so that one user cannot occupy the exporter.
+/// The messages of all connections of one user: those beyond the limit wait, so that one user cannot occupy the
+/// exporter.
 pub(super) fn messages_of_user(now: Instant) -> Bucket {
     Bucket::new(5000.0, 10_000.0, now)
 }
 
-/// The connections that one user opens: those beyond are refused.
+/// The connections that one user opens: those beyond the limit are refused.
 pub(super) fn connections_of_user(now: Instant) -> Bucket {
     Bucket::new(100.0, 1000.0, now)
 }
 
-/// The failed allocations of one user: those beyond are dropped, so that one user cannot fill the list of events.
+/// The failed allocations of one user: those beyond the limit are dropped, so that one user cannot fill the list of
+/// events.
 pub(super) fn failures_of_user(now: Instant) -> Bucket {
     Bucket::new(1.0, 20.0, now)
 }

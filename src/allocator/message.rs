@@ -1,7 +1,7 @@
-//! Reads one line of the protocol. A pure function of bytes that a hostile process chose.
+//! Reads one line of the protocol. A pure function of bytes that a hostile process may have chosen.
 //!
 //! Invariant: a message that is returned contains only numbers up to 2^53 and short strings without control characters;
-//! nothing is rounded, cut or guessed.
+//! nothing is rounded, truncated or guessed.
 
 use std::borrow::Cow;
 
@@ -55,7 +55,7 @@ pub struct Report<'a> {
     /// In live tensors or buffers.
     #[serde(default, deserialize_with = "change")]
     pub allocated_bytes: Change,
-    /// Held from the driver.
+    /// Obtained from the driver and still held.
     #[serde(default, deserialize_with = "change")]
     pub reserved_bytes: Change,
     /// The highest allocated memory since the previous report.
@@ -67,7 +67,7 @@ pub struct Report<'a> {
     /// The most that the allocator may hold.
     #[serde(default, deserialize_with = "change")]
     pub limit_bytes: Change,
-    /// The largest block that can be allocated without the driver.
+    /// The largest block that can be allocated without asking the driver for more memory.
     #[serde(default, deserialize_with = "change")]
     pub largest_free_block_bytes: Change,
     /// Free parts of segments that are partly in use.
@@ -96,13 +96,13 @@ pub struct OutOfMemory<'a> {
     /// What was free on the device.
     #[serde(default, deserialize_with = "known")]
     pub free_bytes: Option<u64>,
-    /// What the device has.
+    /// All memory of the device.
     #[serde(default, deserialize_with = "known")]
     pub total_bytes: Option<u64>,
     /// In live tensors or buffers.
     #[serde(default, deserialize_with = "known")]
     pub allocated_bytes: Option<u64>,
-    /// Held from the driver.
+    /// Obtained from the driver and still held.
     #[serde(default, deserialize_with = "known")]
     pub reserved_bytes: Option<u64>,
     /// A file that the framework wrote about the failure.
@@ -130,10 +130,10 @@ pub struct Measurement<'a> {
     pub peak_reserved_bytes: Option<u64>,
 }
 
-/// Why a line is no message of the protocol.
+/// Why a line is not a message of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
-    /// It is no JSON object of a known form. The text never contains a part of the line.
+    /// It is not a JSON object of a known form. The error's text never contains any part of the line.
     #[error("it is no JSON object with the keys of its type, or a number is not a whole number from 0 to 2^53")]
     Form,
     /// The framework's name.
@@ -167,9 +167,9 @@ struct Hello {
 /// # Errors
 /// When the line is not a JSON object, a key that the type requires is missing, or a value is not allowed.
 pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
-    // The reader of JSON does not look at the bytes of a value that is ignored.
+    // The JSON parser does not look at the bytes of a value that is ignored.
     let line = std::str::from_utf8(line).map_err(|_| Invalid::Form)?;
-    // A struct can also be read from an array, which is no message.
+    // A struct can also be read from an array, which is not a message.
     if !line.trim_ascii_start().starts_with('{') {
         return Err(Invalid::Form);
     }

@@ -21,7 +21,8 @@ use crate::unix_socket::{self, Access, SocketFile};
 
 /// The shortest time between two publications.
 const PUBLISH: Duration = Duration::from_millis(100);
-/// How often peaks leave their window, silence is noticed, and reports are compared with the driver.
+/// How often peaks that are too old for their window are dropped, silence is noticed, and reports are compared with the
+/// driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -35,7 +36,7 @@ pub struct Settings {
     pub start_ticks: StartTicks,
 }
 
-/// A bound socket. Its file is removed when it is dropped.
+/// A bound socket. Its file is removed when the socket is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,

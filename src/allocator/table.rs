@@ -1,6 +1,6 @@
-//! What the connected processes reported, and how much each user takes.
+//! What the connected processes reported, and how much of the limits each user takes up.
 //!
-//! Invariant: a message that is refused changes nothing; what a connection reported goes with it.
+//! Invariant: a message that is refused changes nothing; what a connection reported is removed with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Forgets the users whose connections have ended so long ago that nothing limits them any longer.
+    /// Forgets the users whose connections ended so long ago that no limit affects these users any longer.
     pub(super) fn forget_users(&mut self, now: Instant) {
         self.users.retain(|_, user| user.connections > 0 || !user.is_rested(now));
     }
@@ -170,7 +170,7 @@ impl Table {
         if connection.names.len() >= limits::NAMES && !connection.names.contains(&*measured.name) {
             return Err(Reason::TooManyKeys);
         }
-        // Both keys are counted before anything is changed.
+        // Room for both keys is checked before anything is changed.
         self.may_add(id, 1 + usize::from(position.is_none()))?;
         if position.is_none() {
             self.add(id, Values::new(&measured.device, &measured.framework, window))?;

@@ -8,7 +8,7 @@ use crate::faults::Reason;
 use crate::peaks::Peaks;
 use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, RegionPeak};
 
-/// A process: a pid is used again, but not with the same start time.
+/// A process. A pid can be used again, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ProcessId {
     pub(super) pid: u32,
@@ -21,7 +21,7 @@ pub(super) struct ProcessId {
 pub(super) struct Values {
     pub(super) device: Arc<str>,
     pub(super) framework: Arc<str>,
-    /// As reported: the window peak is added when they are shown.
+    /// The figures as reported; the window peak is added when they are shown.
     figures: AllocatorFigures,
     /// Of the allocated memory.
     peaks: Peaks,

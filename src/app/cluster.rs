@@ -18,7 +18,7 @@ use crate::snapshot::{Allocations, Pods, Snapshot};
 /// The pause between a follower's panic and its restart.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
-/// The time between two reports of a simulated process, as of a real one.
+/// The time between two reports of a simulated process, the same as for a real one.
 const REPORTS: Duration = Duration::from_millis(200);
 
 /// A follower ended.

@@ -9,7 +9,8 @@
 /// Sets up the single heap. Call it before other threads start. It has no effect with any other C library.
 pub(super) fn share() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes two numbers, sets one of glibc's parameters, and may be called at any time (mallopt(3)).
+    // SAFETY: the function takes two numbers, sets one of glibc's parameters, and may be called at any time
+    // (mallopt(3)).
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }

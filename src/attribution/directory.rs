@@ -85,7 +85,8 @@ impl Directory {
     }
 
     /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is
-    /// opened but not read, because the kernel generates it from all threads only when it is read.
+    /// opened but not read, because the kernel, which has to visit all threads of the process to generate it, does so
+    /// only on a read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
             match self.open_file("stat") {
@@ -145,7 +146,8 @@ impl Directory {
 }
 
 /// When the process that has the pid now started, in clock ticks since boot; `None` if the procfs does not show it or
-/// belongs to another pid namespace. Does not wait: the kernel generates the file without a lock of the process.
+/// belongs to another pid namespace. Does not wait: the kernel generates the file without taking a lock of the
+/// process.
 pub fn start_ticks(procfs: &Path, pid: u32) -> Option<u64> {
     super::namespace::check(procfs, std::process::id()).ok()?;
     Some(Directory::open(procfs, pid, false).ok()?.stat().ok()?.start)

@@ -20,8 +20,8 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether the two cannot be listened on at the same time, because they are the same or one includes the other.
-    /// Port 0 means a new free port each time.
+    /// Whether the two addresses cannot be listened on at the same time, because they are the same or one includes the
+    /// other. Port 0 means a new free port each time.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {

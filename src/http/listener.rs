@@ -65,7 +65,7 @@ impl Listener {
     }
 
     fn inherit(passed: &mut ListenFd, index: usize) -> io::Result<Self> {
-        // The first call refuses a socket of another family and leaves it to the second.
+        // A socket of another family is refused here and left for `take_unix_listener`.
         if let Ok(Some(socket)) = passed.take_tcp_listener(index) {
             socket.set_nonblocking(true)?;
             return TcpListener::from_std(socket)?.try_into();

@@ -101,7 +101,7 @@ pub struct Gpu {
     /// Used memory that no visible process holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
-    /// Used memory without what allocators reserved and did not allocate; absent if no process reports that.
+    /// Used memory minus what allocators reserved but did not allocate; absent if no process reports that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
     /// The share of time during which a kernel ran, from 0 to 1.
@@ -199,10 +199,10 @@ pub struct Process {
     /// The highest use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
-    /// In live tensors or buffers of its frameworks; absent if it does not report it.
+    /// In live tensors or buffers of its frameworks; absent if the process does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_allocated_bytes: Option<u64>,
-    /// What the allocators of its frameworks took from the driver; absent if it does not report it.
+    /// What the allocators of its frameworks took from the driver; absent if the process does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_reserved_bytes: Option<u64>,
     /// Used memory outside its allocators; absent if that is unknown.

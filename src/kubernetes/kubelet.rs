@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::faults::{Faults, Reason, Source, chain};
 use crate::snapshot::{Allocations, Snapshot};
 
-/// How often the allocatable devices are requested: they change when GPUs are partitioned or a plugin restarts.
+/// How often the allocatable devices are requested. They change when GPUs are partitioned or a plugin restarts.
 const ALLOCATABLE_EVERY: Duration = Duration::from_secs(60);
 /// The pause after the first failure; each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ struct Follower {
     known: Allocations,
     /// When the kubelet last listed its allocatable devices, or refused to.
     asked: Option<Instant>,
-    /// Whether that refusal was logged.
+    /// Whether a refusal to list the allocatable devices was logged.
     refusal_logged: bool,
 }
 

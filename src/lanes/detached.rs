@@ -33,7 +33,7 @@ impl DetachedThreads {
         self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
     }
 
-    /// Adds the closing of a driver that continues in the background.
+    /// Adds a closing that continues in the background.
     pub(super) fn add_closing(&mut self, closing: Option<Closing>) {
         self.closings.extend(closing);
     }

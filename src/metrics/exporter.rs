@@ -1,7 +1,7 @@
 //! The exporter's own work: its sampling loops and its faults.
 //!
-//! Invariant: every fault is in `vram_exporter_faults_total` and in `vram_exporter_faults_by_reason_total`, and in each
-//! scrape the second adds up to the first.
+//! Invariant: every fault is counted in `vram_exporter_faults_total` and in `vram_exporter_faults_by_reason_total`, and
+//! in each scrape the values of the second family add up to those of the first.
 
 use std::sync::LazyLock;
 

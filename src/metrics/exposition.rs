@@ -137,10 +137,10 @@ impl<'t> Exposition<'t> {
     }
 
     fn value(&mut self, value: f64) {
-        // Below this every integer is exact. Nearly all values are integers.
+        // Below this limit, every integer is exact. Nearly all values are integers.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        // Below this, two numbers that differ in the third decimal are different floats. Nearly all values that are not
-        // integers have at most three decimals.
+        // Below this limit, two numbers that differ in the third decimal are different floats. Nearly all values that
+        // are not integers have at most three decimals.
         const THREE_DECIMALS: f64 = 1e12;
         // Checked by conversion, because rounding is a function call on the oldest supported processors.
         if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {

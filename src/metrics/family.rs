@@ -24,7 +24,7 @@ impl Kind {
     }
 }
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -41,7 +41,7 @@ pub enum Unit {
     Joules,
     /// Hertz.
     Hertz,
-    /// Always 1: the labels are the information.
+    /// Always 1; the labels carry the information.
     Info,
     /// A plain number, or 0 and 1 for no and yes.
     Number,
@@ -118,7 +118,7 @@ pub struct Family {
     pub name: &'static str,
     /// The type in the exposition.
     pub kind: Kind,
-    /// What the values count.
+    /// The unit of the values.
     pub unit: Unit,
     /// When the values are measured.
     pub when: When,

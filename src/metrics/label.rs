@@ -1,8 +1,9 @@
 //! The labels of one series as text.
 //!
 //! Invariants: regardless of the name that a process chooses, a value is never empty and has at most [`LONGEST`]
-//! characters and no NUL. A longer value ends in a digest of the whole, so that two different values stay different.
-//! Quotes, backslashes and line breaks are escaped, so two sets of labels are equal if and only if their texts are.
+//! characters and no NUL. A longer value ends in a digest of the whole value, so that two different values stay
+//! different. Quotes, backslashes and line breaks are escaped, so two sets of labels are equal if and only if their
+//! texts are.
 
 use std::fmt::Write as _;
 

@@ -47,7 +47,7 @@ pub(super) struct LabeledProcess<'a> {
     pub(super) labels: &'a str,
     /// The same without `type`.
     pub(super) untyped: &'a str,
-    /// The labels that only the info family has, from the comma on.
+    /// The labels that only the info family has, including the leading comma.
     pub(super) described: &'a str,
     /// When it started, in seconds since the Unix epoch.
     pub(super) start: Option<f64>,

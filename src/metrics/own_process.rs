@@ -69,7 +69,8 @@ const LINE: usize = 2048;
 
 /// The directory of the exporter's open files.
 const FILES: &str = "/proc/self/fd";
-/// How long a count of the open files is reused. Thousands of process directories may be open.
+/// How long a count of the open files is reused. Counting can take long, because thousands of process directories may
+/// be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
 /// Reads the process on each scrape, and keeps what does not change while it runs.

@@ -1,7 +1,7 @@
 //! The processes on the GPUs: their memory, their peaks, their activity and their owners.
 //!
 //! Invariant: no two series of a family have the same labels, even if entries in the list do. In that case, the live
-//! entry is shown, or else the one with the larger peak. The memory of several live entries is summed.
+//! entry is shown, or else the entry with the larger peak. The memory of several live entries is summed.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     entries
 }
 
-/// The order of entries with the same labels: the one with the smallest key is shown.
+/// The sort key for entries with the same labels. The entry with the smallest key is shown.
 fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }

@@ -44,7 +44,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Whether the text should be sent while it is being written, judging by the length of the last one.
+    /// Whether the text should be sent while it is being written, judging by the length of the last scrape's text.
     pub fn is_long(&self) -> bool {
         self.metrics.last_length.load(Ordering::Relaxed) > LONG
     }
@@ -122,7 +122,8 @@ impl Metrics {
 
     /// Renders the latest parts, followed by the text of the registry.
     fn text(&self, registry: &[u8]) -> Vec<u8> {
-        // Two scrapes have about the same length: room for the last one and a little more avoids reallocating the text.
+        // Consecutive scrapes have about the same length, so room for the last length and a little more avoids
+        // reallocating the text.
         let room = self.last_length.load(Ordering::Relaxed);
         let mut out = Exposition::whole(room + room / 16);
         self.write(&Parts::load(&self.snapshot), &mut out);

@@ -37,7 +37,7 @@ pub struct Parts {
     pub(super) allocations: Arc<Allocations>,
 }
 
-/// One GPU, without what is unknown or too old.
+/// One GPU, without the values that are unknown or too old.
 #[derive(Debug)]
 pub struct GpuView<'a> {
     /// Which GPU.
@@ -52,7 +52,7 @@ pub struct GpuView<'a> {
     pub processes: Option<&'a GpuProcesses>,
     /// What its processes report about their allocators; empty if none of them does.
     pub reporting: Vec<Reporting<'a>>,
-    /// Bytes of the used memory that could not be given back. `None` if no process tells what it could give back.
+    /// Bytes of the used memory that could not be given back. `None` if no process reports what it could give back.
     pub needed: Option<u64>,
     /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
     pub fast: Option<&'a FastTelemetry>,

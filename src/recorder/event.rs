@@ -10,7 +10,7 @@ use super::series::{Micros, SECOND};
 
 /// The estimated size of the names in an event, in bytes.
 const NAMES: usize = 256;
-/// An event is added at most this long after its time.
+/// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
 /// The maximum number of events that are kept.
 const MAX_EVENTS: usize = 4096;
@@ -168,7 +168,7 @@ pub(super) struct Events {
     dropped: u64,
 }
 
-/// An event before its time is converted.
+/// An event whose time has not been converted yet.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) at: Micros,

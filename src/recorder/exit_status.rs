@@ -111,7 +111,7 @@ fn started(pid: i32) -> Option<SystemTime> {
 
 fn exit_of(pidfd: &OwnedFd) -> Option<Exit> {
     let mut info = MaybeUninit::<libc::pidfd_info>::zeroed();
-    // SAFETY: the kernel writes at most the size of the structure, which is part of the request's number, and an
+    // SAFETY: the kernel writes no more bytes than the structure has (its size is part of the request's number), and an
     // all-zero structure of integers is valid.
     let info = unsafe {
         (*info.as_mut_ptr()).mask = u64::from(libc::PIDFD_INFO_EXIT);

@@ -13,16 +13,16 @@ use crate::snapshot::FailedAllocation;
 
 /// How long a report waits for the driver to list its process.
 const WAIT: Micros = 3 * SECOND;
-/// A process may have left the GPU for this long when its report is taken.
+/// A process may have left the GPU at most this long before its report arrives.
 const ENDED: Micros = 5 * SECOND;
 /// Further failures of a process within this time belong to the same incident.
 const SAME: Micros = 5 * SECOND;
-/// A process that ends within this time after a failure ended because of it, as far as that can be known.
+/// If a process ends within this time after a failure, it is assumed to have ended because of the failure.
 const BEFORE_END: Micros = 10 * SECOND;
-/// The number of reports that wait, and of processes that are remembered.
+/// The maximum number of reports that wait, and of processes that are remembered.
 const MOST: usize = 64;
 
-/// The reports that wait, and the processes that reported lately.
+/// The reports that wait, and the processes that reported a failure recently.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
@@ -39,8 +39,8 @@ impl Failures {
         }
     }
 
-    /// The reports whose processes are known by now: the index of the GPU, the moment, the report, and whether it is the
-    /// first of the process for a few seconds.
+    /// The reports whose processes are known by now: the index of the GPU, the moment, the report, and whether it is
+    /// the first report of the process within a few seconds.
     pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<(usize, Micros, Box<Failure>, bool)> {
         let mut settled = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
@@ -64,7 +64,8 @@ impl Failures {
             || self.waiting.iter().any(|(failed, at)| is_same(failed.pid, failed.start_ticks) && is_near(*at))
     }
 
-    /// Returns whether this is the first failure of the process for [`SAME`].
+    /// Returns whether the failure needs a new incident, because the last incident of the process, if any, began more
+    /// than [`SAME`] ago.
     fn remember(&mut self, pid: u32, start: u64, at: Micros) -> bool {
         let known = self.recent.iter_mut().find(|known| (known.0, known.1) == (pid, start));
         if let Some((_, _, last, incident)) = known {

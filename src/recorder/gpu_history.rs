@@ -32,8 +32,8 @@ pub(super) struct GpuHistory {
     pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
     /// The processes on the GPU.
     pub(super) living: Vec<ProcessHistory>,
-    /// The processes that have ended, in the order in which they ended. Each is in a box of its own, because a long
-    /// list that grows would leave large holes in the heap.
+    /// The processes that have ended, in the order in which they ended. Each is boxed, because a long list that grows
+    /// would otherwise leave large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
     /// The times at which the lists of the last two minutes were read, oldest first.

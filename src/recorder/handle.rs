@@ -195,7 +195,7 @@ impl Shared {
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
-        // First, so that the end of a process in the lists is known to follow its failure.
+        // Failures come first, so that when the lists show the end of a process, its failure is already known.
         while let Some(failed) = feed.next_failure() {
             ledger.fail(failed);
         }

@@ -1,8 +1,8 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
 //! Invariant: an incident is visible as soon as its moment is known, and is replaced only once, when it is complete.
-//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it. If a process reports
-//! the moment, it must also be the same process.
+//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it. If the moment was
+//! reported by a process, the incident must also have been reported by that process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ const MAX_KEPT: usize = 32;
 /// The maximum number of incidents kept in memory that were requested by clients.
 const MAX_REQUESTED: usize = 8;
 
-/// At most this many of them were reported by processes, so that no process can push out the others.
+/// The maximum number of incidents kept in memory that were reported by processes. Without this limit, a process could
+/// push out all other incidents.
 const MAX_REPORTED: usize = 16;
 /// At most this many of the processes on a GPU have an incident of their own at the same time.
 const MAX_VICTIMS: usize = 8;

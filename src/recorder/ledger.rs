@@ -183,8 +183,8 @@ impl Ledger {
         self.failures.add(failed, at);
     }
 
-    /// Records the failed allocations of processes that the driver lists. One incident for each process stands for those
-    /// within a few seconds.
+    /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
+    /// share one incident.
     pub(super) fn settle(&mut self, now: Now) {
         for (index, at, failure, is_new) in self.failures.settle(&self.gpus, now.micros) {
             let pid = failure.who.pid;

@@ -162,7 +162,8 @@ impl Series {
         }
     }
 
-    /// Drops the older half of the seconds or, if there are few, of the changes. Returns whether anything was dropped.
+    /// Drops the older half of the seconds or, if there are few seconds, of the changes. Returns whether anything was
+    /// dropped.
     pub(super) fn halve(&mut self) -> bool {
         let old = self.seconds.partition_point(|second| second.end() <= self.exact_from);
         if let Some(kept) = self.seconds.get(old / 2).filter(|_| old >= 8) {
@@ -178,7 +179,7 @@ impl Series {
         true
     }
 
-    /// Frees the room for further values. Called once the last value is known.
+    /// Frees the spare room for further values. Called once the last value is known.
     pub(super) fn trim(&mut self) {
         self.changes.shrink_to_fit();
         self.seconds.shrink_to_fit();

@@ -129,7 +129,7 @@ impl Folder<'_> {
         Ok(())
     }
 
-    /// Removes the oldest files until a new file of this size fits. The file that it replaces does not count.
+    /// Removes the oldest files until a new file of this size fits. A file that the new one replaces does not count.
     fn make_room(&self, bytes: u64, replaced: &Path) -> io::Result<()> {
         let mut files = self.files(SUFFIX)?;
         files.retain(|(path, _)| path != replaced);

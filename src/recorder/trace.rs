@@ -2,12 +2,12 @@
 //! process, and an instant for each event.
 //!
 //! Source of the format: "Trace Event Format" by the Chromium authors, phases `C` (counter), `i` (instant) and `M`
-//! (metadata). Times are in microseconds. Here they count from the beginning of the chart, because a trace viewer shows
-//! them unchanged.
+//! (metadata). Times are in microseconds. Here they are counted from the beginning of the chart, because a trace viewer
+//! shows them unchanged.
 //!
-//! What Perfetto's page (v52) shows decides the names: it writes the pid behind the name of a process, calls a counter by
-//! its name and the name of its value, and puts processes with instants first and the others in the order of their names.
-//! It shows an instant that belongs to no thread on a track without a name.
+//! The names are chosen to suit what Perfetto's page (v52) shows: it writes the pid after the name of a process, shows
+//! a counter under its name and the name of its value, and lists processes with instants first and the others in the
+//! order of their names. It shows an instant that belongs to no thread on a track without a name.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let digits = incident.processes.len().to_string().len();
     for (at, holder) in incident.processes.iter().enumerate() {
         let (who, rank) = (&holder.who, at + 1);
-        // Two MIG devices of one process share its track, which has the name of the first.
+        // If a process uses two MIG devices, both share its track, which has the name of the first entry.
         if !incident.processes[..at].iter().any(|earlier| earlier.who.pid == who.pid) {
             events.extend(named(who.pid, &format!("{rank:0digits$}. {}", words::process_without_pid(who)), rank));
         }
@@ -97,7 +97,7 @@ fn counter(events: &mut Vec<Value>, pid: u32, device: &str, chart: &Chart, micro
     }
 }
 
-/// A counter keeps its last value, so this says where that is not true any longer.
+/// A viewer keeps showing a counter's last value, so this text marks where the value becomes unknown.
 fn unknown(pid: u32, device: &str) -> String {
     let owner = if pid == GPU_TRACK { "the GPU".to_owned() } else { format!("pid {pid}") };
     format!("used memory of {owner}{device} is unknown from here")

@@ -36,7 +36,7 @@ pub(super) fn process(who: &Who) -> String {
     }
 }
 
-/// `train.py, slurm:77`: for where the pid stands beside it.
+/// `train.py, slurm:77`: for places where the pid is shown next to it.
 pub(super) fn process_without_pid(who: &Who) -> String {
     let shown = who.name.as_deref().map_or_else(|| "a process".to_owned(), name);
     match who.workload.as_deref().or(who.user.as_deref()) {

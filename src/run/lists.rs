@@ -9,9 +9,9 @@ use crate::nvml::{Device, Error, ListKind, ProcessBuffer, Severity};
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     buffer: ProcessBuffer,
-    /// In the order of [`ListKind`]: whether the device has no such list.
+    /// For each [`ListKind`], in order: whether the device lacks that list.
     absent: [bool; ListKind::ALL.len()],
-    /// Whether the list held a process when it was last read.
+    /// For each [`ListKind`], in order: whether the list contained a process when it was last read.
     in_use: [bool; ListKind::ALL.len()],
 }
 

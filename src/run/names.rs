@@ -1,5 +1,5 @@
-//! The owners of processes: a thread that reads names and users while the processes live, because the processes will
-//! have ended by the time the report is written.
+//! The owners of processes: a thread that reads names and users while the processes are alive, because the processes
+//! will have ended by the time the report is written.
 //!
 //! Invariant: the sampler never waits for this thread. A name is kept only if the process that was read is the one that
 //! was listed, that is, if both have the same start time.
@@ -83,7 +83,7 @@ struct Reader {
     /// Whether processes other than the command's are looked up in a `/proc` other than the kernel's.
     other_procfs: bool,
     owners: Arc<Mutex<Owners>>,
-    /// Processes whose users are not known yet, each with the time until which it is looked up again.
+    /// Processes whose users are not known yet, each with the time after which the process is no longer looked up.
     open: Vec<(ProcessKey, Membership, Instant)>,
 }
 

@@ -13,8 +13,8 @@ pub(super) const NEARLY_FULL: f64 = 0.9;
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The maximum number of processes that are remembered for a device. Any others are only in the sums.
 const MOST_PROCESSES: usize = 4096;
-/// A peak is a spike without a list if it was more than this number of bytes higher than any level whose processes are
-/// known.
+/// A peak counts as a spike that no list shows if it was more than this number of bytes higher than any level whose
+/// processes are known.
 const SPIKE: u64 = 32 << 20;
 
 /// An extreme value and when it was first measured.

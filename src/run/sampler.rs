@@ -173,7 +173,7 @@ struct Round<'w, 'd> {
     /// When all lists were last read, and when any list was last read.
     last_pass: Option<Instant>,
     last_lists: Instant,
-    /// How long it took to read lists the last time.
+    /// How long the last read of lists took.
     list_time: Duration,
 }
 

@@ -1,8 +1,9 @@
 //! The processes that belong to the command: its descendants in `/proc`, and those that the kernel reparented to this
 //! process because their parents had ended.
 //!
-//! Invariant: a process that belongs to the tree stays in it as long as it is listed. Only the listed processes are
-//! looked up, from the child to the parent, so the cost does not depend on the number of processes on the machine.
+//! Invariant: a process that belongs to the tree stays in it as long as it is listed. Only listed processes are looked
+//! up, by a search that goes from child to parent, so the cost does not depend on the number of processes on the
+//! machine.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ pub struct AllocatorPart {
 }
 
 impl AllocatorPart {
-    /// The reports of the process with this pid that started then; none if it reported nothing.
+    /// The reports of the process with this pid and start time; none if it reported nothing.
     pub fn reports(&self, pid: u32, start_ticks: u64) -> &[AllocatorReport] {
         let found = self.processes.binary_search_by_key(&(pid, start_ticks), |known| (known.pid, known.start_ticks));
         found.map_or(&[], |index| &self.processes[index].reports)

@@ -32,7 +32,8 @@ pub struct MemorySample {
     pub allocatable: u64,
 }
 
-/// The queues from the lanes, and from the processes' own reports, to the recorder. By default there are none, and nothing is passed on.
+/// The queues that lead from the lanes, and from the processes' own reports, to the recorder. By default there are no
+/// queues, and nothing is passed on.
 #[derive(Debug, Default)]
 pub struct Feed {
     queues: Option<Queues>,

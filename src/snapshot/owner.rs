@@ -18,8 +18,8 @@ pub struct Owner {
     pub user: Option<String>,
     /// When the process started.
     pub start: Option<SystemTime>,
-    /// The same in clock ticks since boot, which identifies the process together with its pid; `None` if `/proc` does
-    /// not show the process.
+    /// The start time in clock ticks since boot. It identifies the process together with its pid. `None` if `/proc`
+    /// does not show the process.
     pub start_ticks: Option<u64>,
     /// The command line, only if the configuration enables it.
     pub command: Option<String>,

@@ -22,7 +22,7 @@ pub struct IncidentCount {
     pub uuid: String,
     /// The value of the label `kind`.
     pub kind: &'static str,
-    /// How many there were.
+    /// The number of incidents.
     pub count: u64,
     /// Unix time of the last one, in seconds.
     pub last: f64,

@@ -138,7 +138,7 @@ pub struct SlowTelemetry {
     pub bar1_used: Option<u64>,
     /// PCIe replays.
     pub pcie_replays: Option<u64>,
-    /// Joules since the driver was loaded, only if the configuration enables it.
+    /// Joules since the driver was loaded, only if the configuration enables this reading.
     pub energy: Option<f64>,
     /// Pages retired because of several single-bit errors.
     pub retired_single_bit: Option<u64>,

@@ -59,7 +59,8 @@ struct LaneVitals {
 /// How long a lane's passes took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Durations {
-    /// The number of passes in each of [`DURATION_BUCKETS`] and, as the last entry, above all of them; not cumulative.
+    /// The number of passes in each of [`DURATION_BUCKETS`] and, as the last entry, the number above
+    /// all of them; not cumulative.
     pub buckets: [u64; DURATION_BUCKETS.len() + 1],
     /// Seconds: the sum over all passes.
     pub sum: f64,

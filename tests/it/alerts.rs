@@ -60,8 +60,9 @@ fn wait(what: &str, begin: Instant, receiver: &Receiver, prometheus: &Prometheus
     }
 }
 
-/// Causes a peak right after a scrape, so that it is over before the next one, and checks that no scrape coincided with
-/// it: among the recorded samples, only the window peak shows it. Tries again if the machine was too busy for that.
+/// Causes a peak right after a scrape, so that the peak is over before the next scrape, and checks that no scrape
+/// coincided with the peak, which means that only the recorded window peak shows it. Tries again if the machine was too
+/// busy for that.
 fn peak_between_two_scrapes(case: &Case, prometheus: &Prometheus) {
     let samples = |family: &str| {
         prometheus.samples(&format!("{family}{{instance=\"{}\",gpu=\"{}\"}}[5s]", case.instance(), case.gpu))

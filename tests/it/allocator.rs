@@ -27,7 +27,7 @@ const ALIVE: &str = r#"{"type":"alive"}"#;
 const ALLOCATED: &str = "gpu_process_allocator_allocated_bytes";
 const RESERVED: &str = "gpu_process_allocator_reserved_bytes";
 
-/// A machine with two H200 and a socket.
+/// A machine with two H200 GPUs and a socket.
 struct Site {
     machine: Machine,
     socket: PathBuf,
@@ -40,7 +40,7 @@ impl Site {
         Self { machine, socket }
     }
 
-    /// The processes on GPU 0: their pids and how much memory they hold beside their context.
+    /// The processes on GPU 0: their pids and how much memory they hold in addition to their contexts.
     fn list(&self, processes: &[(u32, u64)]) {
         let list = processes.iter().map(|(pid, bytes)| {
             let mib = bytes / MIB;
@@ -61,7 +61,7 @@ impl Site {
         exporter
     }
 
-    /// This test as a process on GPU 0, with this much memory beside its context.
+    /// This test as a process on GPU 0, with this much memory in addition to its context.
     fn with_self(bytes: u64) -> (Self, Exporter, String) {
         let site = Self::new();
         site.list(&[(std::process::id(), bytes)]);
@@ -82,7 +82,7 @@ fn uuid(exporter: &Exporter, gpu: usize) -> String {
     info.label("uuid").unwrap().to_owned()
 }
 
-/// A client of this process.
+/// A client in this process.
 struct Client {
     lines: BufReader<UnixStream>,
 }
@@ -111,14 +111,14 @@ impl Client {
         self.lines.get_mut().write_all(bytes).unwrap();
     }
 
-    /// A line of the exporter.
+    /// A line from the exporter.
     fn answer(&mut self) -> serde_json::Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no answer"))
     }
 
-    /// The reason of the error with which the exporter ends the connection.
+    /// The reason in the error with which the exporter ends the connection.
     fn refusal(&mut self) -> String {
         let answer = self.answer();
         assert_eq!(answer["type"], "error", "{answer}");
@@ -138,7 +138,7 @@ fn report(framework: &str, uuid: &str, more: &str) -> String {
     format!(r#"{{"type":"report","framework":"{framework}","device":"{uuid}",{more}}}"#)
 }
 
-/// The value of this family for a process, of whichever framework.
+/// The value of this family for a process, whatever the framework is.
 fn value(scrape: &Scrape, family: &str, pid: u32) -> Option<u64> {
     scrape.value(family, &[("pid", &pid.to_string())]).map(|value| value as u64)
 }
@@ -149,7 +149,7 @@ fn faults(exporter: &Exporter, reason: &str) -> u64 {
     exporter.scrape().value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0) as u64
 }
 
-/// All series that clients report.
+/// The names of all series that come from the reports of clients.
 fn reported(scrape: &Scrape) -> Vec<&str> {
     let is_reported = |name: &str| name.contains("allocator") || name == "gpu_memory_needed_bytes";
     scrape.series.iter().map(|series| series.name.as_str()).filter(|name| is_reported(name)).collect()

@@ -61,7 +61,7 @@ fn golden(path: &Path, actual: &str) {
     assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
 }
 
-/// A value for the key that differs from its default and is valid with the other defaults.
+/// A value for the key that differs from its default and is valid with the defaults of the other keys.
 fn changed(key: &Key) -> &'static str {
     match key.name {
         "web.listen-address" => "127.0.0.1:1",
@@ -124,7 +124,7 @@ fn company(key: &Key) -> Vec<&'static Key> {
 /// The changed value as TOML and YAML write it.
 fn changed_in_file(key: &Key) -> String {
     let text = changed(key);
-    // Permissions are text: in a number, a zero at the beginning means nothing or is an error.
+    // Permissions are text, because in a number a leading zero is ignored or is an error.
     let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && key.kind != Kind::Mode);
     if bare { text.to_owned() } else { format!("{text:?}") }
 }

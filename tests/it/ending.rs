@@ -12,7 +12,7 @@ use crate::harness::{Exporter, Machine, Scrape, eventually};
 const GPU: &str = "seed = 7\n[[gpu]]\nmodel = \"H200\"\n";
 const CONTAINER: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
 const NODE: &str = "--kubernetes.node-name=node-1";
-/// Nothing needs to listen here: no server is queried before the token has been read.
+/// Nothing needs to listen here, because no server is queried before the token has been read.
 const SERVER: &str = "--kubernetes.api-server=http://127.0.0.1:9";
 const IMPATIENT: &str = "--kubernetes.timeout=1s";
 

@@ -134,7 +134,8 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     server.put(pod("team", "trainer", &[("main", "containerd://c4")]));
     let four = ("c4", "team/trainer/main");
     watch.shows(&[ONE, WEB, three, four]).await;
-    // The id of a deleted pod stays, too. The pod after it shows that the event was processed.
+    // The id of a deleted pod stays, too. The pod that is added afterwards shows that the deletion was
+    // processed.
     server.delete("team", "web");
     server.put(pod("team", "last", &[("main", "containerd://c5")]));
     let five = ("c5", "team/last/main");

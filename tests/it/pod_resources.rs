@@ -1,5 +1,5 @@
-//! The follower of the kubelet over a real unix socket: whatever the peer does, names are right or absent, and it
-//! recovers without a restart.
+//! The follower of the kubelet over a real unix socket: whatever the peer does, names are right or absent, and the
+//! follower recovers without a restart.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -150,7 +150,7 @@ fn holds(name: &str, gpu: &str) -> String {
 fn impostor(socket: &Path, serve: impl Fn(UnixStream) + Send + Sync + 'static) {
     let listener = crate::kubelet::bind(socket);
     let serve = Arc::new(serve);
-    // Ends with the test's process: no client connects once another listener has the path.
+    // The thread runs until the test's process ends, but no client connects to it once another listener has the path.
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -176,7 +176,7 @@ fn holders_and_devices_are_those_of_the_answer() {
         holder("whole", &[A]),
         // One entry for each NUMA node, as the kubelet writes it.
         pod("team", "two", vec![devices("nvidia.com/gpu", &[B]), devices("nvidia.com/gpu", &["GPU-not-a-uuid"])]),
-        // Two shares of one GPU, in one pod and in another.
+        // Two shares of one GPU in one pod, and a third share in another.
         pod("ml", "shared-0", vec![devices("nvidia.com/gpu.shared", &[&format!("{A}::0"), &format!("{A}::1")])]),
         pod("ml", "shared-1", vec![devices("nvidia.com/gpu.shared", &[&format!("{A}::2")])]),
         pod("ml", "mig", vec![devices("nvidia.com/mig-1g.10gb", &[MIG]), devices("rdma/hca", &["0"])]),
@@ -237,7 +237,7 @@ fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
     eventually("a request", || (kubelet.allocatables() == 1).then_some(()));
     assert_eq!(follower.now().allocatable, None);
-    // After a lost connection they are requested again.
+    // After a lost connection the allocatable devices are requested again.
     kubelet.allocatable(&gpus(&[B, A]));
     kubelet.reply_to_list(Reply::Status(Code::Unavailable, "not yet".into()));
     follower.fails(Reason::Unknown);

@@ -326,7 +326,7 @@ fn a_full_disk_loses_incidents_and_nothing_else() {
     }
     let machine = Machine::new(NEIGHBOURS);
     let plain = machine.command(&[&format!("--recorder.path={}", folder.path().display())]);
-    // The exporter sees a disk of 4 KiB there, in which no incident fits.
+    // The exporter sees a disk of 4 KiB there, which is too small for any incident.
     let mut inside = unshare(&format!("{mount} && exec \"$@\""), folder.path());
     inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
     inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::harness::{Exporter, PATIENCE, bare};
 
-/// The watchdog's limit; the exporter notifies it three times within this time.
+/// The watchdog's limit. The exporter notifies the service manager three times within this time.
 const LIMIT: Duration = Duration::from_millis(600);
 
 fn hear(socket: &UnixDatagram) -> String {

@@ -76,7 +76,8 @@ fn flood_with(address: SocketAddr, request_bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Whether the server has disconnected a client that reads nothing: then the client cannot send another request.
+/// Whether the server has disconnected a client that reads nothing, in which case the client can send
+/// no further request.
 fn is_disconnected(mut greedy: &TcpStream) -> bool {
     greedy.set_nonblocking(true).unwrap();
     greedy.write(REQUEST).is_err_and(|error| error.kind() != ErrorKind::WouldBlock)

@@ -55,7 +55,7 @@ class RecordingServer:
             connection.socket.close()
 
     def wait(self, condition, seconds=30.0):
-        """Waits until `condition(self)` is true, and returns its value; a false one after `seconds`."""
+        """Waits until `condition(self)` is true, and returns its value; after `seconds`, returns a false value."""
         deadline = time.monotonic() + seconds
         with self.changed:
             while True:

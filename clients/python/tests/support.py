@@ -44,7 +44,7 @@ class Case(unittest.TestCase):
         self.path = os.path.join(self.folder, "s")
 
     def missing(self, what, tool=False):
-        """Skips a test for which something is missing, visibly. A tool must not be missing where every tool is required."""
+        """Visibly skips a test for which something is missing. Where every tool is required, a missing tool is a failure."""
         if tool and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
             self.fail("missing: " + what)
         print("SKIPPED: %s: missing: %s" % (self.id(), what), file=sys.stderr)
@@ -63,7 +63,7 @@ class Case(unittest.TestCase):
         return path
 
     def program(self, text, *words, command=None, **variables):
-        """Starts a program; `text` is its source. It gets the socket's path and talks over standard input and output."""
+        """Starts a program; `text` is its source. It gets the socket's path and communicates over standard input and output."""
         variables = {"VRAM_EXPORTER_SOCKET": self.path, **variables}
         command = command or [sys.executable, "-c", textwrap.dedent(text), *words]
         process = subprocess.Popen(command, env=environment(**variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)

@@ -1,4 +1,4 @@
-"""The ways to start the client without a change of the program: `vram-run`, the .pth file, and attaching."""
+"""The ways to start the client without changing the program: `vram-run`, the .pth file, and attaching."""
 
 import os
 import subprocess

@@ -319,7 +319,7 @@ class Trouble(support.Case):
         self.assertEqual(self.finish(job), "[]\n")
 
     def test_a_program_that_closes_all_descriptors(self):
-        """The number of the client's socket may then be that of the program's own socket."""
+        """The descriptor number of the client's socket may then be that of the program's own socket."""
         server = self.server()
         job = self.program(
             """
@@ -341,7 +341,7 @@ class Trouble(support.Case):
         )
         self.assertTrue(server.wait(allocated(MIB)))
         self.go_on(job)
-        # The client lets the number go and connects again.
+        # The client gives up the descriptor number and connects again.
         self.assertTrue(server.wait(allocated(4 * MIB)))
         self.assertEqual(len(server.connections), 2)
         self.go_on(job)

@@ -38,7 +38,7 @@ class Daemon(support.Case):
             self.missing("the exporter (VRAM_EXPORTER_BINARY and VRAM_EXPORTER_SIMULATOR)", tool=True)
 
     def export(self, job, memory):
-        """Starts an exporter on a machine with one GPU, on which the job holds `memory` MiB beside a context of 520 MiB."""
+        """Starts an exporter on a machine with one GPU, on which the job holds `memory` MiB in addition to a context of 520 MiB."""
         scenario = self.write("machine.toml", 'seed = 1\n[[gpu]]\nmodel = "H200"\nuuid = "%s"\n[[process]]\npid = %d\nmemory = "%dMiB"\nuid = 0\nuser = "root"\n' % (DEVICE, job.pid, memory))
         variables = dict(support.environment(), NVML_SIM_SCENARIO=scenario, NVML_SIM_PROCFS=os.path.join(self.folder, "proc"))
         command = [BINARY, "--nvml.library=" + SIMULATOR, "--web.listen-address=127.0.0.1:0", "--path.procfs=/proc", "--allocator.socket=" + self.path]

@@ -1,4 +1,4 @@
-"""Measured regions: the highest level of each, without a reset of the program's peaks."""
+"""Measured regions: the highest level of each, without resetting the program's peaks."""
 
 import unittest
 
@@ -77,7 +77,7 @@ class Measure(support.Case):
         self.assertEqual(out, "[100, 100, 110] False 410\n")
 
     def test_a_reset_that_no_figure_reveals_gives_a_level_that_was_reached(self):
-        """The documented limit of `exact`: every peak had grown again, so that nothing shows the reset."""
+        """The documented limit of `exact`: every peak has grown again, so nothing shows the reset."""
         out = self.measure(
             """
             with measure("region") as m:

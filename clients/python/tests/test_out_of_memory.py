@@ -10,7 +10,7 @@ from vram_exporter import _torch
 from . import support
 from .support import DEVICE, MIB
 
-# Ends with the exception, as a job that nobody caught it in.
+# Ends with the exception, like a job that does not catch it.
 DYING = """
     import sys, vram_exporter, torch
     {setup}

@@ -26,7 +26,7 @@ def needs(case):
 
 
 def modules(**found):
-    """`sys.modules` with these modules; a name contains `__` for a dot."""
+    """`sys.modules` with these modules; a name contains `__` in place of a dot."""
     return mock.patch.dict(sys.modules, {name.replace("__", "."): module for name, module in found.items()})
 
 

@@ -227,7 +227,7 @@ impl On {
         Target { gpu: Some(self.gpu.index), slice: self.instance.map(|instance| instance.index) }
     }
 
-    /// Whether the MIG device has been replaced by a fault.
+    /// Whether a fault has replaced the MIG device with another one.
     pub(crate) fn is_recut(&self) -> bool {
         let affecting = |fault: &Fault| fault.kind == Kind::Recut && fault.affects(self.call, self.target(), self.now);
         self.machine.faults.iter().any(affecting)

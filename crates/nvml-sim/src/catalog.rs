@@ -12,7 +12,7 @@ use mig::Profile;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The factory setting of ECC.
+/// The factory setting for ECC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ecc {
     /// On.

@@ -171,8 +171,8 @@ fn exported() -> Vec<String> {
     names.filter(|name| name.starts_with("nvml")).map(str::to_owned).collect()
 }
 
-/// The values according to C: compiles a program against the header and reads its output, lines of the form `name
-/// value`.
+/// The values according to C: compiles a program against the header and reads its output, which consists of lines of
+/// the form `name value`.
 fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
     let mut program = String::from("#define NVML_NO_UNVERSIONED_FUNC_DEFS\n#include <nvml.h>\n#include <stddef.h>\n");
     program.push_str("#include <stdio.h>\nint main(void) {\n");

@@ -79,7 +79,7 @@ fn what_a_program_tells_wins_over_the_environment() {
         assert_eq!(library.configure(Some(c"eight-h200")), SUCCESS);
         assert_eq!(library.plain("nvmlInit_v2"), SUCCESS);
         assert_eq!(library.count(), (SUCCESS, 8));
-        // SAFETY: the symbol's type, and the text is static.
+        // SAFETY: this is the symbol's type, and the text that it returns is static.
         let version = unsafe {
             let version = library.0.get::<unsafe extern "C" fn() -> *const c_char>(b"nvmlSimVersion").unwrap();
             CStr::from_ptr(version())

@@ -26,7 +26,7 @@ pub enum DeviceName {
     Gpu(String),
     /// A MIG device's UUID, `MIG-…`.
     Mig(String),
-    /// The number of the device file `/dev/nvidia<minor>`, and a GPU instance on it.
+    /// The number of the device file `/dev/nvidia<minor>`, and a GPU instance on that GPU.
     Minor {
         /// The number of the device file.
         minor: u32,
@@ -55,8 +55,8 @@ impl Device {
     /// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which
     /// GPU it is.
     ///
-    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which GPU it is,
-    /// because with these plugins a scheduler picks the GPU. The device that the kubelet picks is used only for
+    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which GPU is
+    /// meant, because with these plugins a scheduler picks the GPU. The device that the kubelet picks is used only for
     /// counting, and may be a different one.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
@@ -124,7 +124,8 @@ fn by_index(id: &str) -> Option<DeviceName> {
 }
 
 /// Whether `name`, after `nvidia.com/`, is one that NVIDIA's GPU plugin gives to resources. NVIDIA's KubeVirt plugin
-/// names them after the product (`GA102GL_A10`) and numbers IOMMU groups; a plugin for network cards numbers cards.
+/// names resources after the product (`GA102GL_A10`), and its ids are numbers of IOMMU groups; the ids from a plugin
+/// for network cards are numbers of cards.
 fn is_plugin_name(name: &str) -> bool {
     name == "gpu" || ["gpu.", "gpu-", "mig-"].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,7 +1,7 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
-//! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts
-//! replaces its socket, and on an old connection this would show only when a request fails.
+//! Invariant: every step ends within the limit. A connection is meant for one round only, because a kubelet that
+//! restarts replaces its socket, and on an old connection this would show only when a request fails.
 
 use std::future::{Future, ready};
 use std::io;

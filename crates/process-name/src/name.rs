@@ -22,7 +22,7 @@ pub fn name(comm: &[u8], cmdline: &[u8]) -> Option<String> {
         Some((zeroth, rest)) => {
             let program = program(comm, zeroth);
             match runs(program, rest) {
-                // A dash means the interpreter's input.
+                // A dash means the interpreter's standard input.
                 Some(Runs::Script(path)) if path != b"-" => nonempty(file_name(path)).unwrap_or(program),
                 Some(Runs::Module(module)) => nonempty(module).unwrap_or(program),
                 Some(Runs::Script(_) | Runs::Itself) | None => program,

@@ -1,7 +1,7 @@
-//! The users that a web-config file names, each with the bcrypt hash of the password.
+//! The users that a web-config file names, each with the bcrypt hash of the user's password.
 //!
 //! Invariant: every hash is well formed and has a bounded cost. An unknown name gets a decoy hash, which no password
-//! matches, so that checking a password for it takes as long as it does for a user.
+//! matches, so that checking a password takes as long for an unknown name as for a user.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};

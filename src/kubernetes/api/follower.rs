@@ -79,7 +79,7 @@ impl Follower {
     async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
         let selector = self.selector();
         let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
-            // A list names no version that could be too old, so something else is wrong.
+            // A request for a list names no version that could be too old, so the 410 must have another cause.
             Error::Gone => Error::Refused { code: 410, text: error.to_string() },
             error => error,
         })?;
@@ -163,7 +163,7 @@ impl Follower {
         self.during(sleep_until(until.into())).await;
     }
 
-    /// Turns the error for a 403 into the one for a missing permission if the 403 has lasted too long.
+    /// Turns the error for a 403 into the error for a missing permission if the 403 has lasted too long.
     fn judge(&mut self, error: Error, now: Instant) -> Error {
         let Error::NotYetAllowed(text) = error else {
             self.forbidden = None;
@@ -177,7 +177,7 @@ impl Follower {
         }
     }
 
-    /// When the next thing is due.
+    /// When the next action is due.
     fn due(&self) -> Instant {
         let idle = Instant::now() + IDLE;
         [self.publish, self.index.due()].into_iter().flatten().fold(idle, Instant::min)

@@ -63,8 +63,8 @@ pub(super) enum Change {
 /// Lists the pods that `selector` selects. Returns them with the version to watch from.
 ///
 /// With version 0 and no `limit` the server answers from its memory, where pods are indexed by node; anything else
-/// makes it read every pod in the cluster. The state can then be older than one seen before, which is harmless: an id
-/// keeps its names, and the watch continues from that state.
+/// makes it read every pod in the cluster. The returned state can be older than a state seen before. This is harmless,
+/// because an id keeps its names and the watch continues from the returned state.
 pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, String), Error> {
     let first = [("fieldSelector", selector), ("resourceVersion", "0"), ("resourceVersionMatch", "NotOlderThan")];
     let all_pages = async {

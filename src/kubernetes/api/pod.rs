@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::snapshot::PodContainer;
 
-/// The longest name that is accepted: no Kubernetes object has a longer one.
+/// The maximum length of a name. No Kubernetes object has a longer name.
 const LONGEST_NAME: usize = 253;
 /// The longest container id that is accepted; the runtimes use 64 hexadecimal digits.
 const LONGEST_ID: usize = 256;
@@ -154,7 +154,7 @@ impl PodStatus {
 }
 
 impl ContainerStatus {
-    /// The container's id, that of its last run if it has ended, and that of the run before.
+    /// The container's id, the id of its last run if it has ended, and the id of the run before that.
     fn ids(&self) -> impl Iterator<Item = &str> {
         let ended = [&self.state, &self.last_state].into_iter().flatten();
         let ended = ended.filter_map(|state| state.terminated.as_ref()?.container_id.as_deref());

@@ -20,7 +20,7 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// Keeps the figures that were the same before and after.
+    /// Keeps only the figures that were the same before and after the lists were read.
     pub(super) fn common(self, after: Self) -> Self {
         let same = |(before, after): (Option<u64>, Option<u64>)| after.filter(|_| before == after);
         Self { gpu: same((self.gpu, after.gpu)), mig: self.mig.into_iter().zip(after.mig).map(same).collect() }

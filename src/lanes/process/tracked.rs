@@ -99,7 +99,7 @@ impl TrackedProcess {
         self.owner = owner;
     }
 
-    /// Updates the process from a list entry. `unread` contains the process kinds whose list could not be read, and
+    /// Updates the process from a list entry. `unread` contains the process kinds whose lists could not be read, and
     /// `layout` the MIG devices, if they are known.
     pub(super) fn see(
         &mut self,

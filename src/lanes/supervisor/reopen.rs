@@ -14,11 +14,11 @@ use crate::lanes::session::Session;
 use crate::nvml::Discovery;
 use crate::snapshot::{Gpu, GpuState};
 
-/// The first and the longest pause between two attempts to reopen the driver for a lost GPU; each is 1.5 times as long
-/// as the previous one. Each attempt costs the other GPUs a gap of milliseconds in their samples; each pause delays
-/// the return of the lost GPU.
+/// The first and the longest pause between two attempts to reopen the driver for a lost GPU; each pause is 1.5 times as
+/// long as the previous one. Each attempt costs the other GPUs a gap of milliseconds in their samples; each pause
+/// delays the return of the lost GPU.
 const LOST_PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(60));
-/// The shortest time between the starts of two such attempts during a session, whatever their reasons.
+/// The shortest time between the starts of two attempts to open the driver during a session, whatever their reasons.
 const MIN_PAUSE: Duration = LOST_PAUSE.0;
 /// The age by which a session has queried every GPU.
 const SETTLED: Duration = Duration::from_secs(5);

@@ -74,7 +74,7 @@ impl GpuReadings {
         Ok(())
     }
 
-    /// Reads what the processes have done since the last time.
+    /// Reads what the processes have done since the last query.
     pub(super) fn read_work(&mut self, device: GuardedDevice<'_>, faults: &Faults) -> Result<Work, Superseded> {
         let since = self.work_until.since(SystemTime::now());
         match device.call(|gpu| gpu.process_utilization(since)) {
@@ -90,7 +90,7 @@ impl GpuReadings {
         }
     }
 
-    /// The result for processes that have done nothing since the last time.
+    /// The result for processes that have done nothing since the last query.
     pub(super) fn no_work(&self) -> Work {
         self.work(Some(Vec::new()))
     }

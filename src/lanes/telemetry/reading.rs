@@ -18,7 +18,7 @@ pub(super) enum Reading {
     EccCorrected,
     EccUncorrected,
     RemappedRows,
-    /// What each process did: fills no field and has a step of its own.
+    /// What each process did. This reading fills no field and has a step of its own.
     Work,
     Bar1,
     PcieReplays,

@@ -1,8 +1,8 @@
 //! Joins what processes report about their allocators with what the driver lists: process used = outside the allocator +
 //! reserved but not allocated + allocated.
 //!
-//! Invariant: a process is shown only on a device on which the driver lists it, and what it reports can lower
-//! `needed` by no more than the driver says that it uses.
+//! Invariant: a process is shown only on a device on which the driver lists it, and what it reports can lower `needed`
+//! by no more than the memory that the driver reports for it.
 
 use std::time::Instant;
 
@@ -30,18 +30,18 @@ impl<'a> Reporting<'a> {
         all
     }
 
-    /// Bytes in live tensors or buffers of all frameworks. `None` if one of them does not tell.
+    /// Bytes in live tensors or buffers of all frameworks. `None` if one of them does not report this.
     pub fn allocated(&self) -> Option<u64> {
         self.sum(|report| report.figures.allocated)
     }
 
-    /// Bytes that all frameworks took from the driver. `None` if one of them does not tell.
+    /// Bytes that all frameworks took from the driver. `None` if one of them does not report this.
     pub fn reserved(&self) -> Option<u64> {
         self.sum(|report| report.figures.reserved)
     }
 
-    /// Bytes that the process uses beside its allocators. `None` if one of the two is not known, or if more was
-    /// reserved since the driver was asked.
+    /// Bytes that the process uses outside its allocators. `None` if the used or the reserved memory is unknown, or if
+    /// more memory has been reserved since the driver was queried.
     pub fn outside(&self) -> Option<u64> {
         self.used?.checked_sub(self.reserved()?)
     }
@@ -57,10 +57,10 @@ impl<'a> Reporting<'a> {
     }
 }
 
-/// Bytes of a GPU's used memory that could not be given back. `None` if no process tells what it could give back.
+/// Bytes of a GPU's used memory that could not be given back. `None` if no process reports what it could give back.
 pub(super) fn needed(used: u64, reporting: &[Reporting<'_>]) -> Option<u64> {
     let slack = reporting.iter().filter_map(Reporting::slack).reduce(u64::saturating_add)?;
-    // The two were read at different times.
+    // The two values were read at different times, so their difference could be negative.
     used.checked_sub(slack)
 }
 
@@ -86,7 +86,7 @@ fn of<'a>(
         return None;
     }
     let same = |other: &&Process| other.alive && other.pid == process.pid && self::device(other, gpu) == device;
-    // One entry of a process stands for all: the first of the first kind, as in the other families.
+    // If a process has several entries, the first entry of the first kind stands for all, as in the other families.
     let first = list.processes.iter().filter(same).min_by_key(|other| other.kind)?;
     if !std::ptr::eq(first, process) {
         return None;

@@ -85,7 +85,7 @@ fn prometheus_finds_no_difference_but_the_times() {
     let close = |whole: f64, part: f64| (whole / f64::from(FACTOR) - part).abs() < 0.002;
     for ((group, interval, rule), (same, shorter, scaled)) in before.iter().zip(&after) {
         let name = &rule["name"];
-        // A group without an interval uses the one from the configuration, which is the same for both.
+        // A group without an interval uses the interval from the configuration, which is the same in both runs.
         assert!(group == same && (close(*interval, *shorter) || *interval == 3600.0), "{group}: {interval} {shorter}");
         for key in ["name", "type", "labels", "annotations"] {
             assert_eq!(rule[key], scaled[key], "{name}");

@@ -1,4 +1,4 @@
-//! What the API says of reports: the ladder, and the event and the incident of a failed allocation.
+//! What the API says about reports: the ladder, and the event and the incident of a failed allocation.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_o
     let uuid = uuid(&exporter, 0);
     let mut child = super::children::Process::start(&site);
     let pid = child.pid();
-    // Nearly the whole GPU: its end alone would be an incident too.
+    // The process holds nearly the whole GPU, so its end alone would be an incident too.
     site.list(&[(pid, 139 * GIB)]);
     exporter.scrape_until("it is listed", |s| value(s, "gpu_process_memory_used_bytes", pid).is_some());
     child.send(&format!(

@@ -23,11 +23,11 @@ fn client_process() {
     }
 }
 
-/// A client in a process of its own. It is killed when this is dropped.
+/// A client in a process of its own. It is killed when this value is dropped.
 pub(super) struct Process {
     child: Child,
     input: ChildStdin,
-    /// What the exporter answered first.
+    /// The exporter's first answer.
     pub(super) answer: serde_json::Value,
 }
 
@@ -42,7 +42,7 @@ impl Process {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // The test runner's own words may be on the same line.
+        // The test runner's own output may be on the same line.
         let answer = lines.find_map(|line| line.split_once("answer ").map(|(_, answer)| answer.to_owned()));
         let answer = serde_json::from_str(&answer.expect("an answer of the exporter")).unwrap();
         // Reads the rest, so that the child can always write.
@@ -113,7 +113,7 @@ fn a_process_of_another_user_reports_about_itself() {
     let site = Site::new();
     let exporter = site.export();
     let uuid = uuid(&exporter, 0);
-    // The copy can be run by every user, whatever the folder of the build allows.
+    // Every user can run the copy, whatever the permissions of the build folder are.
     let exe = site.machine.folder.path().join("client");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
     std::fs::set_permissions(site.machine.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

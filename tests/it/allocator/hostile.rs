@@ -47,7 +47,7 @@ fn hostile_names_stay_one_label_each() {
         });
         client.send(&message.to_string());
     }
-    // The reader of the tests is strict: it refuses text that a name has broken.
+    // The tests' reader is strict and refuses text that a name has broken.
     let all = |s: &Scrape| s.all("gpu_process_allocator_region_peak_bytes").count() == names.len();
     let scrape = exporter.scrape_until("all regions", all);
     let shown: Vec<_> =
@@ -69,7 +69,7 @@ fn a_process_that_floods_and_lies_harms_its_own_numbers_only() {
         hostile.send(&flood);
     }
     eventually("the flood is counted", || (faults(&exporter, "too_many_messages") > 0).then_some(()));
-    // It claims that all of the GPU could be given back, and names the other's pid.
+    // It claims that all memory of the GPU could be released, and gives the honest process's pid.
     let pid = honest.pid();
     let mut lie = |reserved: u64| {
         hostile.send(&report(
@@ -107,7 +107,7 @@ fn a_reused_pid_does_not_inherit_values() {
     exporter.scrape_until("its value", |s| value(s, ALLOCATED, child.pid()) == Some(11));
     let pid = child.pid();
     drop(child);
-    // The driver still lists the pid, now of a process that /proc does not show.
+    // The driver still lists the pid, but now /proc shows no process with this pid.
     let scrape = exporter.scrape_until("the end", |s| reported(s).is_empty());
     assert!(value(&scrape, "gpu_process_memory_used_bytes", pid).is_some());
 }

@@ -1,4 +1,4 @@
-//! What is refused: each cause with its reason, and that it changes nothing.
+//! Refusals: each cause has its own reason, and a refusal changes nothing.
 
 use super::*;
 

@@ -31,7 +31,7 @@ fn the_socket_of_an_exporter_that_was_killed_is_replaced() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let mut client = site.connect();
     exporter.signal(nix::sys::signal::Signal::SIGKILL);
-    // The client notices the end.
+    // The client notices that the exporter has ended.
     let mut rest = Vec::new();
     assert_eq!(client.lines.read_to_end(&mut rest).unwrap_or(0), 0);
     drop(exporter);

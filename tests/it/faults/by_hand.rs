@@ -1,4 +1,4 @@
-//! A `/proc` built by hand, alongside the simulator's own, whose files can be made to hang or fail.
+//! A `/proc` built by hand, whose files can be made to hang or fail. It exists alongside the simulator's own `/proc`.
 
 use std::fs;
 use std::path::PathBuf;

@@ -48,7 +48,7 @@ fn a_replaced_driver_is_reopened() {
 
 #[test]
 fn a_driver_without_the_second_memory_call_is_read_by_the_first() {
-    // The library lacks the symbols of these calls, as an old driver does.
+    // The library lacks the symbols of these calls, as an old driver's library does.
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = fs::read(simulator()).unwrap();
     let lists = ["Compute", "Graphics", "MPSCompute"].map(|list| format!("nvmlDeviceGet{list}RunningProcesses_v3"));

@@ -100,7 +100,8 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
     exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
-    // The Xids arrive long before the call's time limit: they would be missed if events were registered only after it.
+    // The Xids arrive long before the call's time limit, so they would be missed if events were registered only after
+    // that limit.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
     machine.control(&format!("{hang}{xids}"));
     exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));

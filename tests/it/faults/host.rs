@@ -53,7 +53,8 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!(exporter.terminate().success());
 }
 
-/// A port that was free a moment ago: a test whose exporter cannot write its log cannot read the port from it.
+/// A port that was free a moment ago. It is needed because a test whose exporter cannot write its log cannot read the
+/// port from the log.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -98,7 +98,7 @@ fn the_memory_lane_idles_when_a_busy_gpu_is_gone_or_unreadable() {
                 return false;
             }
             seen.set(now);
-            // At its full rate the lane would tick a hundred times from one of these passes to the next.
+            // At its full rate the lane would tick a hundred times between two of these passes.
             now.0 - ticks < 30.0
         });
         machine.control("");

@@ -29,7 +29,7 @@ fn mig_uuid(scrape: &Scrape, family: &str, pid: &str) -> Option<String> {
     series.label("mig_uuid").map(str::to_owned)
 }
 
-/// An exporter that has seen the high memory use of [`SLICED`] and the low one that follows.
+/// An exporter that has seen the high memory use of [`SLICED`] and the low use that follows.
 fn with_a_peak(machine: &Machine) -> (Exporter, Scrape) {
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
     const GIB: f64 = (1u64 << 30) as f64;
@@ -75,7 +75,7 @@ fn an_unreadable_mig_mode_without_devices_costs_no_other_opening() {
         up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0) && faults(s, "topology", "unknown") >= 2.0
     });
     machine.control("");
-    // The mode is requested again within twice as many rounds as there have been so far.
+    // By the time there have been three times as many rounds as now, the mode has been requested again.
     let goal = 3.0 * rounds(&blind, "telemetry");
     exporter.scrape_until("the next request", |s| rounds(s, "telemetry") >= goal);
     assert_eq!(exporter.log().matches("the driver is open").count(), 2, "{}", exporter.log());

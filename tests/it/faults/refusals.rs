@@ -153,7 +153,8 @@ impl Bench {
         now.get("0").is_some_and(|now| self.families["0"].is_subset(now))
     }
 
-    /// Replaces the faults, and waits until the driver has read them: then a new process appears on the healthy GPU.
+    /// Replaces the faults, and waits until the driver has read them, which is the case once a new process
+    /// appears on the healthy GPU.
     /// The new faults apply to calls that begin afterwards.
     fn switch(&self, faults: &str) {
         let mark = 5000 + self.marks.replace(self.marks.get() + 1);

@@ -1,7 +1,7 @@
 //! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can return.
 
-/// Every code in `nvml.h` except those that mean that the driver itself is out of reach, with the reason it is counted
-/// under.
+/// Every code in `nvml.h` except those that mean that the driver itself is out of reach, with the reason under
+/// which it is counted.
 pub(crate) const CODES: [(&str, &str); 28] = [
     ("INVALID_ARGUMENT", "invalid_argument"),
     ("NOT_SUPPORTED", "not_supported"),
@@ -40,7 +40,8 @@ pub(crate) const OF_THE_DRIVER: [(&str, &str); 3] = [
     ("LIB_RM_VERSION_MISMATCH", "lib_rm_version_mismatch"),
 ];
 
-/// Reasons that say that the GPU does not provide a value: nothing is wrong, and what is absent need not be counted.
+/// Reasons that say that the GPU does not provide a value: nothing is wrong, and its absence need not be
+/// counted.
 pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
     ["not_supported", "no_permission", "function_not_found", "argument_version_mismatch"];
 

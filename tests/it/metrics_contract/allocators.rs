@@ -82,7 +82,7 @@ fn a_framework_that_does_not_tell_what_it_reserved_makes_the_rest_unknown() {
 #[test]
 fn entries_of_one_process_are_one_rung() {
     let mut machine = machine();
-    // The same process a second time, as while its MIG device is unknown.
+    // The same process is listed a second time, as happens while its MIG device is unknown.
     machine.processes[0].processes.push(process(100, "train.py"));
     let scrape = machine.scrape();
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", "100")]), (2 * GIB).to_string());

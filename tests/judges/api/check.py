@@ -126,7 +126,7 @@ class Judge:
         self.problems, self.visited, self.wanted, self.seen = [], set(), set(), set()
 
     def answer(self, exporter, method, template, path, expected):
-        """Requests a path of the API and compares the response with what the file says about the template."""
+        """Requests a path of the API and compares the response with what the file says about the path template."""
         status, kind, body = exporter.ask(method, path)
         where = f"{method} {path}"
         if status != expected:

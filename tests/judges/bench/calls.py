@@ -21,7 +21,7 @@ WINDOW = 15.0
 SETTLE = 3.0
 RATE = 100
 
-# r11 and the flags hold no value on entry to a function (System V ABI, x86-64): no argument is ever passed in them.
+# r11 and the flags hold no value on entry to a function, because no argument is ever passed in them (System V ABI, x86-64).
 STUB = """
 .globl {name}
 .type {name}, @function
@@ -97,7 +97,7 @@ class Counted:
 
 
 class CountedFor:
-    """The same for one subject, with a separate file for its counts."""
+    """The same machine for one subject, with a separate file for its counts."""
 
     def __init__(self, counted, file):
         self.counted, self.library, self.gpus = counted, counted.library, counted.gpus

@@ -15,7 +15,7 @@ KINDS = {
     "kept, gzip": ("kept", "gzip"),
 }
 # The length of a turn in seconds, and the maximum number of scrapes in it. The first two scrapes in a turn find the processors idle, which
-# makes them a tenth of a millisecond slower: with a fast server, far more than a hundred must follow, or those two determine the p99.
+# makes them a tenth of a millisecond slower. With a fast server, far more than a hundred must follow, or those two determine the p99.
 TURN, MOST = 0.25, 50_000
 # A time too short for one scrape, in seconds.
 LEAST = 1e-5

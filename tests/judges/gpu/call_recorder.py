@@ -157,7 +157,7 @@ class Recorder:
         self.say(name=name, code=abi.return_name(code), value=value, latency_us=percentiles(samples) if samples else None)
 
     def section(self, name, work):
-        """Record a part with a different structure; a failure is recorded as its value."""
+        """Record a part whose structure differs from that of a call; if it fails, the failure is recorded as its value."""
         if name in self.skip:
             return
         self.say(begin=name)

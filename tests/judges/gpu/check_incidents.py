@@ -24,7 +24,7 @@ SERVICE = "/system.slice/neighbour.service"
 SOON = 10
 # The neighbour grows in this many steps.
 GROWTH_STEPS = 8
-# The version of Linux that tells how a process ended.
+# The first version of Linux that reports how a process ended.
 EXITS_SINCE = (6, 15)
 
 

@@ -152,8 +152,8 @@ def leak(options):
 
 
 def burst(options):
-    """Allocate and free without a pause until stdin closes, keeping between --mib and twice that amount in use; hold what is left at the
-    end."""
+    """Allocate and free without a pause until stdin closes, keeping between --mib and twice that amount in use; at the end, --mib
+    is still allocated."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     closed = threading.Event()
@@ -180,7 +180,7 @@ def training(options):
 
 
 def driver_load(options):
-    """Keep the driver's lock held: the energy call holds it for milliseconds."""
+    """Keep the driver's lock held by repeating the energy call, which holds it for milliseconds."""
     import nvml_abi
 
     gpu = nvml_abi.Gpu(path=options.nvml)

@@ -127,7 +127,7 @@ class Exporter(Server):
 
 
 def cpu_seconds(pid):
-    """CPU time of all threads: the scheduler's nanoseconds if the kernel shows them, else
+    """CPU time of all threads: the scheduler's nanoseconds if the kernel shows them, otherwise
     clock ticks."""
     total = 0
     seen = False

@@ -1,5 +1,5 @@
-"""The worker of record.py: the list of NVML calls, and the parts of a recording with a
-different structure. Run by record.py, not by hand."""
+"""The worker of record.py: the list of NVML calls, and the parts of a recording whose
+structure differs from that of a call. Run by record.py, not by hand."""
 
 import ctypes
 import json

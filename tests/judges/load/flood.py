@@ -38,8 +38,8 @@ PHASES = (("quiet", QUIET), ("silent and deaf", HELD), ("quiet again", QUIET), (
 COLUMNS = ("phase", "honest scrapes", "answered", "refused", "late", "broken", "p50 ms", "p99 ms", "longest ms", "missed ticks")
 COLUMNS += ("machine idle", "RSS MiB", "fds", "threads")
 OUTCOMES = ("answered", "refused", "late", "broken")
-# How much more memory and how many more file descriptors the last quiet phase may use than earlier ones. The allocator keeps the memory of
-# the first crowd's concurrent responses; a second crowd must need almost no more, or there is a leak.
+# How much more memory and how many more file descriptors the last quiet phase may use than the earlier ones. The allocator keeps the memory
+# of the first crowd's concurrent responses; a second crowd must need almost no more, or there is a leak.
 MEMORY_KEPT_MIB = 16
 MEMORY_GROWN_MIB = 3
 FDS_KEPT = 5

@@ -47,7 +47,7 @@ class Scraper:
         except Refused:
             if not reused:
                 raise
-        # The server closed it while it was idle. That is not a refusal; a new connection is used.
+        # The server closed the connection while it was idle. That is not a refusal; a new connection is used.
         self.close()
         return await self.ask()
 

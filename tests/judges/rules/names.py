@@ -1,6 +1,6 @@
 """Families and labels: those that the exporter documents, and those that an expression uses.
 
-Invariant: a word in an expression that is neither PromQL's nor a label is treated as a family, so that a misspelt one is
+Invariant: a word in an expression that is neither a word of PromQL nor a label is treated as a family, so that a misspelt one is
 found.
 """
 

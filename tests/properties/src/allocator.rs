@@ -30,7 +30,7 @@ pub fn allocator(data: &[u8]) -> bool {
     let text = line.escape_ascii().to_string();
     let value: Value = match serde_json::from_slice(&line) {
         Ok(value) => value,
-        // In the value of a key that no message has.
+        // The error is in the value of a key that no message has.
         Err(error) if ["out of range", "surrogate"].iter().any(|what| error.to_string().contains(what)) => return true,
         Err(error) => panic!("{text} is no JSON: {error}"),
     };

@@ -1,5 +1,5 @@
-//! Cgroup files with any content: every id has the right form, occurs in the text, and cannot be replaced by a cgroup
-//! nested further inside.
+//! Cgroup files with any content: every id has the right form, occurs in the text, and cannot be changed by the name
+//! of a cgroup nested further inside.
 
 use cgroup_owner::{Boundary, CgroupLocation, locate};
 

@@ -1,4 +1,5 @@
-//! Any responses from the API server: a container id is shown under its only name, or not at all.
+//! Any responses from the API server: a container id is shown under its name if it has only one, and otherwise
+//! not at all.
 
 mod arbitrary;
 

@@ -1,4 +1,5 @@
-//! Any scenario and control file for the simulator: the error names the key, or the machine's numbers are possible.
+//! Any scenario and control file for the simulator: either the error names the key, or all of the machine's numbers
+//! are possible values.
 
 mod arbitrary;
 

@@ -16,16 +16,16 @@ from ._tensorflow import TensorFlow
 from ._torch import Torch
 
 Key = Tuple[str, int]
-"""A framework and its number of the device."""
+"""A framework and the number that it gives to the device."""
 
-# How long a measured region waits at most for another thread's reading, in seconds.
+# The longest time that a measured region waits for another thread's reading, in seconds.
 PATIENCE = 0.1
-# How long a framework that raised is not read again, in seconds.
+# How long a framework that has raised an exception is left alone, in seconds.
 REST = 1.0
 
 
 class Reader(Protocol):
-    """A framework. `present` costs a look into `sys.modules`."""
+    """A framework. `present` costs one lookup in `sys.modules`."""
 
     framework: str
 
@@ -70,7 +70,7 @@ class Allocators:
         return self._with_lock(patience, add)
 
     def unlisten(self, listener: Listener, after: Callable[[], None], patience: float = PATIENCE) -> bool:
-        """Reads every device a last time for `listener`, and calls `after`."""
+        """Reads every device one last time for `listener`, and calls `after`."""
         done = self._with_lock(patience, after)
         # Removal needs no reading: a list's `remove` is atomic, and a reading in progress iterates over a copy.
         if listener in self._listeners:
@@ -78,7 +78,7 @@ class Allocators:
         return done
 
     def _with_lock(self, patience: float, then: Callable[[], None]) -> bool:
-        # The limit also ends a wait for this very thread, which a finaliser that measures could otherwise cause.
+        # The limit also ends the wait if this very thread holds the lock, as when a finaliser measures a region during a reading.
         if not self._lock.acquire(timeout=patience):
             return False
         try:

@@ -1,4 +1,4 @@
-"""The client of this process: the thread that reads the allocators and sends what changed, and its life across forks and the end.
+"""The client of this process: the thread that reads the allocators and sends what changed, and its handling of forks and of the exit.
 
 Invariant: the program is never made to wait for the exporter, no exception leaves this module, and no connection exists before a
 framework uses a GPU in this very process.
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
 INTERVAL = 0.2
-# The time between two looks into `sys.modules` while no framework is imported, in seconds.
+# The time between two checks of `sys.modules` while no framework is imported, in seconds.
 IDLE = 0.5
-# The time between two looks at PyTorch while the program imports it, in seconds: its first allocation may fail. And their number.
+# The time between two checks while the program imports PyTorch, in seconds, and the maximum number of these checks. The time is short
+# because the program's first allocation may already fail.
 IMPORTING = 0.05
 LOOKS = 200
 # Something is sent at least this often, in seconds; the protocol demands 2.
 ALIVE = 1.5
 # The exporter drops what exceeds 200 messages per second.
 MESSAGES_PER_SECOND = 150.0
-# How long a fork or the end of the program waits at most for the thread, in seconds. The thread waits for nothing but a framework.
+# The longest time that a fork or the end of the program waits for the thread, in seconds. The thread waits for nothing but a framework.
 JOIN = 0.1
 NAMES = 32
 NAME_LENGTH = 64
@@ -48,7 +49,7 @@ _asked: Tuple[Optional[str], Optional[float]] = (None, None)
 
 
 def allocators() -> Allocators:
-    """The allocators of this process, also while no client runs."""
+    """The allocators of this process, even while no client runs."""
     return _allocators
 
 
@@ -57,7 +58,7 @@ def start(socket: Optional[str] = None, interval: Optional[float] = None) -> boo
 
     `socket` is the path of the exporter's socket; by default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
     `interval` is the time between two readings in seconds, from 0.01 to 1.5; by default `$VRAM_EXPORTER_INTERVAL`, otherwise what the
-    exporter suggests, otherwise 0.2. An exporter that comes later is found within 5 seconds.
+    exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
     """
     global _client, _asked
     try:
@@ -127,7 +128,7 @@ class Client:
         return self._thread is not None
 
     def pause(self) -> None:
-        """Ends the thread, unless a framework holds it up for long."""
+        """Ends the thread, unless a framework holds it up for too long."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.ending.set()
@@ -135,10 +136,10 @@ class Client:
             thread.join(JOIN)
 
     def end(self) -> None:
-        """Ends the thread, sends what is left as far as that needs no wait, and closes the connection."""
+        """Ends the thread, sends as many of the remaining messages as it can without waiting, and closes the connection."""
         self._ended = True
         self.pause()
-        # A thread that is held up closes the connection when it goes on.
+        # A thread that is held up closes the connection when it continues.
         self._close()
 
     def _close(self) -> None:
@@ -161,7 +162,7 @@ class Client:
         from ._connection import line
 
         self._urgent.append(line(message))
-        # The thread holds the lock for the time of a system call that does not wait.
+        # The thread holds the lock only for the duration of a system call that does not wait.
         if self._lock.acquire(timeout=0.02):
             try:
                 if self._open().ready():
@@ -171,7 +172,7 @@ class Client:
         self._wake.set()
 
     def measured(self, result: Measurement) -> None:
-        """Keeps a result for the thread. Of several results of one name between two sends, the highest is sent."""
+        """Keeps a result for the thread. Of several results with the same name between two sends, the highest is sent."""
         name = result.name[:NAME_LENGTH]
         if not name or (name not in self._names and len(self._names) >= NAMES):
             return
@@ -208,7 +209,7 @@ class Client:
             self._close()
 
     def _tick(self) -> float:
-        """One reading and what it gives to send. Returns the time until the next one."""
+        """Takes one reading and sends what is new. Returns the time until the next reading."""
         if not self._allocators.present():
             return IDLE
         if _torch.cuda() is not None:
@@ -228,7 +229,7 @@ class Client:
         return max(self._interval or suggested or INTERVAL, len(trackers) / MESSAGES_PER_SECOND)
 
     def _initialised(self) -> None:
-        """The program initialises CUDA at this moment."""
+        """Called when the program initialises CUDA."""
         self._wake.set()
 
     def _open(self) -> Connection:
@@ -311,7 +312,7 @@ def _hook() -> None:
 
 
 def _before_fork() -> None:
-    # Without the thread, no lock is held by it in the child, and Python does not warn of a fork with several threads because of it.
+    # Ends the thread, so that no lock is held in the child, and so that Python does not warn of a fork with several threads.
     try:
         if _client is not None:
             _after_fork.before()
@@ -347,7 +348,7 @@ def _after_fork_in_child() -> None:
         if parent is None:
             return
         parent.abandon()
-        # A child of a process that has initialised CUDA cannot use it, so that it will have nothing to report.
+        # A child of a process that has initialised CUDA cannot use CUDA, so it will have nothing to report.
         if not _cuda_is_lost():
             start(*_asked)
     except Exception:

@@ -1,7 +1,7 @@
 """The connection to the exporter: a Unix stream socket that never waits.
 
-Invariant: no call blocks and none raises. The socket is used only by the process that opened it, and only while its number still belongs
-to it: a program may close descriptors that it did not open, and the number may then be that of the program's own socket.
+Invariant: no call blocks and none raises. The socket is used only by the process that opened it, and only while its descriptor number still
+belongs to it: a program may close descriptors that it did not open, and the number may then be that of the program's own socket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ._version import __version__
 
 VERSION = 1
-# The least time between two attempts to connect, in seconds.
+# The shortest time between two attempts to connect, in seconds.
 RETRY = 5.0
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 _CONTROL = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -25,7 +25,7 @@ _LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
 
 
 def _open() -> socket.socket:
-    """A socket that is not in the place of a standard stream, which the program may have closed."""
+    """A socket whose descriptor number is not that of a standard stream, because the program may have closed one."""
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if opened.fileno() > 2:
         return opened
@@ -58,7 +58,7 @@ class Connection:
         self.refused = False
         """There is no further attempt: the exporter does not speak this version, or `end` was called."""
         self.generation = 0
-        """The number of connections so far. What was sent before belongs to another one."""
+        """The number of connections so far. What was sent before the latest one began belongs to an earlier one."""
         self.interval: Optional[float] = None
         """The time between two readings that the exporter suggests, in seconds."""
 
@@ -117,7 +117,7 @@ class Connection:
         self._unsent = line({"type": "hello", "version": VERSION, "client": "vram-exporter-python/" + __version__})
 
     def _own(self) -> bool:
-        """Whether the socket can be used. Lets it go, without closing it, if its number belongs to something else."""
+        """Whether the socket can be used. Gives it up, without closing it, if its descriptor number now belongs to something else."""
         if self._socket is None:
             return False
         if os.getpid() == self._pid and self._same(self._socket):

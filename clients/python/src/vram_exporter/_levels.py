@@ -37,7 +37,7 @@ def between(before: Point, after: Point, reset: bool) -> Span:
     low = max(before.current, after.current)
     high = None
     if after.peak is not None:
-        # A peak that rose was reached after `before`. One that was reset became the current amount at that time.
+        # A peak that rose was reached after `before`. A reset sets the peak to the amount that is current at that time.
         if reset or before.peak is None or after.peak > before.peak:
             low = max(low, after.peak)
         if not reset and before.peak is not None:
@@ -70,7 +70,7 @@ class Total:
         self._sum = 0
 
     def update(self, value: Optional[int]) -> Optional[int]:
-        """The total since the process started, or `None` while the framework does not tell."""
+        """The total since the process started, or `None` while the framework does not provide it."""
         if value is None:
             return None
         last = self._last or 0
@@ -115,7 +115,7 @@ class Tracker:
         return allocated, reserved
 
     def reported(self) -> None:
-        """Begins a new interval of `high`."""
+        """Begins a new interval for `high`."""
         if self._last is not None:
             self.high = self._last.allocated
 

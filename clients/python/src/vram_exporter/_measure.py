@@ -1,11 +1,11 @@
 """Measures the highest allocated and reserved memory of a region of a program.
 
-Rule for `exact`. The region is cut into intervals by its readings: at its start and end, at those of other regions, and those of the
-sender thread. In each interval the framework's own peak and its totals of allocations and frees give an amount that was reached and an
+Rule for `exact`. Readings cut the region into intervals. They are taken at its start and end, at the start and end of other regions, and by
+the sender thread. In each interval the framework's own peak and its totals of allocations and frees give an amount that was reached and an
 amount that was not exceeded (`_levels`). If both are equal for the whole region, the result is exact. That is so if the framework's peak
 rose in the region, if it was reached at a reading in the region, or if nothing was allocated. It is not so if the program's older peak is
-higher than anything in the region. A reset of the peaks by the program is noticed if any peak fell; one that no reading reveals, because
-each peak had grown again beyond its old value by the end of the interval, can make a result that is called exact too low.
+higher than anything in the region. A reset of the peaks by the program is noticed if any peak fell. If no reading reveals the reset,
+because each peak had grown beyond its old value again by the end of the interval, the result can be too low although it is called exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._levels import Span
 from ._reading import Reading
 from ._result import DeviceResult, Measurement
 
-# The flag of the code of an `async def` (inspect.CO_COROUTINE, without the import).
+# The flag that marks the code of an `async def` (inspect.CO_COROUTINE, without the import).
 _COROUTINE = 0x80
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -157,9 +157,9 @@ def measure(name: Optional[str] = None) -> _Measure: ...
 def measure(name: Union[Function, str, None] = None) -> Union[Function, _Measure]:
     """Measures a region: `with measure("forward") as m:`, or a function: `@measure` or `@measure("step")`.
 
-    Regions can be nested and can run in several threads. Allocations belong to the process, so that a region also contains those of other
-    threads during its time. A decorated function has its latest result in the attribute `last`. The result is sent to the exporter if the
-    client runs (`start`); the exporter accepts 32 names, of at most 64 characters, for each process.
+    Regions can be nested and can run in several threads. Allocations belong to the process, so a region also counts those
+    made by other threads while it runs. A decorated function has its latest result in the attribute `last`. The result is sent to the
+    exporter if the client runs (`start`); the exporter accepts 32 names, of at most 64 characters, for each process.
     """
     if callable(name):
         return _Measure(None)(name)

@@ -1,7 +1,7 @@
 """Reports PyTorch's failed allocations before the program learns of them.
 
-Invariant: the observer never raises and never waits: PyTorch would raise its exception instead of its own OutOfMemoryError. It is attached
-once, because PyTorch cannot detach it; observers of the program are called as before.
+Invariant: the observer never waits, and it never raises, because PyTorch would then raise the observer's exception instead of an
+OutOfMemoryError. It is attached once, because PyTorch cannot detach it; the program's own observers are called as before.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _attached = False
 _queued = False
 _send: Optional[Callable[[Dict[str, Any]], None]] = None
 
-# Beyond these in that many seconds, failed allocations are only counted: a program may try one hundreds of times a second, and the exporter
-# takes 20 in 20 seconds from all processes of a user.
+# At most this many failed allocations are reported in that many seconds, and the others are only counted: a program may attempt
+# an allocation hundreds of times a second, and the exporter accepts 20 in 20 seconds from all processes of a user.
 _MOST = 10
 _WINDOW = 20.0
 _SNAPSHOTS = 10
@@ -28,7 +28,7 @@ _snapshots = 0
 
 def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
     """Passes each failed allocation to `send`, which must not wait. To be called repeatedly: it attaches the observer as soon as the program
-    has initialised CUDA, and calls `initialised` if that was in the program's own thread. Never raises."""
+    has initialised CUDA, and calls `initialised` if it is attached in the program's own thread. Never raises."""
     global _send, _queued
     _send = send
     if _attached:
@@ -37,7 +37,7 @@ def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None
         if _torch.initialised():
             _attach()
         elif not _queued:
-            # PyTorch calls it in the program's thread when CUDA has been initialised, so that the first allocation may already fail.
+            # PyTorch calls this in the program's thread when CUDA has been initialised, so even a failure of the first allocation is seen.
             later = getattr(_torch.cuda(), "_lazy_call", None)
             if later is not None:
                 _queued = True
@@ -47,7 +47,7 @@ def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None
 
 
 def watching() -> bool:
-    """Whether the next failed allocation of PyTorch will be seen, also if it is the first allocation."""
+    """Whether the next failed allocation of PyTorch will be seen, even if it is the first allocation."""
     return _attached or _queued
 
 
@@ -136,7 +136,7 @@ def _snapshot(device: int) -> Optional[str]:
         name = "oom-%d-gpu%d-%d-%s.pickle" % (os.getpid(), device, time.time(), os.urandom(4).hex())
         path = os.path.join(os.path.abspath(folder), name)
         memory._dump_snapshot(path)
-        # The exporter takes no longer path, and no control characters.
+        # The exporter accepts neither a longer path nor control characters.
         return path if os.path.getsize(path) and len(os.fsencode(path)) <= 1024 and path.isprintable() else None
     except Exception:
         return None

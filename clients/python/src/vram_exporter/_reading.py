@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Tuple
 
 
 class Reading(NamedTuple):
-    """The figures of one allocator on one device. Amounts are bytes; `None` means that the framework does not tell."""
+    """The figures of one allocator on one device. Amounts are bytes; `None` means that the framework does not provide the figure."""
 
     framework: str
     ordinal: int
@@ -14,9 +14,9 @@ class Reading(NamedTuple):
     allocated: int
     """Memory in live tensors or buffers."""
     device: Optional[str] = None
-    """The UUID as NVML writes it, or `None` if it is not known for certain: then nothing is reported for the device."""
+    """The UUID as NVML writes it, or `None` if it is not known for certain; nothing is then reported for the device."""
     in_use: bool = True
-    """False if this process never allocated anything on the device."""
+    """False if this process has never allocated anything on the device."""
     peak: Optional[int] = None
     """The framework's own peak of `allocated`, which the program may reset."""
     taken: Optional[int] = None
@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     returned: Optional[int] = None
     """The sum of all frees, which the program may reset."""
     reserved: Optional[int] = None
-    """Memory that the allocator holds from the driver."""
+    """Memory that the allocator has taken from the driver and still holds."""
     reserved_peak: Optional[int] = None
     reserved_taken: Optional[int] = None
     reserved_returned: Optional[int] = None
@@ -36,4 +36,4 @@ class Reading(NamedTuple):
     out_of_memory: Optional[int] = None
     """A counter, which the program may reset."""
     peaks: Tuple[int, ...] = ()
-    """Every peak that a reset would lower; a fall of any of them reveals a reset."""
+    """Every peak that a reset would lower; a fall in any of them reveals a reset."""

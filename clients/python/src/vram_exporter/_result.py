@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 
 class DeviceResult(NamedTuple):
-    """One framework on one device. Amounts are bytes; `None` means that the framework does not tell."""
+    """One framework on one device. Amounts are bytes; `None` means that the framework does not provide the figure."""
 
     framework: str
     ordinal: int
@@ -29,14 +29,15 @@ class DeviceResult(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The framework and its number of the device, such as `pytorch:0`."""
+        """The framework and the number that it gives to the device, such as `pytorch:0`."""
         return "%s:%d" % (self.framework, self.ordinal)
 
 
 class Measurement:
     """A measured region. The amounts are `None` until the region has ended, and if no framework uses a GPU.
 
-    `highest_allocated` and the other amounts are those of `main`, the device with the highest amount; `devices` has all.
+    `highest_allocated` and the other amounts are those of `main`, the device with the highest amount; `devices` has
+    those of all devices.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,7 +48,7 @@ class Measurement:
 
     @property
     def main(self) -> Optional[DeviceResult]:
-        """The device on which the region allocated most; the first of several equal ones."""
+        """The device on which the region allocated most; the first one if several are equal."""
         return max(self.devices, key=lambda device: device.highest_allocated, default=None)
 
     @property
@@ -87,7 +88,7 @@ class Measurement:
         return False if self.main is None else self.main.reserved_exact
 
     def scalars(self) -> Dict[str, float]:
-        """The figures as scalars named `vram/<region>/<figure>`; those of further devices as `vram/<region>/<device>/<figure>`."""
+        """The figures as scalars named `vram/<region>/<figure>`; if there are several devices, `vram/<region>/<device>/<figure>`."""
         scalars: Dict[str, float] = {}
         if self.seconds is not None:
             scalars["vram/%s/seconds" % self.name] = self.seconds
@@ -99,7 +100,7 @@ class Measurement:
         return scalars
 
     def log(self, writer: Any, step: Optional[int] = None) -> None:
-        """Writes `scalars()` with `writer.add_scalar(name, value, step)`, as TensorBoard's SummaryWriter offers it."""
+        """Writes `scalars()` with `writer.add_scalar(name, value, step)`, which is a method of TensorBoard's SummaryWriter."""
         for name, value in self.scalars().items():
             writer.add_scalar(name, value, step)
 

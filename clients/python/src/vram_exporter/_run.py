@@ -33,7 +33,7 @@ vram_exporter.start(socket={socket!r}, interval={interval!r})
 
 
 def main(arguments: Optional[List[str]] = None) -> NoReturn:
-    """Runs the command line. Ends the process with 2 for a wrong command line, 126 or 127 as a shell does, or 1 if attaching failed."""
+    """Runs the command line. Exits with status 2 for a wrong command line, 126 or 127 as a shell does, or 1 if attaching failed."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.pid is not None:
@@ -100,7 +100,7 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
     script = _ATTACH.format(
         init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
     )
-    # The process reads the file at a moment of its own choice, so that it must remain. It contains no secret, and the process may run as
+    # The process reads the file at a time of its own choosing, so the file must remain. It contains no secret, and the process may run as
     # another user.
     descriptor, path = tempfile.mkstemp(prefix="vram-run-", suffix=".py")
     with os.fdopen(descriptor, "w") as file:

@@ -1,7 +1,7 @@
 """Reads the allocators of TensorFlow's GPUs.
 
 Invariant: TensorFlow is found in `sys.modules` and never imported; nothing is read before the program has initialised TensorFlow's
-devices. TensorFlow tells what is in use, and not what it took from the driver.
+devices. TensorFlow reports what is in use, but not what it has taken from the driver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TensorFlow:
             return []
         config: Any = sys.modules["tensorflow"].config
         physical = config.get_visible_devices("GPU")
-        # A physical GPU that is divided into several logical ones shares its UUID, and their figures cannot be told apart by it.
+        # A physical GPU that is divided into several logical ones has only one UUID, which cannot tell their figures apart.
         if len(config.list_logical_devices("GPU")) != len(physical):
             return []
         readings = []

@@ -26,7 +26,7 @@ class Thread:
         _thread.start_new_thread(self._main, (function,))
 
     def join(self, seconds: float) -> None:
-        """Waits for the end of the thread, which must not be the calling one, at most `seconds`."""
+        """Waits at most `seconds` for the end of the thread. Returns at once if it is the calling thread."""
         if self._ident == _thread.get_ident():
             return
         limit = time.monotonic() + seconds
@@ -47,7 +47,7 @@ class Thread:
 class AfterFork:
     """Calls a function when the main thread has left os.fork.
 
-    From 3.12, os.fork counts the threads of the parent after its last hook, so that no hook may start one.
+    From Python 3.12 on, os.fork counts the threads of the parent after its last hook, so no hook may start a thread.
     """
 
     def __init__(self, function: Callable[[], None]) -> None:
@@ -57,17 +57,17 @@ class AfterFork:
         self._instruction = 0
 
     def before(self) -> None:
-        """To be called by a hook, which was called by os.fork, before the fork."""
+        """To be called before the fork, by a hook that os.fork itself has called."""
         if sys.version_info >= (3, 12) and threading.current_thread() is threading.main_thread():
             self._frame = sys._getframe(2)
             self._instruction = self._frame.f_lasti
 
     def forget(self) -> None:
-        """To be called by a hook in the child: a frame that is kept keeps the program's objects alive."""
+        """To be called by a hook in the child. Drops the frame, because it would keep the program's objects alive."""
         self._frame = None
 
     def schedule(self) -> bool:
-        """To be called by a hook in the parent. False if no wait is needed, or if it is not possible."""
+        """To be called by a hook in the parent. Returns False if no wait is needed, or if none is possible."""
         if self._frame is None:
             return False
         try:
@@ -90,7 +90,7 @@ class AfterFork:
         return 0
 
     def _in_fork(self) -> bool:
-        """Whether the frame that called os.fork is still at that instruction, and has called something."""
+        """Whether the frame that called os.fork is still at that instruction, and the call has not yet returned."""
         frame: Optional[FrameType] = sys._getframe(2)
         if frame is self._frame:
             return False

@@ -93,17 +93,17 @@ class Torch:
 
 
 def _stats(core: Any, ordinal: int) -> Dict[str, Any]:
-    """The figures of one device. Raises ValueError if those of one moment cannot be had."""
+    """The figures of one device. Raises ValueError if figures that belong to one moment cannot be obtained."""
     for _ in range(3):
         stats: Dict[str, Any] = core._cuda_memoryStats(ordinal)
-        # The backend cudaMallocAsync asks the driver for one after the other.
+        # The backend cudaMallocAsync asks the driver for one figure after the other.
         if stats["allocated_bytes"]["all"]["current"] <= stats["reserved_bytes"]["all"]["current"]:
             return stats
     raise ValueError("the figures of PyTorch belong to different moments")
 
 
 def amounts(ordinal: int) -> Dict[str, int]:
-    """What is allocated and reserved now, for a report of a failed allocation; empty if PyTorch cannot tell."""
+    """What is allocated and reserved now, for a report of a failed allocation; empty if PyTorch cannot provide it."""
     try:
         core: Any = sys.modules["torch._C"]
         stats = core._cuda_memoryStats(ordinal)
@@ -124,7 +124,7 @@ def unlimited(ordinal: int) -> bool:
 
 
 def device_uuid(ordinal: int) -> Optional[str]:
-    """The UUID of a device of PyTorch, or `None` if it is not known."""
+    """The UUID of a PyTorch device, or `None` if it is not known."""
     try:
         return _device_uuid(ordinal)
     except Exception:

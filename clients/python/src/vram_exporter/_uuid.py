@@ -1,6 +1,6 @@
 """Finds the UUID of a CUDA device ordinal by asking the CUDA driver library that the program has already loaded.
 
-Invariant: nothing is loaded or initialised here. A program that has not initialised CUDA gets `None`, as does every doubt.
+Invariant: nothing is loaded or initialised here. The result is `None` if the program has not initialised CUDA, and in every case of doubt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A callback for the Trainer of Hugging Face: `Trainer(..., callbacks=[VramCallback()])`. Importing this module imports transformers."""
+"""A callback for Hugging Face's Trainer: `Trainer(..., callbacks=[VramCallback()])`. Importing this module imports transformers."""
 
 from __future__ import annotations
 

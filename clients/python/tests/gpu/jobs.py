@@ -1,5 +1,5 @@
-"""The programs that verify_client.py observes: `jobs.py NAME`. A stepped job prints one JSON line for each step and goes on after a line on
-its standard input. Except for those that measure, they do not know the client."""
+"""The programs that verify_client.py observes: `jobs.py NAME`. A stepped job prints one JSON line for each step and continues after
+reading a line on its standard input. The jobs do not know the client, except for those that measure."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The few calls of NVML that the programs in this folder need, by ctypes and without any package."""
+"""The few calls of NVML that the programs in this folder need, through ctypes and without any package."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ class Nvml:
         return found
 
     def used_by(self, pid=None, index=0):
-        """The bytes that the driver names for a process, or `None` if it does not list the process."""
+        """The bytes that the driver reports for a process, or `None` if it does not list the process."""
         pid = os.getpid() if pid is None else pid
         count, rows = ctypes.c_uint(1024), (_Process * 1024)()
         self._check(self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._devices[index], ctypes.byref(count), rows))

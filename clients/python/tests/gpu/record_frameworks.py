@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def masked(text):
-    """A UUID with its form and without its value."""
+    """The form of a UUID, without its value."""
     prefix, text = (text[:4], text[4:]) if str(text)[:4] in ("GPU-", "MIG-") else ("", str(text))
     return prefix + re.sub("[0-9a-f]", "x", text)
 
@@ -179,7 +179,7 @@ def case_torch_async():
 
 
 def case_torch_fraction():
-    """A limit set by the program: an allocation that succeeds after the cache was returned, and one that fails."""
+    """A limit set by the program: an allocation that succeeds after the cache has been returned, and one that fails."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory

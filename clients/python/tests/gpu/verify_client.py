@@ -4,8 +4,8 @@
     python3 clients/python/tests/gpu/verify_client.py --out results.json
     python3 clients/python/tests/gpu/verify_client.py --out results.json --exporter http://127.0.0.1:9400 --socket /run/vram-exporter/allocator.sock
 
-Without --exporter it listens itself, with a recording server. With it, the jobs report to the real exporter and its metrics are compared;
-checks that need the single messages then still use the recording server. A check that fails does not end the others.
+Without --exporter, this program itself listens, with a recording server. With --exporter, the jobs report to the real exporter, and its
+metrics are compared; checks that need the individual messages still use the recording server. A check that fails does not end the others.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Job:
         self.pid = self.process.pid
 
     def line(self):
-        """The next JSON line. Raises RuntimeError, with the end of the error output, where the job ends before."""
+        """The next JSON line. Raises RuntimeError, with the end of the error output, if the job ends first."""
         for text in self.process.stdout:
             if text.startswith("{"):
                 return json.loads(text)
@@ -124,7 +124,7 @@ class Bench:
 
 
 def until(read, accepted, seconds=8.0):
-    """Reads until the value is accepted. Returns the last value and whether it was."""
+    """Reads until the value is accepted. Returns the last value and whether it was accepted."""
     deadline = time.monotonic() + seconds
     while True:
         value = read()
@@ -453,7 +453,7 @@ def check_step_time(bench):
         said = job.line()
     finally:
         job.end()
-    # Not slower beyond chance at 5 Hz; the width of the interval says how much could have been seen.
+    # At 5 Hz, no slower than chance explains; the width of the interval says how small a slowdown could have been seen.
     return dict(said, ok=said["5 Hz"]["interval_95_percent"][0] <= 0, messages=len(server.messages()))
 
 

@@ -22,8 +22,8 @@ const STEP: Nanos = 5_000_000;
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
-/// For each GPU, by index, how far its Xids have been reported: up to a time and, among the Xids at that time, up to a
-/// number in the scenario, exclusive.
+/// For each GPU, by index, how far its Xids have been reported: the time of the last one, and the position in the
+/// scenario at which the unreported Xids of that time begin.
 type Set = BTreeMap<u32, (Nanos, usize)>;
 
 static SETS: Mutex<BTreeMap<usize, Arc<Mutex<Set>>>> = Mutex::new(BTreeMap::new());
@@ -36,12 +36,12 @@ fn find(set: sys::nvmlEventSet_t) -> Answer<Arc<Mutex<Set>>> {
     lock(&SETS).get(&set.addr()).cloned().ok_or(Code::INVALID_ARGUMENT)
 }
 
-/// The next Xid of a set's GPUs: time, number in the scenario, GPU, code.
+/// The next Xid of a set's GPUs: time, position in the scenario, GPU, code.
 fn next(machine: &Machine, set: &Set) -> Option<(Nanos, usize, u32, u32)> {
     let of = |(number, xid): (usize, &crate::machine::Xid)| {
         let &(reported, among) = set.get(&xid.gpu)?;
         let at = xid.next(reported)?;
-        // An Xid at the same time as the last reported one is new only if it has a higher number.
+        // An Xid at the same time as the last reported one is new only if its position is higher.
         let at = if at == reported && number < among { xid.next(reported + 1)? } else { at };
         Some((at, number, xid.gpu, xid.code))
     };

@@ -59,7 +59,7 @@ unsafe fn idle_engine(on: &On, utilization: *mut c_uint, period: *mut c_uint) ->
 /// A power limit in milliwatts.
 fn limit(on: &On, which: usize) -> Answer<c_uint> {
     on.whole()?;
-    // A part without a board of its own has no power limit.
+    // A GPU without a board of its own (it is built into a system chip) has no power limit.
     if on.gpu.model.pcie.is_none() { Err(Code::NOT_SUPPORTED) } else { Ok((on.gpu.model.power[which] * 1e3) as c_uint) }
 }
 

@@ -22,7 +22,7 @@ impl FreshPids {
         Self { fixed, next: FIRST }
     }
 
-    /// Avoids further pids from now on; the ranges already handed out stay.
+    /// Avoids additional pids from now on; the ranges already handed out stay.
     pub(crate) fn avoid(&mut self, fixed: impl IntoIterator<Item = u32>) {
         self.fixed.extend(fixed);
     }

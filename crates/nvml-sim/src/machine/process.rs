@@ -110,7 +110,7 @@ impl Process {
         Some((Life { number: number as u64, start }, start + lasts))
     }
 
-    /// When its current life ends or its next one begins; `None`: nothing will change.
+    /// When the process's current life ends or its next one begins; `None`: nothing will change.
     pub fn next_change(&self, now: Nanos) -> Option<Nanos> {
         match self.life(now) {
             Some(life) => Some(life.start + self.lasts?),
@@ -130,24 +130,24 @@ impl Process {
         }
     }
 
-    /// Bytes that it wants in a life.
+    /// Bytes that the process wants in a life.
     pub fn wants(&self, life: Life, now: Nanos) -> u64 {
         let allocated = self.memory.as_ref().map_or(0.0, |memory| memory.at(now - life.start, self.noise(life)));
         self.context + allocated as u64
     }
 
-    /// The most that it ever wants.
+    /// The most bytes that the process ever wants.
     pub fn most(&self) -> u64 {
         self.context + self.overhead() + self.memory.as_ref().map_or(0.0, Curve::bound) as u64
     }
 
-    /// The most that it has wanted in a life so far.
+    /// The most bytes that the process has wanted in a life up to a given time.
     pub fn peak(&self, life: Life, until: Nanos) -> u64 {
         let peak = self.memory.as_ref().map_or(0.0, |memory| memory.peak(until - life.start, self.noise(life)));
         self.context + peak as u64
     }
 
-    /// Share of the GPU that it uses in a life.
+    /// Share of the GPU that the process uses in a life.
     pub fn busy(&self, life: Life, now: Nanos) -> f64 {
         self.utilization.at(now - life.start, self.noise(life))
     }
@@ -162,7 +162,7 @@ impl Process {
         if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
     }
 
-    /// Bytes that it always holds, if it lives forever from scenario time zero and its memory never changes.
+    /// Bytes that the process always holds, if it lives forever from scenario time zero and its memory never changes.
     pub(crate) fn fixed(&self) -> Option<u64> {
         let memory = self.memory.as_ref().map_or(Some(0.0), Curve::fixed)?;
         (self.start <= 0 && self.lasts.is_none()).then_some(self.context + self.overhead() + memory as u64)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::machine::Container;
 use crate::machine::process::Identity;
 
-/// Resident pages and virtual bytes of a simulated process: the same for all, because host memory is not simulated.
+/// Resident pages and virtual bytes of a simulated process: the same for every process, because host memory is not
+/// simulated.
 const PAGES: u64 = 131_072;
 const VIRTUAL: u64 = 12_884_901_888;
 
@@ -25,7 +26,7 @@ pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static 
         ("cgroup", [&identity.cgroup, &b"\n"[..]].concat()),
     ];
     if !identity.allocator.is_empty() {
-        // The kernel has no such file: it stands for a client in the process.
+        // The kernel has no such file; this one stands for a client in the process.
         files.push(("allocator", identity.allocator.clone()));
     }
     files

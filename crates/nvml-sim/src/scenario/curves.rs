@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Ratio {
     }
 }
 
-/// One phase. `for` is how long it lasts; without it the phase lasts to the end.
+/// One phase. `for` is how long it lasts; if `for` is absent, the phase does not end.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 #[serde(bound(deserialize = "V: Quantity"))]
@@ -90,7 +90,8 @@ pub(crate) enum Phase<V> {
         #[serde(rename = "for")]
         lasts: Option<Span>,
     },
-    /// Short peaks: the first one `after` the start of the phase, then one `every` interval, each up to `jitter` later.
+    /// Short peaks: the first one `after` the start of the phase, then one `every` interval, each delayed by up to
+    /// `jitter`.
     Spike {
         base: V,
         peak: V,

@@ -14,7 +14,7 @@ pub(crate) struct Scenario {
     pub(crate) seed: u32,
     #[serde(default)]
     pub(crate) driver: Driver,
-    /// Calls that this driver is too old to have.
+    /// Calls that this driver lacks because it is too old.
     #[serde(default)]
     pub(crate) calls_missing: Vec<String>,
     #[serde(default)]
@@ -40,7 +40,7 @@ pub(crate) struct Container {
     /// The GPUs that were allocated to it.
     #[serde(default)]
     pub(crate) gpus: Vec<u32>,
-    /// If present, the container has the MIG device with this index on each of these GPUs, not the whole GPUs.
+    /// If present, the container has the MIG device with this index on each of these GPUs instead of the whole GPUs.
     pub(crate) mig: Option<u32>,
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Process {
 pub(crate) struct Allocator {
     /// The name of the framework.
     pub(crate) framework: String,
-    /// The share of the memory beside the context that is in use.
+    /// How much of the memory outside the context is in use, as a share.
     pub(crate) allocated: Ratio,
 }
 

@@ -1,7 +1,7 @@
 # Starts the client in each Python process below `vram-run`, then runs the `sitecustomize` that would have run without this one.
 #
 # Invariant: what the program sees afterwards (`sys.path`, `sys.modules["sitecustomize"]`, an exception of the other `sitecustomize`) is
-# what it would have seen without `vram-run`. Any Python may read this file, also Python 2, so the syntax is kept that old.
+# what it would have seen without `vram-run`. Any Python may read this file, including Python 2, so only old syntax is used.
 import os
 import sys
 

@@ -36,7 +36,7 @@ def empty(size, device="cuda", dtype=uint8):
 
 
 def _wait_for_client():
-    """The import of PyTorch takes seconds, in which the client notices it. This import lasts until then."""
+    """The import of PyTorch takes seconds, during which the client notices it. This import lasts until then."""
     deadline = time.monotonic() + 60
     while not (sys.modules.get("vram_exporter._oom") and sys.modules["vram_exporter._oom"].watching()) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -90,7 +90,7 @@ def set_per_process_memory_fraction(fraction, device=0):
 
 
 def synchronize(device=0):
-    """Nothing runs at the same time."""
+    """Does nothing, because nothing runs asynchronously here."""
 
 
 def device_count():
@@ -98,7 +98,7 @@ def device_count():
 
 
 def set_device(device):
-    """Only `empty` names devices."""
+    """Does nothing, because only `empty` names devices."""
 
 
 def empty_cache():
