@@ -12,8 +12,7 @@ use super::problem::{Problem, nearest, preview};
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
 /// The variables of the Python client, which `vram-exporter run` passes on and a container image may set for every program.
-const OF_THE_CLIENT: [&str; 4] =
-    ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SNAPSHOT_DIR", "VRAM_EXPORTER_SOCKET"];
+const OF_THE_CLIENT: [&str; 3] = ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SOCKET"];
 
 /// The settings from the environment.
 #[derive(Debug, Default)]

@@ -233,34 +233,5 @@ class OutOfMemory(support.Case):
         self.assertEqual(server.messages("out_of_memory"), [])
 
 
-class Snapshot(support.Case):
-    def failing(self, setup, **variables):
-        server = self.server()
-        job = self.program(DYING.format(setup="vram_exporter.start(interval=0.02); " + setup), **variables)
-        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
-        self.go_on(job)
-        job.communicate(timeout=support.LIMIT)
-        (message,) = server.messages("out_of_memory")
-        return message
-
-    def test_a_snapshot_is_written_where_both_were_asked_for(self):
-        message = self.failing("torch._C.history = True", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder)
-        self.assertEqual(os.path.dirname(message["snapshot_path"]), self.folder)
-        with open(message["snapshot_path"]) as file:
-            self.assertEqual(file.read(), "a snapshot of the stand-in")
-
-    def test_no_snapshot_without_recorded_history(self):
-        message = self.failing("pass", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder)
-        self.assertNotIn("snapshot_path", message)
-        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".pickle")], [])
-
-    def test_no_snapshot_without_a_folder(self):
-        self.assertNotIn("snapshot_path", self.failing("torch._C.history = True"))
-
-    def test_a_folder_that_does_not_exist_does_no_harm(self):
-        message = self.failing("torch._C.history = True", VRAM_EXPORTER_SNAPSHOT_DIR=self.folder + "/none")
-        self.assertNotIn("snapshot_path", message)
-
-
 if __name__ == "__main__":
     unittest.main()

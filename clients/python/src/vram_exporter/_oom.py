@@ -6,7 +6,6 @@ OutOfMemoryError. It is attached once, because PyTorch cannot detach it; the pro
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -21,9 +20,7 @@ _send: Optional[Callable[[Dict[str, Any]], None]] = None
 # an allocation hundreds of times a second, and the exporter accepts 20 in 20 seconds from all processes of a user.
 _MOST = 10
 _WINDOW = 20.0
-_SNAPSHOTS = 10
 _recent: List[float] = []
-_snapshots = 0
 
 
 def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
@@ -105,9 +102,6 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
         if _torch.unlimited(device):
             message["total_bytes"] = total
         message.update(_torch.amounts(device))
-        path = _snapshot(device)
-        if path is not None:
-            message["snapshot_path"] = path
         send(message)
     except BaseException:
         pass
@@ -120,23 +114,3 @@ def _allowed(now: float) -> bool:
     _recent.append(now)
     return True
 
-
-def _snapshot(device: int) -> Optional[str]:
-    """Writes PyTorch's own snapshot, if the user asked for one and the program records the history that makes it useful."""
-    global _snapshots
-    folder = os.environ.get("VRAM_EXPORTER_SNAPSHOT_DIR")
-    if not folder or _snapshots >= _SNAPSHOTS:
-        return None
-    try:
-        core: Any = sys.modules["torch._C"]
-        memory: Any = sys.modules["torch.cuda.memory"]
-        if not core._cuda_isHistoryEnabled():
-            return None
-        _snapshots += 1
-        name = "oom-%d-gpu%d-%d-%s.pickle" % (os.getpid(), device, time.time(), os.urandom(4).hex())
-        path = os.path.join(os.path.abspath(folder), name)
-        memory._dump_snapshot(path)
-        # The exporter accepts neither a longer path nor control characters.
-        return path if os.path.getsize(path) and len(os.fsencode(path)) <= 1024 and path.isprintable() else None
-    except Exception:
-        return None
