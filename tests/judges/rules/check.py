@@ -27,6 +27,8 @@ NUMBER = r"(?:[<>]=?|==)(?: bool)? [\d.]+"
 EXTRA = {
     "GpuMemoryHigh": ['ratio="0.85"'],
     "GpuMemoryCritical": ['ratio="0.9"'],
+    "GpuMemoryReserved": ['ratio="0.85"'],
+    "GpuMemoryOverReserved": ["0.3 *"],
     "VramExporterPeakWindowTooShort": ["1.2 *"],
 }
 
