@@ -1,6 +1,5 @@
 """Failed allocations of PyTorch: reported at once, and without any effect on the program."""
 
-import os
 import re
 import unittest
 from unittest import mock
