@@ -20,7 +20,6 @@ calls = {"_cuda_memoryStats": 0}
 raising = None
 seconds = 0.0
 answer = None
-history = False
 fraction = 1.0
 
 
@@ -163,9 +162,6 @@ def _cuda_attach_out_of_memory_observer(observer):
         raise RuntimeError("the backend does not support observers")
     observers.append(observer)
 
-
-def _cuda_isHistoryEnabled():
-    return history
 
 
 def _cuda_getMemoryFraction(_device):

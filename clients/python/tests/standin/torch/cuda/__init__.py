@@ -4,7 +4,6 @@ import threading
 import uuid
 
 from .. import _C
-from . import memory
 
 _initialized = False
 _queued_calls = []
@@ -103,6 +102,3 @@ def set_device(device):
 
 def empty_cache():
     _C.allocator.empty_cache()
-
-
-__all__ = ["memory"]
