@@ -158,7 +158,7 @@ impl Table {
     /// Records the result of a measured region.
     ///
     /// # Errors
-    /// When there are too many names, devices and frameworks.
+    /// When there would be too many names, or too many keys (names and device–framework pairs) in total.
     pub(super) fn measure(&mut self, id: u64, measured: &Measurement<'_>) -> Result<(), Reason> {
         let (window, connection) = (self.window, self.connection(id)?);
         let position = connection.position(&measured.device, &measured.framework);

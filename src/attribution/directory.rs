@@ -146,8 +146,8 @@ impl Directory {
 }
 
 /// When the process that has the pid now started, in clock ticks since boot; `None` if the procfs does not show it or
-/// belongs to another pid namespace. Does not wait: the kernel generates the file without taking a lock of the
-/// process.
+/// belongs to another pid namespace. Does not wait: the kernel generates the file without taking any of the process's
+/// locks.
 pub fn start_ticks(procfs: &Path, pid: u32) -> Option<u64> {
     super::namespace::check(procfs, std::process::id()).ok()?;
     Some(Directory::open(procfs, pid, false).ok()?.stat().ok()?.start)

@@ -93,9 +93,9 @@ impl ExitWatch {
 fn open((pid, start): Identity) -> Option<OwnedFd> {
     let raw = i32::try_from(pid).ok()?;
     let pidfd = pidfd_open(Pid::from_raw(raw)?, PidfdFlags::empty()).ok()?;
-    // The start time is read after the pidfd was opened: if the process with this pid is still the one that was listed,
-    // the pidfd refers to it. In a pid namespace other than that of the list, the pid belongs to another process or to
-    // none.
+    // The start time is read after the pidfd has been opened: if the process with this pid is still the one that was
+    // listed, the pidfd refers to it. In a pid namespace other than that of the list, the pid belongs to another
+    // process or to none.
     let found = started(raw)?;
     let differ = found.duration_since(start).unwrap_or_else(|error| error.duration());
     (differ <= PRECISION).then_some(pidfd)

@@ -430,7 +430,7 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
     assert_eq!(scene.kinds().len(), 3, "much later it is another incident");
-    // Without a report, an end at the peak is an incident as before.
+    // If the process has reported no failure, its end at the peak is still an incident.
     scene.pass(15_000).end(2).pass(300);
     assert!(scene.kinds().ends_with(&[Kind::EndedAtPeak]), "{:?}", scene.kinds());
 }

@@ -151,7 +151,8 @@ fn divide_times(outline: &Outline, text: &str, recorded: &Recorded, factor: u32)
     scaled
 }
 
-/// A number whose unit contains time to this power, divided; its text is kept if the value stays the same.
+/// Divides a number by `factor` to the power of `power`, the exponent of time in the number's unit; returns the
+/// original text if the value does not change.
 fn divide_number(number: &str, factor: u32, power: i32) -> String {
     let whole: f64 = number.parse().unwrap_or_else(|_| panic!("`{number}` is not a number"));
     let part = whole / f64::from(factor).powi(power);

@@ -54,7 +54,8 @@ def used(expression):
 
 
 def used_in_markdown(path):
-    """Families in the code of a page: every word that begins like one of the exporter's. Strings are values of labels."""
+    """The families named in the code spans of a page: every word that begins with a prefix of the exporter's families. Strings are values
+    of labels."""
     code = [re.sub(r'"[^"]*"', '""', text) for text in re.findall(r"`([^`]+)`", path.read_text())]
     return {
         name

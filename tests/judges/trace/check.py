@@ -52,7 +52,7 @@ SMALL = {"traceEvents": [
 
 
 class Refused(Exception):
-    """The trace processor has something other than the JSON."""
+    """What the trace processor read differs from the JSON."""
 
 
 def equal(what, found, expected):

@@ -6,7 +6,7 @@ use vram_exporter::internals::{Message, Report, parse_allocator_message};
 
 use crate::choices::{Choose, Unstructured, choices};
 
-/// The largest number of the protocol.
+/// The largest number that the protocol allows.
 const LARGEST: u64 = 1 << 53;
 const NUMBERS: [&str; 9] = [
     "allocated_bytes",

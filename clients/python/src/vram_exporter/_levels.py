@@ -1,4 +1,4 @@
-"""Derives from successive readings what was reached between them.
+"""Derives, from successive readings, the highest levels reached between them.
 
 Invariant: for each interval between two readings, `low` is an amount that was reached in it, and `high` is an amount that was not exceeded
 in it (`None` if no bound is known). The program's own peaks are read and never reset.

@@ -22,8 +22,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
 }
 
-/// The problem, if a count is more than a tenth above or below the known count, because the constants must stay up
-/// to date.
+/// The problem if a count is more than a tenth above or below the known count. A lower count is a problem too, because
+/// the constants must stay up to date.
 fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
     let reported = format!("{known} allocations became {found:.1}");
     let remedy = format!("set {constant} in {} to {found:.0}", file!());

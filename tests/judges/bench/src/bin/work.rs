@@ -12,7 +12,8 @@ use bench::Workplace;
 /// Steps before anything is counted.
 const WARM: u32 = 20;
 
-/// The ticks between two rounds of the recorder, which takes what the ticks passed on.
+/// The number of ticks between two rounds of the recorder. In each round the recorder takes the changes that the ticks
+/// have passed on.
 const TAKE_EVERY: u32 = 25;
 
 /// A step, by its name in guard.py.
