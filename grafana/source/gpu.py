@@ -198,6 +198,30 @@ MEMORY = [
     ),
 ]
 
+SLACK = " - ".join(f"gpu_process_allocator_{kind}_bytes{{{GPU}}}" for kind in ("reserved", "allocated"))
+ALLOCATORS = [
+    p.series(
+        "Used and needed",
+        "Needed: used memory without what allocators reserved and do not use. Reserved and allocated: the sums over the "
+        "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
+        [
+            p.ranged(f"sum(gpu_memory_used_bytes{{{GPU}}})", "used"),
+            p.ranged(f"sum(gpu_memory_needed_bytes{{{GPU}}})", "needed"),
+            p.ranged(f"sum(gpu_process_allocator_reserved_bytes{{{GPU}}})", "reserved by allocators"),
+            p.ranged(f"sum(gpu_process_allocator_allocated_bytes{{{GPU}}})", "allocated"),
+        ],
+        calcs=p.LAST_AND_MAX,
+        empty="No selected GPU reports its memory.",
+    ),
+    p.series(
+        "Slack by process",
+        "Memory that an allocator reserved and does not use, of the processes that report it.",
+        [p.ranged(f"topk($top, sum by ({PROCESS}, framework) ({SLACK}))", f"{NAME} · {{{{process}}}} {{{{pid}}}} {{{{framework}}}}")],
+        calcs=p.LAST_AND_MAX,
+        empty="No process reports about its allocator.",
+    ),
+]
+
 INCIDENT = "cluster, instance, gpu, uuid, kind"
 INCIDENTS = [
     p.table(
@@ -289,6 +313,8 @@ DASHBOARD = grid.dashboard(
         grid.row("Memory and owners"),
         *MEMORY,
         *INCIDENTS,
+        grid.row("What the allocators need"),
+        *ALLOCATORS,
         grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("MIG devices"),

@@ -81,6 +81,10 @@ def named(expression, label, instead):
     return f'label_replace({expression}, "{label}", "{instead}", "{label}", "")'
 
 
+def allocator(kind):
+    return f"sum by (cluster, instance, gpu, workload) (gpu_workload_allocator_{kind}_bytes{{{WORKLOAD}}})"
+
+
 HOLDERS = [
     p.series(
         "Current memory",
@@ -124,6 +128,22 @@ HOLDERS = [
         ],
         empty="No workload held memory in the selected time range.",
         sort="Peak in range",
+    ),
+    p.table(
+        "Needed by workload",
+        "What the allocators of each workload reserved, what they use of it, and the difference, which could be given "
+        "back. Only processes that report about their allocators are counted (docs/needed.md).",
+        [allocator("reserved"), allocator("allocated"), f"{allocator('reserved')} - {allocator('allocated')}"],
+        [
+            p.column("workload", "Workload"),
+            p.column("instance", "Node"),
+            p.column("gpu", "GPU", width=60),
+            p.column("Value #A", "Reserved", p.BYTES, width=110),
+            p.column("Value #B", "Allocated", p.BYTES, width=110),
+            p.column("Value #C", "Slack", p.BYTES, width=110),
+        ],
+        empty="No process reports about its allocator.",
+        sort="Slack",
     ),
     p.ranking(
         "Memory by namespace",
