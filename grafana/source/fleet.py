@@ -290,7 +290,7 @@ DASHBOARD = grid.dashboard(
     "fleet",
     "Memory use of all GPUs, GPUs near the limit, imbalance, unused memory, and problems.",
     [grid.TOP, grid.IDLE],
-    grid.alerts("Gpu.*", NODE, "critical", "warning"),
+    grid.alerts("(Gpu|Allocator).*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
         grid.row("Memory use"),

@@ -307,7 +307,7 @@ DASHBOARD = grid.dashboard(
     "gpu",
     "One GPU, or the sum of several: memory and true peaks, owners, pressure, churn and health.",
     [grid.GPU, grid.TOP],
-    grid.alerts("Gpu.*", GPU, "critical", "warning", "info"),
+    grid.alerts("(Gpu|Allocator).*", GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
         grid.row("Memory and owners"),

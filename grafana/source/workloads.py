@@ -264,7 +264,7 @@ DASHBOARD = grid.dashboard(
     [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
     # Two of these alerts have no `gpu` label.
     grid.alerts(
-        "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuAllocatedUnused|GpuMemoryImbalance",
+        "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance",
         WORKLOAD.replace('gpu=~"$gpu"', 'gpu=~"$gpu|"'),
         "warning",
         "info",
