@@ -160,7 +160,5 @@ fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {
 pub(super) fn events(ledger: &Ledger, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
     let now = ledger.now();
     let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));
-    let mut events: Vec<_> = ledger.events.within(from, to).rev().take(limit).map(|event| event.shown(now)).collect();
-    events.reverse();
-    events
+    ledger.events.latest(from, to, limit, now, |_| true)
 }

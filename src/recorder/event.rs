@@ -226,9 +226,21 @@ impl Events {
         true
     }
 
-    /// The events from `from` to `to`, oldest first.
-    pub(super) fn within(&self, from: Micros, to: Micros) -> impl DoubleEndedIterator<Item = &Recorded> {
-        self.kept.iter().filter(move |event| (from..=to).contains(&event.at))
+    /// Those of the events from `from` to `to` that are wanted: the last `limit` that were added, the earliest first.
+    pub(super) fn latest(
+        &self,
+        from: Micros,
+        to: Micros,
+        limit: usize,
+        now: Now,
+        is_wanted: impl Fn(&Recorded) -> bool,
+    ) -> Vec<Event> {
+        let wanted = self.kept.iter().rev().filter(|event| (from..=to).contains(&event.at) && is_wanted(event));
+        let mut latest: Vec<_> = wanted.take(limit).collect();
+        latest.reverse();
+        // An event can be added after a later one: a peak is known only once memory has stopped rising.
+        latest.sort_by_key(|event| event.at);
+        latest.into_iter().map(|event| event.shown(now)).collect()
     }
 
     /// The estimated size in bytes, including the names.
@@ -244,6 +256,9 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use super::super::clock::Clock;
     use super::*;
 
     #[test]
@@ -253,10 +268,24 @@ mod tests {
             events.add(Recorded { at, gpu: None, what: What::ExporterStarted });
         }
         assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
-        assert_eq!(events.within(0, Micros::MAX).next().map(|event| event.at), Some(5000 - MAX_EVENTS as u64));
-        assert_eq!(events.within(4990, 4992).count(), 3);
+        let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
+        let within = |from, to, limit| events.latest(from, to, limit, now, |_| true);
+        assert_eq!(events.kept.front().map(|event| event.at), Some(5000 - MAX_EVENTS as u64));
+        assert_eq!(within(4990, 4992, 10).len(), 3);
+        assert_eq!(within(0, Micros::MAX, 2), within(4998, 4999, 2), "the latest");
         let before = events.bytes();
         assert!(events.drop_oldest() && events.bytes() < before);
+    }
+
+    #[test]
+    fn events_are_sorted_by_their_times() {
+        let mut events = Events::default();
+        for at in [1_000_000, 3_000_000, 2_000_000] {
+            events.add(Recorded { at, gpu: None, what: What::ExporterStarted });
+        }
+        let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
+        let times: Vec<_> = events.latest(0, Micros::MAX, 2, now, |_| true).iter().map(|event| event.at).collect();
+        assert_eq!(times, [now.unix(2_000_000), now.unix(3_000_000)]);
     }
 
     #[test]

@@ -123,11 +123,8 @@ fn holder(
 
 /// The latest events of the machine and of one GPU.
 fn events(ledger: &Ledger, gpu: &GpuHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
-    let concerns = |event: &&Recorded| event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid);
-    let latest = ledger.events.within(begin, end).filter(concerns).rev().take(MAX_EVENTS);
-    let mut events: Vec<_> = latest.map(|event| event.shown(now)).collect();
-    events.reverse();
-    events
+    let concerns = |event: &Recorded| event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid);
+    ledger.events.latest(begin, end, MAX_EVENTS, now, concerns)
 }
 
 /// The chart of a series, without parts that have the same values as the part before.

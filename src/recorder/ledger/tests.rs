@@ -426,7 +426,8 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     let mut scene = Scene::new();
     scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
-    let events = scene.ledger.events.within(0, Micros::MAX);
+    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = events.iter();
     assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
     assert_eq!(scene.kinds().len(), 3, "much later it is another incident");
