@@ -559,11 +559,6 @@ function heldSince({ first_seen_at: seen, started_at: started }) {
   return seen == null || seen - state.since > 2 ? seen : started ?? seen;
 }
 
-function migUuid({ gpu, mig_index: index }) {
-  if (index == null) return "";
-  return state.answer.gpus.find((of) => of.gpu === gpu)?.mig_devices.find((device) => device.index === index)?.uuid ?? "";
-}
-
 function compare(a, b) {
   if (a == null || b == null) return (a == null) - (b == null);
   return typeof a === "number" ? a - b : a.localeCompare(b);
@@ -597,7 +592,7 @@ function showProcesses() {
   setText(parts.more, more > 0 ? `+${more} more` : "Show fewer");
   const left = state.listed.more_processes;
   const out = left > 0 ? `; ${left} more are left out by the configuration` : "";
-  setText(parts.count, `${matches.length} of ${plural(known.length, "process", "processes")}${out}`);
+  setText(parts.count, `${matches.length} of ${plural(state.listed.processes.length, "process", "processes")}${out}`);
 }
 
 function sortBy(index) {
