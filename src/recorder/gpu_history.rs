@@ -169,12 +169,15 @@ impl GpuHistory {
         }
         let last_state =
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
-        // A process that is missing from a list that was cut may be one of those that were left out. There are only so many
-        // of them; the others have ended. Those that were seen last are taken to be left out.
+        // A process that is missing from a list that was cut may be one of those that were left out. The list says how many
+        // of them are running. The processes that were seen last are taken to be those; the others have ended.
         let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
         let mut seen: Vec<Micros> = match left_out {
             0 => Vec::new(),
-            _ => self.living.iter().filter(|known| known.seen != at).map(|known| known.seen).collect(),
+            _ => {
+                let is_missing = |known: &&ProcessHistory| known.seen != at && last_state(known).is_none();
+                self.living.iter().filter(is_missing).map(|known| known.seen).collect()
+            }
         };
         seen.sort_unstable_by_key(|&seen| std::cmp::Reverse(seen));
         let seen_last = seen.get(left_out.saturating_sub(1)).or(seen.last()).copied().unwrap_or_default();

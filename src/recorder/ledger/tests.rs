@@ -321,6 +321,21 @@ fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
 }
 
 #[test]
+fn a_process_that_is_listed_as_ended_is_not_one_of_those_left_out() {
+    let mut scene = Scene::new();
+    scene.hold(1, 10.0).hold(2, 20.0).pass(1_000);
+    // Process 1 is left out while it runs, and then process 2 ends: the list shows that.
+    let other = Some(Other { entries: 1, processes: 1, used: Some(10 * GIB) });
+    scene.millis += 10;
+    scene.list_of(scene.alive[1..].to_vec(), other);
+    let ended = Process { alive: false, used: None, ..scene.alive[1].clone() };
+    scene.millis += 10;
+    scene.list_of(vec![ended], other);
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    assert_eq!(gpu.living.iter().map(|process| process.pid).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn unknown_memory_leaves_a_gap_and_no_incident_of_its_own() {
     let mut scene = Scene::new();
     scene.hold(1, 50.0).pass(2_000).sample_of(None).pass(2_000);
