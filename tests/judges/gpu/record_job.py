@@ -3,9 +3,9 @@
 
     record_job.py {leak,training} --exporter PATH --out FILE.json --seconds N [--every SECONDS] [--nvml PATH]
 
-`leak` holds 90 GiB and allocates 64 MiB more each second; `training` is a loop of training steps. Scrapes begin before the
-job does. The file holds the time of each scrape in seconds and, for each series, its value at each scrape, or null if the series
-was absent. UUIDs are replaced by a placeholder.
+`leak` holds 90 GiB and allocates 64 MiB more each second; `training` is a loop of training steps. The first scrape is made before
+the job starts. The file contains the time of each scrape in seconds. For each series it contains the value at each scrape, or null if
+the series was absent. UUIDs are replaced by a placeholder.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def start(job):
 
 
 def kept(scrape):
-    """The samples of the kept families: each series as text, with its value."""
+    """The samples of the families in KEPT: each series as text, with its value."""
     series = {}
     for name, rows in scrape.samples.items():
         if name.startswith(KEPT):
@@ -85,7 +85,7 @@ def main():
 
 
 def write(path, about, scrapes):
-    """One line for each series."""
+    """Writes the file with one line for each series."""
     names = sorted({name for scrape in scrapes for name in scrape["series"]})
     lines = [f"{json.dumps(name)}: {json.dumps([scrape['series'].get(name) for scrape in scrapes], separators=(',', ':'))}" for name in names]
     head = json.dumps({**about, "seconds": [scrape["second"] for scrape in scrapes]})[:-1]

@@ -2,11 +2,11 @@
 
     tests/judges/rules/measure.py --exporter target/release/vram-exporter --machines 4 --minutes 8
 
-Starts that many exporters with the eight-h200 scenario (8 GPUs with 64 processes each) and a Prometheus on loopback
-ports, with the shipped rules; only the groups' intervals are made shorter, so that each is evaluated often. Prints
-the median time and the number of series of each group, and the same figures extrapolated to 1000 machines: time grows with the number of series read, so it
-is scaled by the number of machines. The GPUs are simulated; Prometheus and its work are real. Ranges longer than the run are only
-partly filled.
+Starts one exporter for each of the --machines, with the eight-h200 scenario (8 GPUs with 64 processes each), and a Prometheus with the
+shipped rules, all on loopback ports. Only the groups' intervals are made shorter, so that each group is evaluated often. Prints the median
+time and the number of series of each group, and the same figures extrapolated to 1000 machines. Time grows with the number of series
+read, so it is scaled by the number of machines. The GPUs are simulated; Prometheus and its work are real. Ranges longer than the run
+are only partly filled.
 """
 
 import argparse

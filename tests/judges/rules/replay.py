@@ -3,7 +3,7 @@
     replay.py [--stretch N]
 
 The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last seven minutes, and the rules look back over
-half an hour. So time is stretched: what was scraped every 3 s is replayed as if scraped every 18 s. For the rules,
+half an hour. Time is therefore stretched: what was scraped every 3 s is replayed as if it had been scraped every 18 s. For the rules,
 a leak of 64 MiB a second becomes one of 10.7 MiB a second. The rule files are not changed.
 """
 
@@ -31,7 +31,7 @@ def series(recording):
         text = " ".join("_" if value is None else repr(value) for value in values)
         yield {"series": f"{name[:inside]}{{{TARGET}{',' if labels else ''}{labels}}}", "values": text}
         if name.startswith("gpu_process_memory_used_bytes"):
-            # Not in these recordings, which hold the process's workload in a separate family.
+            # The recordings do not contain gpu_process_info: they contain the process's workload in a separate family.
             owner = labels.replace(',type="compute"', "") + ',workload="user:root",kind="user",user="root"'
             known = " ".join("_" if value is None else "1" for value in values)
             yield {"series": f"gpu_process_info{{{TARGET},{owner}}}", "values": known}
