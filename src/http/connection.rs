@@ -106,15 +106,15 @@ impl Connection {
         self.progress.lock().stalled_since.map(|since| now.saturating_duration_since(since))
     }
 
-    /// Whether the current stage has taken longer than allowed.
-    pub(super) fn is_overdue(&self, now: Instant, limits: &Limits) -> bool {
-        let (stage, elapsed) = self.stage(now);
-        let limit = match stage {
+    /// When the current stage will have taken longer than allowed.
+    pub(super) fn deadline(&self, limits: &Limits) -> Instant {
+        let progress = self.progress.lock();
+        let limit = match progress.stage {
             Stage::ReadingRequest => limits.read_timeout,
             Stage::Idle => limits.idle_timeout,
             Stage::Responding => limits.write_timeout,
         };
-        elapsed > limit
+        progress.since + limit
     }
 
     /// The client sent something.

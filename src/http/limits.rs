@@ -17,3 +17,10 @@ pub struct Limits {
     /// How long a connection may be idle between two requests.
     pub idle_timeout: Duration,
 }
+
+impl Limits {
+    /// The shortest of the timeouts.
+    pub(super) fn shortest_timeout(&self) -> Duration {
+        self.read_timeout.min(self.write_timeout).min(self.idle_timeout)
+    }
+}

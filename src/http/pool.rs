@@ -102,16 +102,29 @@ impl ConnectionPool {
     }
 
     /// Closes every connection whose stage has taken longer than allowed. For each one that was not idle, `report` is
-    /// called before the connection is closed.
-    pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
+    /// called before the connection can notice. Returns when the next connection can become overdue; `None` if there is
+    /// no connection.
+    pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) -> Option<Instant> {
         let connections = self.connections.lock();
-        let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_closing();
-        for connection in connections.open.values().filter(|connection| overdue(connection)) {
-            if connection.stage(now).0 != Stage::Idle {
-                report();
+        let mut next = None;
+        for connection in connections.open.values().filter(|connection| !connection.is_closing()) {
+            let deadline = connection.deadline(&self.limits);
+            if deadline <= now {
+                if connection.stage(now).0 != Stage::Idle {
+                    report();
+                }
+                connection.close();
+            } else {
+                next = next.into_iter().chain([deadline]).min();
             }
-            connection.close();
         }
+        // The deadline of a stage that begins after this moment can be earlier.
+        next.map(|next| next.min(self.earliest_deadline(now)))
+    }
+
+    /// The earliest time at which a stage that begins now can become overdue.
+    pub(super) fn earliest_deadline(&self, now: Instant) -> Instant {
+        now + self.limits.shortest_timeout()
     }
 }
 
@@ -127,4 +140,35 @@ fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u6
         Some((rank, *id))
     });
     candidates.max().map(|(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_requests: 1,
+        max_connections: 2,
+        read_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(30),
+        idle_timeout: Duration::from_secs(300),
+    };
+
+    #[test]
+    fn the_next_search_is_due_when_a_connection_can_be_overdue_and_never_without_one() {
+        let pool = ConnectionPool::new(LIMITS);
+        let start = Instant::now();
+        assert_eq!(pool.close_overdue(start, || panic!("no connection is overdue")), None);
+        let admitted = pool.admit().unwrap();
+        let due = pool.close_overdue(start, || panic!("no connection is overdue")).unwrap();
+        assert_eq!(due, start + LIMITS.read_timeout);
+        // A response may take longer, but the next request begins its own, shorter time.
+        admitted.connection().begin_response();
+        let later = Instant::now() + Duration::from_secs(29);
+        let due = pool.close_overdue(later, || panic!("no connection is overdue")).unwrap();
+        assert!(due > later && due < later + Duration::from_secs(2), "{:?}", due - later);
+        let reported = std::cell::Cell::new(0);
+        assert_eq!(pool.close_overdue(due, || reported.set(reported.get() + 1)), None);
+        assert!(admitted.connection().is_closing() && reported.get() == 1);
+    }
 }

@@ -26,7 +26,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use web_config::{Guard, Refusal};
@@ -46,8 +45,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// The largest request head. A scraper sends a few hundred bytes; authentication tickets that a proxy adds take a few
 /// thousand.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// How often the server looks for overdue connections.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// The shortest time between two searches for overdue connections.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -88,20 +87,29 @@ impl Server {
     pub async fn serve(self: Arc<Self>, listener: Listener, shutdown: impl Future<Output = ()>) {
         let (end, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
-        sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // When the connections are next searched for overdue ones. Without a connection, nothing wakes this task.
+        let (mut is_due, mut sweep) = (false, pin!(tokio::time::sleep(Duration::ZERO)));
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listener.accept() => match accepted {
-                    Ok(stream) => self.clone().accept(stream, &mut connections, &ending),
+                    Ok(stream) => {
+                        self.clone().accept(stream, &mut connections, &ending);
+                        if !is_due {
+                            is_due = true;
+                            sweep.as_mut().reset(self.pool.earliest_deadline(Instant::now()).into());
+                        }
+                    }
                     Err(error) => self.pause_after(error).await,
                 },
                 Some(ended) = connections.join_next() => if let Err(panicked) = ended {
                     self.faults.report(Source::Http, Reason::Panicked, None, &panicked);
                 },
-                _ = sweeps.tick() => self.close_overdue(),
+                () = &mut sweep, if is_due => match self.close_overdue(Instant::now()) {
+                    Some(next) => sweep.as_mut().reset(next.max(Instant::now() + SWEEP_PAUSE).into()),
+                    None => is_due = false,
+                },
             }
         }
         drop(listener);
@@ -269,9 +277,10 @@ impl Server {
         }
     }
 
-    fn close_overdue(&self) {
+    /// Closes overdue connections. Returns when the next one can become overdue; `None` if there is no connection.
+    fn close_overdue(&self, now: Instant) -> Option<Instant> {
         let why = "a client took too long to send its request, or to take its response";
-        self.pool.close_overdue(Instant::now(), || self.report(Reason::Timeout, why));
+        self.pool.close_overdue(now, || self.report(Reason::Timeout, why))
     }
 
     /// Waits after a failed accept. A connection that failed before it began is not a fault of the exporter; if the
