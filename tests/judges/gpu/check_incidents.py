@@ -1,5 +1,6 @@
 """Checks of the recorder: what counts as an incident, what it reports about an incident, and what the recorder costs."""
 
+import http.client
 import json
 import os
 import re
@@ -243,16 +244,32 @@ def none(setup, results):
 
 
 class Pages:
-    """Ten clients that send the same requests as ten open pages, while the `with` block runs."""
+    """Ten clients that send the requests of ten open pages (src/http/page.js) while the `with` block runs: every 2 s the machine and
+    what was recorded since the last response, every third time also events and incidents. Like a browser, a client keeps its
+    connections and sends the requests of a group at the same time."""
 
     def __init__(self, exporter):
-        self.exporter, self.ended = exporter, threading.Event()
-        self.threads = [threading.Thread(target=self.page) for _ in range(10)]
+        self.exporter, self.ended, self.answered = exporter, threading.Event(), [0] * 10
+        self.threads = [threading.Thread(target=self.page, args=(number,)) for number in range(10)]
 
-    def page(self):
+    def page(self, number):
+        connections = [http.client.HTTPConnection("127.0.0.1", self.exporter.port, timeout=10) for _ in range(6)]
+        rounds = 0
         while not self.ended.wait(2):
-            for path in ("gpus", "processes", f"history?from={time.time() - 10}", "events?limit=50", "incidents"):
-                self.exporter.get(f"/api/v1/{path}")
+            history = [f"history?of={of}&from={time.time() - 5.25:.3f}&step=0.25" for of in ("gpus", "processes", "workloads")]
+            for group in (["gpus", "processes"], history + (["events", "incidents"] if rounds % 3 == 0 else [])):
+                sent = list(zip(connections, group))
+                for connection, path in sent:
+                    connection.request("GET", f"/api/v1/{path}")
+                for connection, path in sent:
+                    response = connection.getresponse()
+                    response.read()
+                    if response.status != 200:
+                        raise RuntimeError(f"/api/v1/{path} answered {response.status}")
+                    self.answered[number] += 1
+            rounds += 1
+        for connection in connections:
+            connection.close()
 
     def __enter__(self):
         [thread.start() for thread in self.threads]
@@ -261,6 +278,8 @@ class Pages:
     def __exit__(self, *_):
         self.ended.set()
         [thread.join() for thread in self.threads]
+        if min(self.answered) == 0:
+            raise RuntimeError("a page got no response")
 
 
 def cpu_of(exporters, seconds=12, beside=None):
