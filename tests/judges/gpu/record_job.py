@@ -119,7 +119,8 @@ def record(job, options, setup, socket):
             if child:
                 child.end()
     gpu = nvml_abi.Gpu(0, setup.library)
-    about = {"date": datetime.date.today().isoformat(), "gpu": gpu.text("nvmlDeviceGetName"), "driver": gpu.text("nvmlSystemGetDriverVersion", device=False)}
+    driver = gpu.text("nvmlSystemGetDriverVersion", device=False)
+    about = {"date": datetime.date.today().isoformat(), "gpu": gpu.text("nvmlDeviceGetName"), "driver": driver}
     if hasattr(gpu.lib, "nvmlSimVersion"):
         about["simulated"] = True
     return {**about, "job": job, "every": options.every, "started": round(started, 3), "scrapes": scrapes}
