@@ -5,14 +5,14 @@ ARG RUNTIME_IMAGE=debian:bookworm-slim
 FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
 
-# The dependencies alone, built around empty crates: this layer stays cached until a manifest or the lock file changes.
+# Builds only the dependencies, with empty crates as placeholders: this layer stays cached until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 COPY crates/pod-resources/Cargo.toml crates/pod-resources/
 COPY crates/process-name/Cargo.toml crates/process-name/
 COPY crates/web-config/Cargo.toml crates/web-config/
-# None of these is built; the workspace and its lock file name them.
+# These packages are not built, but the workspace and its lock file list them.
 COPY tests/exposition/Cargo.toml tests/exposition/
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
 COPY tests/properties/Cargo.toml tests/properties/
@@ -47,7 +47,7 @@ COPY --from=build /src/target/release/vram-exporter /usr/bin/vram-exporter
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility
 
-# The user nobody, as a number, so that a cluster can see that it is not root.
+# The user nobody, as a number, so that Kubernetes can verify that the user is not root.
 USER 65534:65534
 EXPOSE 9836
 ENTRYPOINT ["/usr/bin/vram-exporter"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the README's demo command and checks it as a visitor and Prometheus would see it: it is ready within a minute, its numbers
-# change, its exposition is well-formed, it says that the GPUs are simulated, and it exits on SIGTERM.
+# change, its exposition is well-formed, it reports that the GPUs are simulated, and it exits on SIGTERM.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

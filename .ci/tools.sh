@@ -62,7 +62,6 @@ build() { # VERSION COMMAND-THAT-PRINTS-IT... -- CRATE OPTION...
 }
 # A peer that reads the simulator through a different NVML binding.
 build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
-# The tools that check and list the dependencies. Both run for only a second, so
-# an optimised build would cost more time than it saves.
+# The tools that check and list the dependencies. Each runs for only a second, so an optimised build would cost more time than it saves.
 build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
 build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug

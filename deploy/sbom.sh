@@ -29,8 +29,8 @@ export SOURCE_DATE_EPOCH
 # The copy's lock file may lack what was removed from the manifests, but must not contain a new package or a different version.
 added=$(comm -13 <(locked "$root/Cargo.lock") <(locked "$work/Cargo.lock"))
 [ -z "$added" ] || { echo "sbom: not in Cargo.lock: $added" >&2; exit 1; }
-# The tool lists everything in the lock file; cargo knows which optional crates are not built (toml_writer, at the time of writing). The
-# path of the temporary folder must not appear in the output.
+# The tool lists everything in the lock file; `cargo tree` omits optional crates that are not built (toml_writer, at the time of writing).
+# The path of the temporary folder must not appear in the output.
 cargo tree --manifest-path "$work/Cargo.toml" --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
 python3 - "$work" >"${1:-/dev/stdout}" <<'PYTHON'
 import json

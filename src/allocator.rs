@@ -6,7 +6,7 @@
 //!                                                    └── compares with the driver's processes
 //! ```
 //!
-//! Invariants: the kernel says which process a connection belongs to, so a process can report about itself only; a
+//! Invariants: the kernel identifies the process of each connection, so a process can report only about itself; a
 //! client can use only a bounded amount of memory and time; nothing here blocks the runtime, and no lane waits for it.
 
 mod checks;

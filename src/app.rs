@@ -1,4 +1,4 @@
-//! Builds, connects and stops all parts of the exporter. The only module that knows all the others.
+//! Builds, connects and stops all parts of the exporter. The only module that depends on all the others.
 
 mod check;
 mod cluster;

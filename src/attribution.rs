@@ -1,5 +1,5 @@
 //! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its
-//! pod, if the snapshot knows its container.
+//! pod, if the snapshot contains its container.
 //!
 //! Invariant: a process is identified by its pid and start time. What is cached for a pid is shown only after a check
 //! that its process still exists; a pid that now belongs to another process is resolved again. A procfs of another pid

@@ -1,10 +1,10 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
 //! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is queried
-//! for them. Its processes also report about their allocators, if the scenario says so.
+//! for them. Its processes also report about their allocators, if the scenario specifies that.
 //!
 //! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
-//! real driver, and every output says that the GPUs are simulated.
+//! real driver, and every output states that the GPUs are simulated.
 
 mod allocators;
 
@@ -108,7 +108,7 @@ const TOUR: [Sight; 5] = [
     Sight { what: "GPU 3: pod notebook-7 has the GPU allocated and uses nothing", metric: "gpu_allocation_info" },
 ];
 
-/// What a demo's page tells the reader to look at.
+/// What the page of a demo points out to the reader.
 pub fn sights(scenario: &str) -> Vec<&'static str> {
     let tour = if scenario == DEFAULT_SCENARIO { &TOUR[..] } else { &[] };
     tour.iter().map(|sight| sight.what).collect()

@@ -1,9 +1,9 @@
 //! Faults: everything that goes wrong is counted and logged here.
 //!
-//! Invariant: every fault that is logged is counted, and every fault that is counted is offered to the log. The set of
-//! (source, reason) pairs is closed, and every pair is counted from the start. `metrics` shows a total for each source,
-//! at 0 from the start, so that an alert on an increase fires on the first fault, and shows a pair only after its first
-//! fault.
+//! Invariant: every fault that is logged is counted, and every fault that is counted is logged unless the same fault
+//! was logged recently. The set of (source, reason) pairs is closed, and every pair is counted from the start.
+//! `metrics` shows a total for each source, at 0 from the start, so that an alert on an increase fires on the first
+//! fault. It shows a pair only after its first fault.
 //!
 //! A fault that repeats (a missing library, a lost GPU) is counted each time and written to the log when it begins,
 //! then once an hour while it lasts.
@@ -102,7 +102,7 @@ closed_enum! {
         LibRmVersionMismatch => "lib_rm_version_mismatch",
         /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
         ArgumentVersionMismatch => "argument_version_mismatch",
-        /// `NVML_ERROR_UNKNOWN`, or a code that this version does not know.
+        /// `NVML_ERROR_UNKNOWN`, or a code that this version does not recognise.
         Unknown => "unknown",
         /// No library in any of the places that were searched.
         LibraryNotFound => "library_not_found",

@@ -4,7 +4,7 @@
 //! whatever state the driver is in and whatever other clients do.
 //!
 //! The path of a request: a [`Listener`] accepts a connection; the [`Server`] admits it to the pool, performs the TLS
-//! handshake, speaks HTTP and asks the [`Guard`](web_config::Guard) about each request; the [`router`](mod@router)
+//! handshake, speaks HTTP and has the [`Guard`](web_config::Guard) check each request; the [`router`](mod@router)
 //! responds.
 
 mod api;

@@ -1,4 +1,4 @@
-//! What Kubernetes knows about this node: which container belongs to which pod, and which GPU was allocated to which
+//! What Kubernetes reports about this node: which container belongs to which pod, and which GPU was allocated to which
 //! container.
 //!
 //! The two sources are independent, and either may be missing. Each has a follower that never ends, writes its own part

@@ -6,13 +6,13 @@
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
 //!                      │          └──> recorder (history, incidents) ──^
-//!                      └── asks attribution for the owner of a pid
+//!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report)
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks` and
-//! `unix_socket` are leaves, and only [`app`] knows all modules and passes each its settings. Some modules use other
+//! `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: a lane never waits for the recorder, because the [`feed`](crate::snapshot::Feed) has no lock; the memory
-//! of the recorder stays within its limit; an incident says what was seen and no more.
+//! of the recorder stays within its limit; an incident reports only what was observed.
 
 mod answers;
 mod clock;

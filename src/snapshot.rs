@@ -1,7 +1,7 @@
 //! The latest readings of the machine, as plain values, which the lanes publish and `metrics` and `http` read.
 //!
 //! Invariant: a part is immutable once published and is replaced as a whole. Each part has one writer. Every value that
-//! can be unknown is an `Option`, every reading has the time at which it was last good, and no type here depends on
+//! can be unknown is an `Option`, every reading has the time at which it last succeeded, and no type here depends on
 //! NVML or Prometheus.
 
 mod allocator;

@@ -35,7 +35,7 @@ pub(crate) struct SocketFile {
 ///
 /// # Errors
 /// When the path cannot be bound or the access cannot be set. A socket on which no process is listening any more is
-/// replaced; any other file at the path is left alone and refused.
+/// replaced; any other file at the path is left alone and causes an error.
 pub(crate) async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     remove_abandoned(path).await?;
     let socket = UnixListener::bind(path)?;

@@ -2,7 +2,7 @@
 # Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment,
 # and the README's program.
 # usage: check.sh [EXPORTER SIMULATOR]   (the exporter's program and libnvml_sim.so; without them the tests with the real exporter are skipped)
-# PYTHON names the interpreter; mypy, build and twine must be importable by it.
+# The variable PYTHON selects the interpreter, which must be able to import mypy, build and twine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 python=${PYTHON:-python3}
@@ -38,7 +38,7 @@ expect() { # FIRST-LINE COMMAND...
 expect False "$work/venv/bin/python" program.py
 expect True env VRAM_EXPORTER_ARM=1 "$work/venv/bin/python" program.py
 expect True "$work/venv/bin/vram-run" "$work/venv/bin/python" program.py
-# As in examples/pod.yaml: a folder that another environment's Python uses.
+# As in examples/pod.yaml: the package is in a folder that the Python of another environment uses.
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$work/vram" "$work"/dist/*.whl
 expect True env VRAM_EXPORTER_ARM=1 PYTHONPATH="$work/vram/vram_exporter/_bootstrap" "$python" program.py
 echo "the client is in order"

@@ -91,7 +91,7 @@ OVERVIEW = [
     ),
 ]
 
-# Grey for unattributed memory.
+# Fixed colours for the parts that belong to no workload.
 REST = [
     p.by_name(name, color={"mode": "fixed", "fixedColor": color}, custom__fillOpacity=fill)
     for name, color, fill in (

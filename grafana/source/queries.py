@@ -23,7 +23,7 @@ WHOLE, PART = "gpu_memory", "gpu_mig_memory"
 
 
 def newest(family, select, time=None):
-    """The current value or, with a `time`, the last value in it, even for a GPU that is no longer reported."""
+    """The current value or, with a `time`, the last value in that range, even for a GPU that is no longer reported."""
     return f"last_over_time({family}{{{select}}}[{time}])" if time else f"{family}{{{select}}}"
 
 

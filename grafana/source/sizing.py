@@ -5,7 +5,7 @@ from .queries import DEVICE, DEVICE_KEY, GPU, WORKLOAD
 
 PEAK_FAMILY = "gpu_workload_memory_window_peak_bytes"
 KEY = f"{DEVICE_KEY}, workload, kind"
-# For each size of MIG profile, a share of GPU memory that it has on every model: the smallest of its shares on the H200 and the A100.
+# For each size of MIG profile, its smallest share of GPU memory on any model, taken from its shares on the H200 and the A100.
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
 SIZE = q.device_usable(GPU, "$__range")
 NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"

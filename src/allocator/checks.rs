@@ -1,7 +1,8 @@
 //! Compares what processes report with what the driver lists.
 //!
 //! Invariant: nothing is counted while the driver's list is old, incomplete or missing, and each process is counted
-//! once until its reports fit again. What is shown is not decided here: `metrics` leaves such values out at once.
+//! once until its reports agree with the list again. What is shown is not decided here: `metrics` leaves such values
+//! out at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use super::values::ProcessId;
 use crate::faults::Reason;
 use crate::snapshot::{AllocatorPart, GpuProcesses, Process, RESERVED_MARGIN, ReportingProcess, Snapshot};
 
-/// A list of processes older than this says nothing about the present.
+/// A list of processes older than this is too old for a comparison.
 const RECENT: Duration = Duration::from_secs(5);
 /// How long the reserved memory may exceed what the driver reports.
 const EXCESS_AFTER: Duration = Duration::from_secs(2);
-/// How long a process that reports may be missing from the driver's list.
+/// How long a reporting process may be missing from the driver's list.
 const FOREIGN_AFTER: Duration = Duration::from_secs(10);
 
 /// What is wrong with the reports of a process about a device, and since when.
@@ -25,7 +26,7 @@ pub(super) struct Checks(HashMap<(ProcessId, Arc<str>), (Verdict, Instant, bool)
 /// How the reports of a process about a device compare with the driver's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// They agree, or it cannot be known whether they do.
+    /// They agree, or the comparison is not possible.
     Fits,
     /// More is reserved than the process uses.
     Exceeds,
@@ -34,7 +35,7 @@ enum Verdict {
 }
 
 impl Checks {
-    /// Compares all reports and returns the processes whose reports have been wrong for too long, each once.
+    /// Compares all reports. Returns each process with reports that have been wrong for too long, but only once.
     pub(super) fn look(
         &mut self,
         part: &AllocatorPart,
@@ -72,7 +73,7 @@ fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Sna
     let driver = snapshot.driver.load();
     let owner = driver.gpus.iter().find(|gpu| gpu.uuid == device || gpu.mig.iter().any(|mig| mig.uuid == device));
     let Some(gpu) = owner else {
-        // Without GPUs, the driver has said nothing.
+        // If the driver has reported no GPUs, the device cannot be looked up.
         return if driver.up && !driver.gpus.is_empty() { Verdict::NotListed } else { Verdict::Fits };
     };
     let processes = snapshot.processes.load();

@@ -21,7 +21,7 @@ use super::values::ProcessId;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::Snapshot;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) table: Mutex<Table>,
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Takes one line. An error ends the connection.
+    /// Processes one line. An error ends the connection.
     async fn take(&self, line: &[u8], id: u64, peer: Peer) -> Result<(), End> {
         loop {
             let turn = self.table.lock().turn(id, Instant::now());
@@ -205,7 +205,7 @@ enum Line {
     Whole,
     /// More than [`LONGEST_LINE`] bytes without a line break.
     TooLong,
-    /// Nothing in time.
+    /// No complete line arrived in time.
     TooLate,
     /// The client has closed the connection. An unfinished line is dropped.
     End,

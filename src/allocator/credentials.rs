@@ -1,7 +1,7 @@
 //! Which process is at the other end of a connection.
 //!
-//! Invariant: the pid is the kernel's, and the start time is that of the process that connected, even if its pid is
-//! used again by then.
+//! Invariant: the pid comes from the kernel, and the start time is that of the process that connected, even if its pid
+//! has been reused in the meantime.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::UnixStream;
 
-/// Reads when the process with a given pid started, in clock ticks since boot; `None` if no such process is visible.
+/// Reads the start time of the process with a given pid, in clock ticks since boot; `None` if no such process is
+/// visible.
 #[derive(Clone)]
 pub struct StartTicks(Arc<dyn Fn(u32) -> Option<u64> + Send + Sync>);
 
@@ -30,12 +31,12 @@ impl fmt::Debug for StartTicks {
     }
 }
 
-/// The process at the other end, as the kernel saw it when it connected.
+/// The process at the other end, as the kernel recorded it when the process connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// In the exporter's pid namespace; `None` if the namespace does not contain the process.
+    /// The pid in the exporter's pid namespace; `None` if the namespace does not contain the process.
     pub(super) pid: Option<u32>,
-    /// In the exporter's user namespace.
+    /// The uid in the exporter's user namespace.
     pub(super) uid: u32,
 }
 
@@ -48,7 +49,7 @@ impl Peer {
     }
 }
 
-/// When the process that connected started; `None` if that cannot be known.
+/// The start time of the process that connected; `None` if it cannot be determined.
 pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks) -> Option<u64> {
     let held = hold(stream)?;
     let read = read.clone();

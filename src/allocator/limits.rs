@@ -1,16 +1,16 @@
-//! How much a client may use.
+//! The limits on what a client may use.
 
 use std::time::{Duration, Instant};
 
-/// Connections in all, of one user, and of one process.
+/// The maximum number of connections: in total, of one user, and of one process.
 pub(super) const CONNECTIONS: usize = 1024;
 pub(super) const CONNECTIONS_OF_USER: usize = 512;
 pub(super) const CONNECTIONS_OF_PROCESS: usize = 4;
-/// Pairs of device and framework, frameworks, and names of regions on one connection.
+/// The maximum numbers on one connection: device–framework pairs, frameworks, and names of regions.
 pub(super) const PAIRS: usize = 64;
 pub(super) const FRAMEWORKS: usize = 4;
 pub(super) const NAMES: usize = 32;
-/// Pairs and regions together: on one connection, of one user, and in all.
+/// The maximum number of pairs and regions together: on one connection, of one user, and in total.
 pub(super) const KEYS: usize = 192;
 pub(super) const KEYS_OF_USER: usize = 4096;
 pub(super) const KEYS_IN_ALL: usize = 8192;
@@ -55,7 +55,7 @@ impl Bucket {
         Self { rate, room, left: room, at }
     }
 
-    /// Whether no token is missing.
+    /// Whether the bucket is full.
     pub(super) fn is_full(&self, now: Instant) -> bool {
         self.level(now) >= self.room
     }

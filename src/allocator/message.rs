@@ -36,7 +36,7 @@ pub enum Message<'a> {
     OutOfMemory(OutOfMemory<'a>),
     /// The result of a measured region of the program.
     Measurement(Measurement<'a>),
-    /// A message of a type that this version does not know.
+    /// A message of a type that this version does not support.
     Unknown,
 }
 
@@ -52,10 +52,10 @@ pub struct Report<'a> {
     /// The UUID of the device.
     #[serde(borrow)]
     pub device: Cow<'a, str>,
-    /// In live tensors or buffers.
+    /// Bytes in live tensors or buffers.
     #[serde(default, deserialize_with = "change")]
     pub allocated_bytes: Change,
-    /// Obtained from the driver and still held.
+    /// Bytes obtained from the driver and still held.
     #[serde(default, deserialize_with = "change")]
     pub reserved_bytes: Change,
     /// The highest allocated memory since the previous report.
@@ -64,16 +64,16 @@ pub struct Report<'a> {
     /// The highest allocated memory since the process started.
     #[serde(default, deserialize_with = "change")]
     pub peak_bytes: Change,
-    /// The most that the allocator may hold.
+    /// The most memory that the allocator may hold.
     #[serde(default, deserialize_with = "change")]
     pub limit_bytes: Change,
-    /// The largest block that can be allocated without asking the driver for more memory.
+    /// The largest block that can be allocated without requesting more memory from the driver.
     #[serde(default, deserialize_with = "change")]
     pub largest_free_block_bytes: Change,
     /// Free parts of segments that are partly in use.
     #[serde(default, deserialize_with = "change")]
     pub inactive_split_bytes: Change,
-    /// Allocations that needed the cached memory to be returned first.
+    /// Allocations for which cached memory had to be returned to the driver first.
     #[serde(default, deserialize_with = "change")]
     pub retries: Change,
     /// Allocations that failed.
@@ -99,10 +99,10 @@ pub struct OutOfMemory<'a> {
     /// All memory of the device.
     #[serde(default, deserialize_with = "known")]
     pub total_bytes: Option<u64>,
-    /// In live tensors or buffers.
+    /// Bytes in live tensors or buffers.
     #[serde(default, deserialize_with = "known")]
     pub allocated_bytes: Option<u64>,
-    /// Obtained from the driver and still held.
+    /// Bytes obtained from the driver and still held.
     #[serde(default, deserialize_with = "known")]
     pub reserved_bytes: Option<u64>,
     /// A file that the framework wrote about the failure.
@@ -167,7 +167,7 @@ struct Hello {
 /// # Errors
 /// When the line is not a JSON object, a key that the type requires is missing, or a value is not allowed.
 pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
-    // The JSON parser does not look at the bytes of a value that is ignored.
+    // The JSON parser does not check the bytes of a value that is ignored.
     let line = std::str::from_utf8(line).map_err(|_| Invalid::Form)?;
     // A struct can also be read from an array, which is not a message.
     if !line.trim_ascii_start().starts_with('{') {
@@ -201,7 +201,7 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
     if !(1..=LONGEST_FRAMEWORK).contains(&framework.len()) || !framework.bytes().all(is_word) {
         return Err(Invalid::Framework);
     }
-    // An old MIG device is called MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+    // In the old format, the UUID of a MIG device is MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
     let is_uuid = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'/';
     let begins = device.starts_with("GPU-") || device.starts_with("MIG-");
     if !begins || device.len() > LONGEST_DEVICE || !device.bytes().all(is_uuid) {

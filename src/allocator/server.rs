@@ -1,4 +1,4 @@
-//! Listens, and publishes what the processes reported.
+//! Listens for connections, and publishes what the processes reported.
 
 use std::future::Future;
 use std::io;
@@ -21,8 +21,8 @@ use crate::unix_socket::{self, Access, SocketFile};
 
 /// The shortest time between two publications.
 const PUBLISH: Duration = Duration::from_millis(100);
-/// How often peaks that are too old for their window are dropped, silence is noticed, and reports are compared with the
-/// driver's list.
+/// How often peaks that are too old for their window are dropped, silent connections are detected, and reports are
+/// compared with the driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// The length of the peak window.
     pub peak_window: Duration,
-    /// Tells processes with the same pid apart.
+    /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
 }
 
@@ -92,7 +92,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
-        // Aborted with this task.
+        // The inner task is aborted together with this one.
         let mut task = JoinSet::new();
         task.spawn(start());
         if let Some(Err(panicked)) = task.join_next().await {

@@ -23,23 +23,23 @@ pub(super) struct Values {
     pub(super) framework: Arc<str>,
     /// The figures as reported; the window peak is added when they are shown.
     figures: AllocatorFigures,
-    /// Of the allocated memory.
+    /// The peaks of the allocated memory.
     peaks: Peaks,
     /// Sorted by name.
     regions: Vec<RegionPeak>,
 }
 
 impl Values {
-    /// No value is known yet.
+    /// Creates values that are all still unknown.
     pub(super) fn new(device: &str, framework: &str, window: Duration) -> Self {
         let (device, framework) = (Arc::from(device), Arc::from(framework));
         Self { device, framework, figures: AllocatorFigures::default(), peaks: Peaks::new(window), regions: Vec::new() }
     }
 
-    /// Takes over the values of a report.
+    /// Applies the values of a report.
     ///
     /// # Errors
-    /// When the values contradict each other. Then nothing is changed.
+    /// When the values contradict each other. In that case, nothing is changed.
     pub(super) fn apply(&mut self, report: &Report<'_>, now: Instant) -> Result<(), Reason> {
         let before = self.figures;
         let figures = AllocatorFigures {
@@ -67,7 +67,7 @@ impl Values {
             self.peaks.see(high, now);
         }
         if let Some(peak) = figures.peak {
-            // A peak that becomes smaller or unknown does not lower what is known already.
+            // A peak that becomes smaller or unknown does not lower the known peak.
             self.peaks.raise(peak);
         }
         Ok(())

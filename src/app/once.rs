@@ -25,7 +25,7 @@ const NAMES: Duration = Duration::from_secs(1);
 /// The exit status for a table or JSON when no driver can be opened.
 const NO_DRIVER: u8 = 2;
 /// The default log level, and the level that replaces it if a table or JSON is printed, because both of these show what
-/// the log would say.
+/// the log would report.
 const LEVELS: (&str, &str) = ("info", "error");
 
 /// What `--once` prints, and the exit status.

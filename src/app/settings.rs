@@ -1,4 +1,4 @@
-//! Translates the configuration into the settings of each module. The modules themselves do not know [`Config`].
+//! Translates the configuration into the settings of each module. The modules themselves do not use [`Config`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::recorder::{self, StoreSettings};
 use crate::snapshot::Feed;
 use crate::{allocator, attribution, metrics};
 
-/// For the lanes, with the library to open.
+/// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
     let Config { memory, process, telemetry, .. } = config;
     lanes::Settings {
@@ -38,7 +38,7 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
     }
 }
 
-/// For the metrics. `host_pid_namespace` says whether the exporter sees the host's processes.
+/// The settings of the metrics. `host_pid_namespace` indicates whether the exporter sees the host's processes.
 pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Settings {
     metrics::Settings {
         peak_window: config.memory.peak_window,
@@ -72,7 +72,7 @@ fn is_used(source: Source, config: &Config) -> bool {
     }
 }
 
-/// For attribution.
+/// The settings of attribution.
 pub(super) fn attribution(config: &Config) -> attribution::Settings {
     attribution::Settings {
         procfs: config.path.procfs.clone(),
@@ -82,7 +82,7 @@ pub(super) fn attribution(config: &Config) -> attribution::Settings {
     }
 }
 
-/// For the module `allocator`.
+/// The settings of the module `allocator`.
 pub(super) fn allocator(config: &Config) -> allocator::Settings {
     let procfs = config.path.procfs.clone();
     allocator::Settings {
@@ -91,7 +91,8 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
     }
 }
 
-/// For the recorder; `None` if it is switched off. A demo writes its incidents to the same path as any other run.
+/// The settings of the recorder; `None` if it is switched off. A demo writes its incidents to the same path as any
+/// other run.
 pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
     let Recorder { max_memory_mib, path, max_files, max_disk_mib, log_ended_processes } = config.recorder.clone();
     let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
@@ -119,7 +120,7 @@ pub(super) fn feed(config: &Config) -> Feed {
     Feed::with_room((2.0 * recorder::PERIOD.as_secs_f64() * config.memory.rate * GPUS).ceil() as usize)
 }
 
-/// For the web server.
+/// The limits of the web server.
 pub(super) fn limits(web: &Web) -> Limits {
     Limits {
         max_requests: web.max_requests,

@@ -85,7 +85,7 @@ impl Directory {
     }
 
     /// Whether this is still the process that started at `start`. Takes about 2 µs for a held directory: `stat` is
-    /// opened but not read, because the kernel, which has to visit all threads of the process to generate it, does so
+    /// opened but not read. The kernel has to visit all threads of the process to generate the content, and does so
     /// only on a read.
     pub(super) fn is_still(&mut self, start: u64) -> Result<bool, ReadError> {
         if self.is_held() {
@@ -145,9 +145,9 @@ impl Directory {
     }
 }
 
-/// When the process that has the pid now started, in clock ticks since boot; `None` if the procfs does not show it or
-/// belongs to another pid namespace. Does not wait: the kernel generates the file without taking any of the process's
-/// locks.
+/// The start time of the process that currently has the pid, in clock ticks since boot; `None` if the procfs does not
+/// show the process or belongs to another pid namespace. Does not wait: the kernel generates the file without taking
+/// any of the process's locks.
 pub fn start_ticks(procfs: &Path, pid: u32) -> Option<u64> {
     super::namespace::check(procfs, std::process::id()).ok()?;
     Some(Directory::open(procfs, pid, false).ok()?.stat().ok()?.start)

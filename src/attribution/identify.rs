@@ -132,7 +132,7 @@ impl Attribution {
     }
 
     /// Checks whether the process cached for the pid still exists, and drops it if not. If the check itself fails, a
-    /// process whose files hang is kept but not shown.
+    /// process with files that hang is kept but not shown.
     fn revalidate(&mut self, pid: u32) -> Result<(), ReadError> {
         let Some(cached) = self.cache.get_mut(&pid) else { return Ok(()) };
         let exists = cached.directory.is_still(cached.start);

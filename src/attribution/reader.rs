@@ -65,7 +65,7 @@ pub(super) struct PartialReading {
     pub(super) cgroup: Option<Vec<u8>>,
 }
 
-/// A process whose reader had not returned when its round ended.
+/// A process for which the reader had not returned when its round ended.
 #[derive(Debug)]
 pub(super) struct Timeout {
     pub(super) pid: u32,
@@ -154,7 +154,7 @@ impl ProcReader {
         self.abandoned.iter().any(|reader| reader.pid == pid && reader.start == start && !reader.is_back())
     }
 
-    /// The processes whose readers are hanging and which have not been reported yet.
+    /// The processes with hanging readers that have not been reported yet.
     pub(super) fn newly_stalled(&mut self) -> Vec<u32> {
         let hangs = |reader: &&mut AbandonedReader| {
             !reader.stalled && reader.since.elapsed() >= STALLED && !reader.thread.is_finished()

@@ -63,7 +63,7 @@ impl FromStr for ListenAddress {
     type Err = String;
 
     /// Reads `:9836`, `127.0.0.1:9836`, `localhost:9836` (the same), `[::1]:9836` or `unix:/run/vram-exporter.sock`;
-    /// the error names what is allowed.
+    /// the error states what is allowed.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix(UNIX) {
             Some(path) => socket_path(path).map(Self::Unix),

@@ -70,7 +70,7 @@ fn unknown(name: &str) -> Problem {
 /// every container for a Service whose name begins with `vram-exporter` (documented under "Service environment
 /// variables"), the Python client has variables of its own, and tests set some too.
 fn is_foreign(name: &str, value: &str) -> bool {
-    // Begins with the last underscore of the prefix, so that a Service called just vram-exporter matches too.
+    // Begins with the last underscore of the prefix, so that a Service named exactly vram-exporter matches too.
     let rest = &name[PREFIX.len() - 1..];
     let service = rest.ends_with("_SERVICE_HOST") || rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_");
     let port_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));

@@ -16,7 +16,7 @@ use super::yaml;
 /// The largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads the settings from a file. An unreadable file gives an empty layer and a problem.
+/// Reads the settings from a file. An unreadable file results in an empty layer and a problem.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
     // A message must be one line, whatever characters the file name contains.
     let origin = path.display().to_string().replace(char::is_control, "?");

@@ -1,5 +1,5 @@
 //! The text formats that some keys require: a path on the web server, a log filter, a node, a server. Pure functions;
-//! an error names what is allowed.
+//! an error states what is allowed.
 
 use std::net::IpAddr;
 
@@ -53,7 +53,7 @@ pub(super) fn log_filter(text: &str) -> Result<String, String> {
     })
 }
 
-/// The filter's own name for a level: other programs say `warning` instead of `warn`.
+/// The filter's own name for a level: other programs use `warning` instead of `warn`.
 fn filter_level(text: &str) -> &str {
     if text.eq_ignore_ascii_case("warning") { "warn" } else { text }
 }

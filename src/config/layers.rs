@@ -22,8 +22,8 @@ impl Layer {
         Self { settings: KEYS.iter().map(entry).collect() }
     }
 
-    /// Stores a setting that was read, or adds a problem that says why it could not be read. `shown` is the value
-    /// to show in a message.
+    /// Stores a setting that was read, or adds a problem that states why it could not be read. `shown` is the
+    /// value to show in a message.
     pub(super) fn take(
         &mut self,
         key: &'static Key,

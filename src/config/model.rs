@@ -95,7 +95,7 @@ pub struct Nvml {
 pub struct Paths {
     /// `path.procfs`
     pub procfs: PathBuf,
-    /// `path.passwd`: a passwd file to read user names from, instead of asking the system.
+    /// `path.passwd`: a passwd file to read user names from, instead of querying the system.
     pub passwd: Option<PathBuf>,
 }
 
@@ -108,7 +108,7 @@ pub struct Memory {
     pub idle_rate: f64,
     /// `memory.peak-window`
     pub peak_window: Duration,
-    /// `memory.stale-after`: the values of a GPU without a good sample for this long are dropped.
+    /// `memory.stale-after`: the values of a GPU are dropped after this long without a good sample.
     pub stale_after: Duration,
 }
 
@@ -195,7 +195,7 @@ impl ApiServer {
     }
 }
 
-/// The socket on which processes report what their memory allocators know.
+/// The socket on which processes report the state of their memory allocators.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocator {
     /// `allocator.socket`; `None`: there is no socket.

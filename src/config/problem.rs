@@ -58,7 +58,7 @@ pub enum Problem {
         value: String,
         /// The origin of the value.
         origin: String,
-        /// What it must be, and because of which other key.
+        /// What it must be, and the other key that requires this.
         why: String,
     },
 }

@@ -1,5 +1,5 @@
-//! A configuration in YAML, mostly as in version 1.2: `yes` is a string. The parser also reads `1_000` and `0b11` as
-//! numbers, and `<<` as a merge.
+//! A configuration in YAML, mostly according to version 1.2: for example, `yes` is a string. The parser also reads
+//! `1_000` and `0b11` as numbers, and `<<` as a merge.
 //!
 //! Anchors, aliases and deep nesting are rejected before parsing: a parser copies an alias's target and recurses at
 //! every level, so a small file could use up the memory or the stack. The check is coarse: it may reject an unusual

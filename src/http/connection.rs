@@ -62,7 +62,8 @@ impl Connection {
         Arc::new(Self { progress: Mutex::new(progress), close: Notify::new() })
     }
 
-    /// Ends the connection, whatever it is doing. It stays in the pool until its task has noticed.
+    /// Requests the end of the connection, whatever it is doing. The connection stays in the pool until its task
+    /// has ended.
     pub(super) fn close(&self) {
         self.progress.lock().closing = true;
         self.close.notify_one();

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// Displays text and escapes all characters with a special meaning in HTML content or quoted attributes. Control
-/// characters become U+FFFD, because HTML has no way to write them. So do characters that change the direction of the
-/// text that follows: a name must not make the pid and the owner beside it read backwards.
+/// characters become U+FFFD, because HTML cannot represent them. So do characters that change the direction of the
+/// text that follows: a name must not reverse the pid and the owner next to it.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -55,7 +55,7 @@ impl fmt::Display for Known {
 }
 
 /// Displays the age of an event that happened between two moments: one age if they are less than two
-/// seconds apart, else both.
+/// seconds apart, otherwise both.
 pub(super) struct AgeBetween(pub(super) Duration, pub(super) Duration);
 
 impl fmt::Display for AgeBetween {

@@ -66,7 +66,7 @@ fn write_page(out: &mut String, parts: &Parts, state: &HttpState) -> fmt::Result
     Ok(())
 }
 
-/// What a demo shows.
+/// Writes what to look at in a demo.
 fn write_sights(out: &mut String, sights: &[&str]) -> fmt::Result {
     if sights.is_empty() {
         return Ok(());
@@ -166,7 +166,7 @@ fn write_process(out: &mut String, process: &Process) -> fmt::Result {
     Ok(())
 }
 
-/// The processes of one kind with the most bytes. Those whose bytes are unknown come last.
+/// The processes of one kind with the highest values of `bytes`. Processes without a value come last.
 fn largest(processes: &[Process], kind: fn(&Process) -> bool, bytes: fn(&Process) -> Option<u64>) -> Vec<&Process> {
     let mut found: Vec<_> = processes.iter().filter(|process| kind(process)).collect();
     found.sort_by_key(|process| std::cmp::Reverse(bytes(process)));

@@ -1,6 +1,6 @@
 //! Where connections come from: addresses, Unix sockets, and sockets that the service manager passes.
 //!
-//! Invariant: a listener that exists is bound, and a Unix socket that it created is removed with it.
+//! Invariant: every listener is bound, and dropping it removes the Unix socket that it created.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,7 +37,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the address is in use, not available, or not allowed. A Unix socket on which no process is listening any
-    /// more is replaced; any other file at its path is left alone and refused.
+    /// more is replaced; any other file at its path is left alone and causes an error.
     pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => listen(*address)?.try_into(),

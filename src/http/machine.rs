@@ -199,10 +199,11 @@ pub struct Process {
     /// The highest use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
-    /// In live tensors or buffers of its frameworks; absent if the process does not report it.
+    /// Bytes in live tensors or buffers of its frameworks; absent if the process does not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_allocated_bytes: Option<u64>,
-    /// What the allocators of its frameworks took from the driver; absent if the process does not report it.
+    /// Bytes that the allocators of its frameworks obtained from the driver and still hold; absent if the process does
+    /// not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_reserved_bytes: Option<u64>,
     /// Used memory outside its allocators; absent if that is unknown.

@@ -100,7 +100,8 @@ async function loadMachine() {
   [state.answer, state.listed] = await Promise.all([get("/api/v1/gpus"), get("/api/v1/processes")]);
 }
 
-/// Requests what the charts lack: everything at first, and afterwards only what was recorded since the last response.
+/// Requests the data that the charts lack: everything at first, and afterwards only what was recorded since the last
+/// response.
 async function loadHistory() {
   const [generation, [span, , step]] = [state.generation, state.span];
   const now = state.answer.at;
@@ -113,7 +114,7 @@ async function loadHistory() {
   if (whole) {
     for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
   }
-  // A chart covers no more time than was recorded, so that the first minutes fill it.
+  // A chart covers no more time than was recorded, so that the first few minutes of data fill the whole chart.
   [state.to, state.from] = [gpus.to, Math.max(gpus.to - span, Math.min(gpus.recorded_since, gpus.to - LEAST_SPAN))];
   state.since = gpus.recorded_since;
   state.next = Math.floor((gpus.to - LATE_SECONDS) / step) * step;
@@ -158,7 +159,7 @@ async function loadEvents() {
   showIncidents(incidents.incidents);
 }
 
-// The round
+// The polling round
 
 let timer = null;
 let eventsAt = 0;
@@ -241,7 +242,7 @@ function owners(uuid) {
     if (!palette.has(owner.name)) palette.set(owner.name, palette.size % 7);
     owner.colour = owner.used == null ? colours.ended : colours[`s${palette.get(owner.name) + 1}`];
   }
-  // Owners that have ended are stacked on top, so that they do not move up those that are still running.
+  // Owners that have ended are stacked on top, so that they do not shift the owners that are still running.
   return sorted.sort((a, b) => (a.used == null) - (b.used == null));
 }
 
@@ -543,7 +544,7 @@ function exitText({ exit_status: status, signal }) {
   return status == null ? "" : `, exit status ${status}`;
 }
 
-/// What the allocators of a process have in use and what they took, if the process reports it.
+/// The allocated and the reserved memory of a process's allocators, if the process reports them.
 function ladder({ allocator_allocated_bytes: allocated, allocator_reserved_bytes: reserved }) {
   if (allocated == null && reserved == null) return "";
   return [allocated, reserved].map((value) => (value == null ? "unknown" : bytes(value))).join(" / ");

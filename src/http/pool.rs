@@ -1,8 +1,8 @@
-//! All open connections: how many there may be, which one is closed for a newcomer, and how many requests are answered
-//! at once.
+//! All open connections: how many there may be, which one is closed to make room for a new one, and how many requests
+//! are answered at once.
 //!
 //! Invariant: nothing waits for a client. When there is no room, the connection that has kept the exporter waiting
-//! longest is closed (idle ones first), and a newcomer is refused only while every connection is being served.
+//! longest is closed (idle ones first). A new connection is refused only while every open connection is being served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl ConnectionPool {
     }
 
     /// Closes every connection whose stage has taken longer than allowed. For each one that was not idle, `report` is
-    /// called before the connection can notice.
+    /// called before the connection is closed.
     pub(super) fn close_overdue(&self, now: Instant, report: impl Fn()) {
         let connections = self.connections.lock();
         let overdue = |connection: &Connection| connection.is_overdue(now, &self.limits) && !connection.is_closing();
@@ -115,8 +115,8 @@ impl ConnectionPool {
     }
 }
 
-/// The connection to close for a newcomer: the one that has been idle longest, else the one that has waited longest for
-/// its request, else the one whose client has gone longest without reading its response.
+/// The connection to close to make room for a new one: the one that has been idle longest, otherwise the one that has
+/// waited longest for its request, otherwise the one whose client has gone longest without reading its response.
 fn dispensable(open: &BTreeMap<u64, Arc<Connection>>, now: Instant) -> Option<u64> {
     let candidates = open.iter().filter_map(|(id, connection)| {
         let rank = match connection.stage(now) {

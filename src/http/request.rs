@@ -1,12 +1,12 @@
-//! Checks that every request has to pass before anything else looks at it.
+//! The checks that every request must pass before any other processing.
 
 use axum::http::{Request, Version, header};
 use hyper::body::Body;
 
 /// Whether a request has a body. No page reads one, so the request is refused and its connection closed after the
 /// response: hyper parses the next request after a body while the response is still being sent. If that request were
-/// invalid, hyper would write an error into the middle of the response. For an upgrade with a body, it would drop the
-/// rest of the response.
+/// invalid, hyper would write an error into the middle of the response. For an upgrade request with a body, hyper
+/// would drop the rest of the response.
 pub(super) fn has_body<B: Body>(request: &Request<B>) -> bool {
     !request.body().is_end_stream()
 }

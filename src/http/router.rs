@@ -28,7 +28,7 @@ use crate::metrics::{self, Parts};
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-/// All paths of the exporter; their responses are compressed when the client asks for it.
+/// All paths of the exporter. Responses are compressed if the client accepts that.
 pub fn router(state: HttpState) -> Router {
     // The fastest level, for small bodies too: the network to a scraper is fast, and the text shrinks tenfold at any
     // level.
@@ -62,7 +62,7 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        // No length is given, because this body is empty, but the body of the response to a GET would not be.
+        // No Content-Length is set: this body is empty, but the body of the response to a GET would not be.
         return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
     }
     match state.metrics.scrape() {

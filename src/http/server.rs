@@ -43,7 +43,8 @@ use crate::faults::{Faults, Reason, Source};
 
 /// How long open connections may take to end after the shutdown has begun.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// The largest request head. A scraper sends a few hundred bytes; tickets that a proxy adds take a few thousand.
+/// The largest request head. A scraper sends a few hundred bytes; authentication tickets that a proxy adds take a few
+/// thousand.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// How often the server looks for overdue connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

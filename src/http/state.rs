@@ -31,7 +31,7 @@ pub struct HttpState {
     pub recorder: Option<Arc<Recorder>>,
     /// The machine's name, for the page; `None` if it is unknown.
     pub host: Option<String>,
-    /// What a demo's page tells the reader to look at.
+    /// What the page of a demo points out to the reader.
     pub sights: Vec<&'static str>,
     pub(super) writers: ScrapeWriters,
 }

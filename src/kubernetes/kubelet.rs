@@ -1,7 +1,7 @@
 //! Follows the kubelet's pod-resources socket: which device is allocated to which container.
 //!
 //! Invariant: what is published is one complete response of the kubelet, with the time at which it arrived. A failure
-//! removes nothing and does not renew that time: whoever reads the snapshot judges the response by its age.
+//! removes nothing and does not renew that time: a reader of the snapshot judges the response by its age.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Control of the lanes from outside: stop them, release the driver for a while, reacquire it.
+//! Controls the lanes from outside: stops them, releases the driver for a while, and reacquires it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The requests in force.
+/// The requests that are currently in effect.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     stop: AtomicBool,

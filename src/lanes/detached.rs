@@ -33,7 +33,7 @@ impl DetachedThreads {
         self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
     }
 
-    /// Adds a closing that continues in the background.
+    /// Adds a [`Closing`] that continues in the background.
     pub(super) fn add_closing(&mut self, closing: Option<Closing>) {
         self.closings.extend(closing);
     }
@@ -60,12 +60,13 @@ impl DetachedThreads {
         self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).filter_map(|stuck| stuck.opening_at)
     }
 
-    /// Whether no further thread may be abandoned, given the number of other calls that are in progress and may hang.
+    /// Whether the limit on abandoned threads has been reached, given the number of other calls that are in progress
+    /// and may hang.
     pub(super) fn is_full(&self, in_progress: usize) -> bool {
         self.stuck.len() + self.closings.len() + in_progress >= MAX_STUCK_THREADS
     }
 
-    /// Whether no thread is still closing a driver, apart from those that are stuck.
+    /// Whether all threads that close a driver have ended, apart from those that are stuck.
     pub(super) fn closings_done(&self) -> bool {
         self.closings.iter().all(Closing::is_done)
     }

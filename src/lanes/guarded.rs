@@ -60,12 +60,12 @@ impl<'s> Caller<'s> {
         Ok(Guarded { session: self.session, watch: self.watch, slot: position, target })
     }
 
-    /// The driver, for calls that belong to no GPU; `None` while another thread is hanging in one.
+    /// The driver, for calls that belong to no GPU; `None` while another thread is hanging in such a call.
     pub(super) fn driver(self) -> Option<Guarded<'s, &'s Driver>> {
         self.driver_in(self.session.driver_slot())
     }
 
-    /// The driver, for the events of a GPU; `None` while another thread is hanging in a call for them.
+    /// The driver, for calls about a GPU's events; `None` while another thread is hanging in such a call.
     pub(super) fn events(self, position: usize) -> Option<Guarded<'s, &'s Driver>> {
         self.driver_in(self.session.events_slot(position))
     }

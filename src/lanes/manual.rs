@@ -91,7 +91,7 @@ impl ManualLanes {
         Ok(Self { library, snapshot, memory, process, session, state, watch, xids, _alive: alive })
     }
 
-    /// One tick of the memory lane, as if it had begun at this time.
+    /// Runs one tick of the memory lane as if the tick had begun at this time.
     pub fn tick(&mut self, began: Instant) {
         let Self { memory, session, watch, state, .. } = self;
         memory.tick(Caller::new(session, watch), state, began).expect(NOT_SUPERSEDED);

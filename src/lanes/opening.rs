@@ -11,8 +11,8 @@ use super::worker::UnparkOnDrop;
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
-/// How long opening or closing may take before it is reported. If opening is slow, the supervisor keeps waiting,
-/// because nothing else can be done with the driver until the attempt ends.
+/// How long opening or closing may take before it is reported as slow. If opening is slow, the supervisor keeps
+/// waiting, because nothing else can be done with the driver until the attempt ends.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
 /// The result of an attempt to open the driver.
@@ -27,7 +27,7 @@ pub(super) struct OpenedDriver {
     pub(super) failures: Vec<(u32, nvml::Error)>,
 }
 
-/// An attempt to open the driver, in progress.
+/// An attempt to open the driver that is in progress.
 pub(super) struct Opening {
     result: Receiver<OpenResult>,
     thread: JoinHandle<()>,
@@ -115,15 +115,15 @@ fn open(library: &Library, discovery: &Discovery) -> OpenResult {
     }
 }
 
-/// The closing of a driver, in progress.
+/// A driver that is being closed.
 pub(super) struct Closing {
     thread: JoinHandle<()>,
     since: Instant,
 }
 
 impl Closing {
-    /// Drops an owner of a driver on a new thread; the last owner closes the driver. `None` if the system cannot create
-    /// a thread; in that case, the owner has been dropped on the calling thread.
+    /// Drops an owner of a driver on a new thread; dropping the last owner closes the driver. `None` if the system
+    /// cannot create a thread; in that case, the owner has been dropped on the calling thread.
     pub(super) fn begin(owner: impl Send + 'static) -> Option<Self> {
         let thread = thread::Builder::new().name("driver-close".into()).spawn(move || drop(owner)).ok()?;
         Some(Self { thread, since: Instant::now() })

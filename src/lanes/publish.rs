@@ -1,4 +1,4 @@
-//! How a lane publishes: it fills a spare part and swaps it in as a whole.
+//! How a lane publishes: it fills a part of the snapshot that is not in use and swaps it in as a whole.
 
 use std::sync::Arc;
 

@@ -21,13 +21,13 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a GPU or a MIG device that does not respond is queried again.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
-/// How often unchanged memory is published, only to show that the samples are fresh. Ten times a second is enough for
-/// that, and a tick that publishes nothing costs a third less, because on an H200 most of a tick's time is spent on
-/// cache misses.
+/// How often unchanged memory values are published, only to show that the samples are fresh. Ten times a second is
+/// enough for that. A tick that publishes nothing costs a third less, because on an H200 most of a tick's time is spent
+/// on cache misses.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
-/// After a pass the process lane rests for this many times the duration of the pass, so that memory that changes on
-/// every tick cannot make it hold the driver's lock for more than a third of the time. It takes telemetry readings
+/// After a pass, the process lane rests for this many times the duration of the pass. Even if memory changes on every
+/// tick, the lane therefore holds the driver's lock for no more than a third of the time. It takes telemetry readings
 /// while it rests.
 const REST: u32 = 2;
 
@@ -49,8 +49,8 @@ pub(super) fn rest_after(pass: Duration) -> Duration {
 }
 
 /// How long telemetry readings may be taken after a pass of this length. One reading is always taken, and normally only
-/// one, so that a list waits for at most one driver call. After a long pass, the readings get about as much time as the
-/// pass took; otherwise slow lists on one GPU would leave no time for readings.
+/// one, so that the next process list waits for at most one driver call. After a long pass, the readings get about as
+/// much time as the pass took; otherwise slow lists on one GPU would leave no time for readings.
 pub(super) fn time_for_readings(pass: Duration) -> Duration {
     pass.saturating_sub(LONGEST_REST)
 }

@@ -22,13 +22,13 @@ pub(super) struct Session {
     /// Why another session should replace this one, which continues until then.
     reopen_request: Mutex<Option<String>>,
     lost: AtomicBool,
-    /// Expires with the supervisor.
+    /// Expires when the supervisor is dropped.
     alive: Weak<()>,
 }
 
 impl Session {
-    /// Creates a session that ends when `alive` is dropped, at the latest, because lanes that run without a supervisor
-    /// would hide the fact that the supervisor is gone. A slot starts as stalled if a call from an earlier session
+    /// Creates a session that ends, at the latest, when `alive` is dropped: lanes that ran without a supervisor would
+    /// hide the fact that the supervisor is gone. A slot is stalled from the start if a call from an earlier session
     /// still hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Session {
         self.stalled[slot].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Asks every lane to drop the session. The first reason is kept.
+    /// Signals every lane to drop the session. If called more than once, only the first reason is kept.
     pub(super) fn end(&self, reason: impl Into<String>) {
         let _ = self.end_reason.set(reason.into());
     }
@@ -87,7 +87,7 @@ impl Session {
         self.end_reason.get().map(String::as_str)
     }
 
-    /// Requests another session. This one continues until the other is open. The last reason is kept.
+    /// Requests another session. This one continues until the other is open. Only the last reason is kept.
     pub(super) fn request_reopen(&self, reason: impl Into<String>) {
         *self.reopen_request.lock() = Some(reason.into());
     }

@@ -26,7 +26,7 @@ use reopen::Reopening;
 use restart::RestartPolicy;
 
 /// The threads of a session: each with the lane to which its faults are attributed, and its task. The telemetry is read
-/// on the process lane's thread; the telemetry thread watches Xid events.
+/// on the process lane's thread; the thread of [`Lane::Telemetry`] watches for Xid events.
 pub(super) type LaneTasks = [(Lane, Arc<dyn LaneTask>); 3];
 
 pub(super) struct Supervisor {

@@ -12,7 +12,7 @@ const SUPERSEDED: u64 = 1;
 #[derive(Debug)]
 pub(super) struct Watch {
     base: Instant,
-    /// [`IDLE`], [`SUPERSEDED`], or when the call under way began, in nanoseconds after `base`.
+    /// [`IDLE`], [`SUPERSEDED`], or the time at which the current call began, in nanoseconds after `base`.
     state: AtomicU64,
     slot: AtomicUsize,
 }
@@ -30,7 +30,7 @@ impl Watch {
         Self { base: Instant::now(), state: AtomicU64::new(IDLE), slot: AtomicUsize::new(0) }
     }
 
-    /// Makes a driver call under a slot number, such as a GPU's position.
+    /// Makes a driver call and records its slot number, such as a GPU's position.
     pub(super) fn call<T>(&self, slot: usize, body: impl FnOnce() -> T) -> Result<T, Superseded> {
         let began = self.now();
         self.slot.store(slot, Ordering::Relaxed);

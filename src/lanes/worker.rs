@@ -75,8 +75,8 @@ impl Worker {
     }
 }
 
-/// The name of a lane's thread. The telemetry is read on the process lane's thread; the telemetry thread watches Xid
-/// events.
+/// The name of a lane's thread. The telemetry is read on the process lane's thread; the thread of [`Lane::Telemetry`]
+/// watches for Xid events.
 pub(super) fn thread_name(lane: Lane) -> &'static str {
     match lane {
         Lane::Memory => "memory-lane",
@@ -85,7 +85,7 @@ pub(super) fn thread_name(lane: Lane) -> &'static str {
     }
 }
 
-/// Unparks a thread when dropped, that is, when another thread ends or panics.
+/// Unparks a thread when dropped, that is, when the thread that owns this guard ends or panics.
 pub(super) struct UnparkOnDrop(Thread);
 
 impl UnparkOnDrop {

@@ -21,8 +21,8 @@ use crate::faults::{Faults, Source};
 use crate::nvml::{Driver, Severity};
 use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
 
-/// Xids that are shown as 0 from the start, so that the first error is visible as an increase: those that NVIDIA's Xid
-/// catalogue calls application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or signs of a GPU in
+/// Xids that are shown as 0 from the start, so that the first error is visible as an increase. NVIDIA's Xid catalogue
+/// describes them as application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or signs of a GPU in
 /// trouble.
 const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
 

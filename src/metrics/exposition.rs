@@ -11,7 +11,7 @@ use super::label::{LabelText, Labels};
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
 /// was used before; the memory for one long buffer would be requested from the system page by page on each scrape.
 pub(super) const CHUNK: usize = 64 * 1024;
-/// Bytes of spare room in a chunk, because a chunk only ends at the end of a line. Nearly every line is shorter than
+/// Bytes of spare room in a chunk, because a chunk ends only at the end of a line. Nearly every line is shorter than
 /// this.
 const LINE: usize = 4 * 1024;
 /// Bytes reserved for the value and the punctuation of a line. Nearly every number is shorter than this.
@@ -139,8 +139,8 @@ impl<'t> Exposition<'t> {
     fn value(&mut self, value: f64) {
         // Below this limit, every integer is exact. Nearly all values are integers.
         const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-        // Below this limit, two numbers that differ in the third decimal are different floats. Nearly all values that
-        // are not integers have at most three decimals.
+        // Below this limit, two numbers that differ in the third decimal place are different floats. Nearly all values
+        // that are not integers have at most three decimal places.
         const THREE_DECIMALS: f64 = 1e12;
         // Checked by conversion, because rounding is a function call on the oldest supported processors.
         if value.is_sign_positive() && value < EXACT && value as u64 as f64 == value {

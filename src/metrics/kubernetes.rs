@@ -1,6 +1,6 @@
 //! What the kubelet has allocated, and whether the kubelet and the API server respond.
 //!
-//! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not know is shown by
+//! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not list is shown by
 //! its UUID if the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;

@@ -147,7 +147,7 @@ impl CachedLabels {
     }
 }
 
-/// The labels of a process's series, written anew.
+/// The labels of a process's series, built without the cache.
 pub(super) fn process_labels(gpu: &Labels, process: &Process) -> Labels {
     untyped(gpu, process).and("type", process.kind.label())
 }

@@ -1,4 +1,4 @@
-//! The `process_*` families of the exporter, as in every Prometheus client.
+//! The `process_*` families of the exporter, as in every Prometheus client library.
 //!
 //! Always read from the real `/proc`, whatever the value of `path.procfs`. Values that cannot be read are absent.
 
@@ -73,7 +73,7 @@ const FILES: &str = "/proc/self/fd";
 /// be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
-/// Reads the process on each scrape, and keeps what does not change while it runs.
+/// Reads the values of the exporter's process on each scrape, and keeps those that do not change while it runs.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
     /// The file `stat`, kept open because opening it takes as long as reading it. Each read from offset 0 returns

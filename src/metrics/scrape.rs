@@ -111,7 +111,7 @@ impl Metrics {
         Ok(self.text(&self.registry_text()?))
     }
 
-    /// What the metrics know about the configuration.
+    /// The part of the configuration that concerns the metrics.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

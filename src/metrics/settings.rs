@@ -1,4 +1,4 @@
-//! What the metrics need to know about the configuration.
+//! The configuration that the metrics depend on.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Which values of the snapshot may be shown now.
 //!
 //! Invariant: a [`GpuView`] holds no value that is too old. A GPU that does not respond has no values at all; for any
-//! other GPU, each part is present only within its own limit. All rules about when a value is absent are in this
+//! other GPU, each part is present only within its own age limit. All rules about when a value is absent are in this
 //! module.
 
 mod ladder;
@@ -40,7 +40,7 @@ pub struct Parts {
 /// One GPU, without the values that are unknown or too old.
 #[derive(Debug)]
 pub struct GpuView<'a> {
-    /// Which GPU.
+    /// The GPU.
     pub gpu: &'a Gpu,
     /// Whether it responds and its last sample is recent.
     pub up: bool,
@@ -52,7 +52,8 @@ pub struct GpuView<'a> {
     pub processes: Option<&'a GpuProcesses>,
     /// What its processes report about their allocators; empty if none of them does.
     pub reporting: Vec<Reporting<'a>>,
-    /// Bytes of the used memory that could not be given back. `None` if no process reports what it could give back.
+    /// Bytes of the used memory that the processes could not return to the driver. `None` if no process reports how
+    /// much it could return.
     pub needed: Option<u64>,
     /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
     pub fast: Option<&'a FastTelemetry>,

@@ -16,7 +16,7 @@ use crate::snapshot::Gpu;
 const PCI_CALL: &str = "nvmlDeviceGetPciInfo_v3";
 
 /// What was found when the driver was opened earlier, and which GPU is being queried now. The thread that runs the
-/// discovery shares this with the supervisor, which notices a call that hangs.
+/// discovery shares this with the supervisor, which detects a call that hangs.
 #[derive(Debug, Default)]
 pub struct Discovery {
     known: Vec<Arc<Gpu>>,

@@ -30,7 +30,7 @@ const SEARCH_PATHS: [&str; 9] = [
 pub enum Library {
     /// The first library that can be opened in the usual places.
     Search,
-    /// Only this one.
+    /// Only the library at this path.
     At(PathBuf),
     /// The simulator, with its scenario and the folder for its `/proc`.
     Simulator {
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// The library loads but cannot reach a driver.
     #[error("the NVML library {library} could not be initialised")]
     Init {
-        /// Which library.
+        /// The library.
         library: String,
         /// NVML's error.
         #[source]
@@ -67,7 +67,7 @@ pub enum OpenError {
     /// The simulator rejected the scenario.
     #[error("the simulator {} refused the scenario: {answer}", library.display())]
     Simulator {
-        /// Which library.
+        /// The simulator's library file.
         library: PathBuf,
         /// What went wrong.
         answer: String,

@@ -235,8 +235,8 @@ pub(super) fn configure_simulator(library: &Path, scenario: &OsStr, procfs: &Pat
     let (scenario, procfs) = (text(scenario)?, text(procfs.as_os_str())?);
     // SAFETY: the path is that of this project's own simulator, whose initialisation has no preconditions.
     let lib = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
-    // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call and it copies
-    // them.
+    // SAFETY: the simulator declares the symbol with exactly this type; the strings outlive the call, and the simulator
+    // copies them.
     let code = unsafe {
         let configure = lib.get::<Configure>(b"nvmlSimConfigure\0").map_err(|error| error.to_string())?;
         configure(scenario.as_ptr(), procfs.as_ptr(), std::ptr::null())

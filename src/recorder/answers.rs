@@ -12,9 +12,9 @@ use super::series::{COARSE, Micros, SECOND};
 
 /// The maximum number of points in a series.
 pub(super) const MAX_POINTS: u64 = 2_000;
-/// The time span of an answer if none is requested: five minutes.
+/// The time span of an answer if the query does not specify one: five minutes.
 const DEFAULT_SPAN: Micros = 300 * SECOND;
-/// The length of the shortest part of a chart.
+/// The minimum length of a part of a chart.
 const LEAST_STEP: Micros = SECOND / 100;
 /// The maximum number of series in an answer.
 const MAX_SERIES: usize = 128;
@@ -22,13 +22,13 @@ const MAX_SERIES: usize = 128;
 /// Which recorded values are requested. Times are Unix times in seconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryQuery {
-    /// The beginning; five minutes before the end if it is absent.
+    /// The beginning; if absent, five minutes before the end.
     pub from: Option<f64>,
-    /// The end; now if it is absent.
+    /// The end; if absent, the current time.
     pub to: Option<f64>,
     /// The length of a part in seconds; if it is absent, parts are as short as the maximum number of points allows.
     pub step: Option<f64>,
-    /// The UUID of the GPU; all GPUs if it is absent.
+    /// The UUID of the GPU; if absent, all GPUs are included.
     pub uuid: Option<String>,
     /// The kind of series that is requested.
     pub of: Of,

@@ -90,7 +90,7 @@ pub enum What {
         /// The processes with the most memory at that time, largest first.
         holders: Vec<Held>,
     },
-    /// The GPU's memory rose to this share of what can be allocated.
+    /// The GPU's memory use rose to this share of the allocatable memory.
     Reached {
         /// 0.9, 0.95 or 0.98.
         ratio: f64,
@@ -206,7 +206,7 @@ impl Events {
         self.kept.push_back(event);
     }
 
-    /// Adds how a process ended to the event that records its end at `ended_at`.
+    /// Adds the exit status or the signal of a process to the event that records its end at `ended_at`.
     pub(super) fn set_exit(&mut self, ended_at: Micros, pid: u32, how: Exit) {
         for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
             if let What::ProcessEnded { who, exit, .. } = &mut event.what
@@ -226,7 +226,7 @@ impl Events {
         true
     }
 
-    /// Those of the events from `from` to `to` that are wanted: the last `limit` that were added, the earliest first.
+    /// The wanted events from `from` to `to`: the last `limit` that were added, earliest first.
     pub(super) fn latest(
         &self,
         from: Micros,
@@ -238,7 +238,7 @@ impl Events {
         let wanted = self.kept.iter().rev().filter(|event| (from..=to).contains(&event.at) && is_wanted(event));
         let mut latest: Vec<_> = wanted.take(limit).collect();
         latest.reverse();
-        // An event can be added after a later one: a peak is known only once memory has stopped rising.
+        // Events can be added out of order. For example, a peak is known only once memory use has stopped rising.
         latest.sort_by_key(|event| event.at);
         latest.into_iter().map(|event| event.shown(now)).collect()
     }

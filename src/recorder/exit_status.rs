@@ -1,7 +1,8 @@
-//! How a process ended: its exit status or its signal, which the kernel reports to a program that holds its pidfd.
+//! How a process ended: its exit status, or the signal that ended it. The kernel reports these to a program that holds
+//! the pidfd of the process.
 //!
-//! Invariant: a status is that of the process with the given pid and start time, or there is none. This needs Linux
-//! 6.15. On earlier kernels, and for a process that was listed but had ended before its pidfd could be opened, no
+//! Invariant: a status is returned only if it belongs to the process with the given pid and start time. This needs
+//! Linux 6.15. On earlier kernels, and for a process that was listed but had ended before its pidfd could be opened, no
 //! status is known.
 //!
 //! Source: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` in the kernel's `include/uapi/linux/pidfd.h`. The kernel has the status
@@ -35,7 +36,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// From a status as `wait` returns it.
+    /// Converts a status that `wait` returned.
     fn of(wait_status: i32) -> Self {
         match wait_status & 0x7f {
             0 => Self { status: Some((wait_status >> 8 & 0xff) as u8), signal: None },
@@ -62,7 +63,7 @@ impl Exit {
 /// A pid, and when the process with that pid started.
 pub(super) type Identity = (u32, SystemTime);
 
-/// The processes whose end is awaited.
+/// The processes that are watched until they end.
 #[derive(Debug, Default)]
 pub(super) struct ExitWatch {
     watched: HashMap<Identity, OwnedFd>,

@@ -1,7 +1,7 @@
 //! Failed allocations that processes report about themselves.
 //!
 //! Invariant: a report is recorded only for a GPU or MIG device on which the driver lists the process, or listed it
-//! until a moment ago. A process that the driver does not list cannot write an event.
+//! until a moment ago. A process that the driver does not list cannot add an event.
 
 use std::collections::VecDeque;
 
@@ -26,12 +26,13 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
-    /// Pid and start time, when the process last reported a failure, and the failure of its last incident.
+    /// For each process: its pid, its start time, the time of its last reported failure, and the time of the failure
+    /// that began its last incident.
     recent: VecDeque<(u32, u64, Micros, Micros)>,
 }
 
 impl Failures {
-    /// Adds a report that arrived at a moment. If too many wait, the oldest is dropped.
+    /// Adds a report that arrived at `at`. If too many reports are waiting, the oldest is dropped.
     pub(super) fn add(&mut self, failed: FailedAllocation, at: Micros) {
         self.waiting.push_back((failed, at));
         if self.waiting.len() > MOST {
@@ -39,8 +40,8 @@ impl Failures {
         }
     }
 
-    /// The reports whose processes are known by now: the index of the GPU, the moment, the report, and whether it is
-    /// the first report of the process within a few seconds.
+    /// The reports that can now be matched to a process. For each: the index of the GPU, the moment, the report, and
+    /// whether it is the first report of the process within a few seconds.
     pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<(usize, Micros, Box<Failure>, bool)> {
         let mut settled = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
@@ -56,7 +57,7 @@ impl Failures {
         settled
     }
 
-    /// Whether the process reported a failure shortly before its end, even if the report still waits.
+    /// Whether the process reported a failure shortly before its end, even if the report is still waiting.
     pub(super) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
         let is_same = |pid, start| pid == process.pid && process.owner.start_ticks == Some(start);
         let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;

@@ -10,10 +10,10 @@ use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Work
 
 /// Reaching one of these shares of the allocatable memory is an event.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
-/// Reaching a level is an event again once memory has fallen below it by more than this share of the allocatable
+/// Reaching a level is an event again once memory use has fallen below it by more than this share of the allocatable
 /// memory.
 const REARM: f64 = 0.03;
-/// A new peak is an event once memory has not risen above it for this long.
+/// A new peak is recorded as an event once memory use has stayed at or below it for this long.
 const SETTLED: Micros = SECOND;
 /// The minimum number of bytes by which a new peak exceeds the previous one.
 const PEAK_STEP: u64 = 16 << 20;
@@ -39,11 +39,11 @@ pub(super) struct GpuHistory {
     /// The times at which the lists of the last two minutes were read, oldest first.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
-    /// For each of [`LEVELS`], whether memory has reached it and has not fallen far below it since.
+    /// For each of [`LEVELS`], whether memory use has reached it and has not fallen far below it since.
     reached: [bool; LEVELS.len()],
-    /// The highest memory since the recorder started, and when it was reached.
+    /// The highest memory use since the recorder started, and when it was reached.
     highest: (u64, Micros),
-    /// The highest memory for which a new peak was recorded as an event.
+    /// The highest memory use for which a new peak was recorded as an event.
     announced: u64,
 }
 
@@ -132,8 +132,8 @@ impl GpuHistory {
         Some((at, What::NewPeak { used_bytes, holders }))
     }
 
-    /// The moment at which the memory of the processes matches the GPU's memory as it was from `at` on. It is just
-    /// before the GPU's memory changed again, because a list is read only after the change that it shows.
+    /// The moment at which the memory use of the processes matches the memory use of the GPU from `at` on. This moment
+    /// is just before the GPU's memory use changed again, because a list is read only after the change that it shows.
     pub(super) fn list_moment(&self, at: Micros) -> Micros {
         const LONGEST_PLATEAU: Micros = SECOND;
         let changed = self.memory.next_change(at).map_or(Micros::MAX, |next| next.saturating_sub(1));
@@ -169,8 +169,9 @@ impl GpuHistory {
         }
         let last_state =
             |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
-        // A process that is missing from a list that was cut may be one of those that were left out. The list says how many
-        // of them are running. The processes that were seen last are taken to be those; the others have ended.
+        // A truncated list contains the number of running processes that it leaves out. Of the processes that are
+        // missing from such a list, those seen most recently are assumed to be the left-out ones. The others have
+        // ended.
         let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
         let mut seen: Vec<Micros> = match left_out {
             0 => Vec::new(),

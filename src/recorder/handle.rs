@@ -26,10 +26,10 @@ use crate::snapshot::{RecorderPart, Snapshot};
 pub const PERIOD: Duration = Duration::from_millis(250);
 /// How often old entries are dropped.
 const AGE_EVERY: Micros = SECOND;
-/// The feed and the incidents are deducted from the memory limit first, but the histories always get at least the limit
-/// divided by this number.
+/// The memory for the feed and the incidents is deducted from the limit first, but the histories always get at least
+/// the limit divided by this number.
 const LEAST_FOR_HISTORIES: usize = 2;
-/// For how long the recorder keeps asking how a process ended. Its parent may be slow to wait for it.
+/// How long the recorder keeps checking how a process ended, because the parent may be slow to wait for the process.
 const EXIT_WITHIN: Micros = 10 * SECOND;
 /// How long the log line of a process that ended waits for its exit status.
 const LOGGED_WITHIN: Micros = SECOND;
@@ -56,7 +56,7 @@ pub struct Recorder {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the recorder's thread and its callers share. The lanes never lock it.
+/// The state that the recorder's thread and its callers share. The lanes never lock it.
 #[derive(Debug)]
 struct Shared {
     snapshot: Arc<Snapshot>,
@@ -125,7 +125,7 @@ impl Recorder {
         answers::history(&memory.ledger, query)
     }
 
-    /// When the processes that are remembered were on their GPUs.
+    /// The times at which the remembered processes were on their GPUs.
     pub fn visits(&self) -> Visits {
         Visits::of_ledger(&self.shared.memory.lock().ledger)
     }
@@ -161,7 +161,7 @@ impl Recorder {
     }
 }
 
-/// What only the thread uses.
+/// The state that only the thread uses.
 #[derive(Debug, Default)]
 struct Work {
     log: EndedLog,

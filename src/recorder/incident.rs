@@ -12,11 +12,11 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process ended within 5 s after it last held its own highest memory, while its GPU was at least 95 % full.
+    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full.
     EndedAtPeak,
     /// A process reported that a framework in it could not allocate memory.
     OutOfMemory,
-    /// The GPU's memory rose to 98 % of what can be allocated.
+    /// The GPU's memory use rose to 98 % of the allocatable memory.
     NearLimit,
     /// The GPU stopped responding.
     GpuLost,
@@ -70,7 +70,7 @@ pub struct Incident {
     /// What the process reported, for the kind `out_of_memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<Failure>,
-    /// The GPU's highest memory in the seconds before the moment.
+    /// The GPU's highest memory use in the seconds before the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,
     /// The processes, starting with those that held the most at the peak.
@@ -101,7 +101,7 @@ pub struct IncidentGpu {
     pub allocatable_bytes: Option<u64>,
 }
 
-/// The GPU's highest memory.
+/// The GPU's highest memory use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
     /// When it was first reached.
@@ -111,7 +111,7 @@ pub struct Peak {
     /// The memory that could still be allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_bytes: Option<u64>,
-    /// When the list that `processes` refers to was read. It is the last one before the memory changed again.
+    /// When the list that `processes` refers to was read. It is the last list before the memory use changed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_at: Option<f64>,
     /// The sum of the memory of all processes in that list, including those that are left out of `processes`.
@@ -125,16 +125,16 @@ pub struct Holder {
     /// Which process.
     #[serde(flatten)]
     pub who: Who,
-    /// What it held at the GPU's peak.
+    /// The memory that it held at the GPU's peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
-    /// Its own highest memory up to the end of the recorded time.
+    /// Its own highest memory use up to the end of the recorded time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
-    /// When it first reached its own highest memory.
+    /// When it first reached its own highest memory use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
-    /// The last time at which it held its highest memory.
+    /// The last time at which its memory use was at its own peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_peak_until: Option<f64>,
     /// How much more it held at the GPU's peak than 1, 10 and 60 seconds earlier; negative if it held less. A value is
@@ -153,7 +153,7 @@ pub struct Holder {
     pub memory: Chart,
 }
 
-/// Growth of a process in bytes.
+/// The growth of a process's memory use, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     /// In the last second.

@@ -15,13 +15,13 @@ use crate::snapshot::IncidentCount;
 
 /// The number of incidents that are kept in memory.
 const MAX_KEPT: usize = 32;
-/// The maximum number of incidents kept in memory that were requested by clients.
+/// The maximum number of client-requested incidents that are kept in memory.
 const MAX_REQUESTED: usize = 8;
 
-/// The maximum number of incidents kept in memory that were reported by processes. Without this limit, a process could
-/// push out all other incidents.
+/// The maximum number of process-reported incidents that are kept in memory. Without this limit, a process could push
+/// out all other incidents.
 const MAX_REPORTED: usize = 16;
-/// At most this many of the processes on a GPU have an incident of their own at the same time.
+/// The maximum number of processes on a GPU that can each have an incident of their own at the same time.
 const MAX_VICTIMS: usize = 8;
 
 /// The incidents, oldest first.
@@ -87,8 +87,8 @@ impl Incidents {
         Some((self.push(Some(trigger), incident), true))
     }
 
-    /// Replaces each incident with its complete version once the time after its moment is over, and returns the
-    /// complete versions.
+    /// Replaces each incident with its complete version once the ten seconds after its moment have passed, and returns
+    /// the complete versions.
     pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
         let mut complete = Vec::new();
         for kept in &mut self.kept {

@@ -17,9 +17,11 @@ use super::process_history::ProcessHistory;
 use super::series::{COARSE, Micros, SECOND, Series};
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
 
-/// A process that ends within this time after it last held its own highest memory counts as having ended at its peak.
+/// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
+/// peak.
 const AT_PEAK: Micros = 5 * SECOND;
-/// The end of a process at its peak is an incident if the GPU's memory reached this share of the allocatable memory.
+/// The end of a process at its peak is an incident if the GPU's memory use reached this share of the allocatable
+/// memory.
 const NEARLY_FULL: f64 = 0.95;
 /// Reaching this share of the allocatable memory is an incident.
 const FULL: f64 = 0.98;
@@ -159,7 +161,7 @@ impl Ledger {
         let was_full = gpu.allocatable > 0 && highest.is_some_and(|(_, used)| used as f64 >= limit);
         let (who, identity) = (process.who(), process.identity());
         self.note(at, index, what);
-        // The report of the process itself says more about the same end.
+        // If the process itself reported a failure, that report describes the same end in more detail.
         let reported = self.failures.is_recent(&self.gpus[index].ended[position], at);
         if was_at_peak && was_full && !reported {
             self.trigger(Kind::EndedAtPeak, at, index, Some(pid), None);
@@ -177,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Takes an allocation that failed. It is recorded once the process is known.
+    /// Accepts a failed allocation, which is recorded once its process is known.
     pub(super) fn fail(&mut self, failed: FailedAllocation) {
         let at = self.clock.micros(failed.at);
         self.failures.add(failed, at);
@@ -292,11 +294,11 @@ impl Ledger {
         self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).filter_map(ProcessHistory::identity)
     }
 
-    /// Records, for the processes that ended at `since` or later, how they ended, as far as `exit` knows this.
+    /// For each process that ended at `since` or later, records how it ended if `exit` returns this.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(Identity) -> Option<Exit>) {
         let Self { gpus, events, gone, .. } = self;
         for gpu in gpus {
-            // The last to end is the last in the list.
+            // The processes are in the order in which they ended.
             for process in gpu.ended.iter_mut().rev() {
                 let Some((_, by)) = process.ended.filter(|(_, by)| *by >= since) else { break };
                 if !process.exit.is_known()
@@ -340,8 +342,8 @@ impl Ledger {
         let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
         let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
         if let Some((_, index)) = gpus.min() {
-            // A tenth is dropped at once, so that after a burst of processes that end, the sizes are not added up again
-            // for each of them.
+            // A tenth is dropped at once. Otherwise, after a burst of ending processes, the sizes would be added up
+            // again for each of them.
             let ended = &mut self.gpus[index].ended;
             let count = ended.len().div_ceil(10);
             ended.drain(..count);
@@ -355,7 +357,7 @@ impl Ledger {
         largest.is_some_and(Series::halve) || self.events.drop_oldest()
     }
 
-    /// An upper estimate of the memory that everything uses.
+    /// An upper estimate of the memory that the ledger uses.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.events.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>()
     }

@@ -22,7 +22,7 @@ pub(super) struct ProcessHistory {
     pub(super) series: Series,
     /// When it was first listed.
     pub(super) first: Micros,
-    /// Its highest memory in bytes, and when it was first listed with that much. `None` if its memory was never known.
+    /// Its highest memory use in bytes, and when that value was first listed. `None` if its memory use was never known.
     pub(super) peak: Option<(u64, Micros)>,
     /// When the last list that contained it and the first that did not were read; `None` while it is on the GPU.
     pub(super) ended: Option<(Micros, Micros)>,
@@ -74,8 +74,8 @@ impl ProcessHistory {
         self.series.trim();
     }
 
-    /// Raises the peak if the process reports a higher one, because a list that was read in an earlier attempt may have
-    /// contained a higher value than the last list.
+    /// Raises the peak if the list entry contains a higher one, because a list that was read in an earlier attempt may
+    /// have contained a higher value than the last list.
     fn raise(&mut self, process: &Process, at: Micros) {
         if let Some(highest) = process.peak.max(process.used)
             && self.peak.is_none_or(|(peak, _)| highest > peak)

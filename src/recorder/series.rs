@@ -156,7 +156,7 @@ impl Series {
             self.seconds.extend(self.open.take());
         }
         self.drop_seconds_before(now.saturating_sub(COARSE));
-        // A burst of changes must not keep its memory for ever.
+        // The memory that a burst of changes used must be freed eventually.
         if self.changes.capacity() > 64 && self.changes.len() < self.changes.capacity() / 4 {
             self.changes.shrink_to(self.changes.len() * 2);
         }
@@ -179,7 +179,7 @@ impl Series {
         true
     }
 
-    /// Frees the spare room for further values. Called once the last value is known.
+    /// Frees the unused capacity. Called once the last value is known.
     pub(super) fn trim(&mut self) {
         self.changes.shrink_to_fit();
         self.seconds.shrink_to_fit();

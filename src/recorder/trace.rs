@@ -7,7 +7,7 @@
 //!
 //! The names are chosen to suit what Perfetto's page (v52) shows: it writes the pid after the name of a process, shows
 //! a counter under its name and the name of its value, and lists processes with instants first and the others in the
-//! order of their names. It shows an instant that belongs to no thread on a track without a name.
+//! order of their names. An instant that belongs to no thread appears on a track without a name.
 
 use serde_json::{Value, json};
 

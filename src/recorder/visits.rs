@@ -11,12 +11,12 @@ use super::ledger::Ledger;
 use super::process_history::ProcessHistory;
 use crate::snapshot::{MigDevice, Process};
 
-/// What the recorder knows about the time that a process spent on a GPU (or MIG device).
+/// The recorded data about the time that a process spent on a GPU (or MIG device).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Visit {
     /// Unix time in seconds: when the exporter first listed the process on the GPU.
     pub first_seen_at: f64,
-    /// Unix time in seconds: when it reached its highest memory; absent if its memory was never known.
+    /// Unix time in seconds: when it reached its highest memory use; absent if its memory use was never known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
     /// How it ended.

@@ -1,6 +1,6 @@
 //! Sentences about incidents and processes, for people.
 //!
-//! Invariants: a sentence says what was seen and no more; no name can send control characters to a terminal or reverse
+//! Invariants: a sentence reports only what was observed; no name can send control characters to a terminal or reverse
 //! the direction of the text around it.
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::format::{bytes, printable};
 const LONGEST_NAME: usize = 80;
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
-/// The sentence that says that the numbers in an incident do not include allocations that the driver refused.
+/// The sentence stating that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
 /// A name that can be written to a terminal, cut to a readable length.

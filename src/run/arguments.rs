@@ -45,7 +45,7 @@ pub(super) struct Arguments {
     pub(super) config: Config,
 }
 
-/// Why nothing is run.
+/// Why no command is run.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// `--help`: the text for standard output.

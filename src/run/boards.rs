@@ -21,7 +21,7 @@ const fn size(name: &'static str, total: u64, reserved: u64) -> Size {
     Size { name, total, reserved }
 }
 
-/// Boards by size. The sizes of the H200 were recorded on one (tests/fixtures/recordings/h200-idle.json). The total
+/// Boards by size. The sizes of the H200 were recorded on an H200 (tests/fixtures/recordings/h200-idle.json). The total
 /// sizes of the others are those that `nvidia-smi` shows, and the reserved memory of the L4, RTX 4090, A100 and H100 is
 /// that in nvml-sim's catalog. A B200 reserves more than the other boards: CUDA reports 182 630 of its 183 359 MiB.
 const BOARDS: [Size; 10] = [
@@ -37,8 +37,8 @@ const BOARDS: [Size; 10] = [
     size("B200", 183_359, 2 * RESERVED),
 ];
 
-/// MIG profiles by size, as `nvidia-smi mig -lgip` lists them. An unused MIG device already shows up to 13 MiB in use
-/// (seen with nvidia-smi on an A100 with MIG), and this memory is not available.
+/// MIG profiles by size, as `nvidia-smi mig -lgip` lists them. For an unused MIG device, up to 13 MiB are already
+/// reported as used (seen with nvidia-smi on an A100 with MIG), and this memory is not available.
 const PROFILES: [Size; 13] = [
     size("1g.5gb of an A100 40GB", 4_864, 16),
     size("1g.10gb of an A100 80GB", 9_728, 16),

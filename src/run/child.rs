@@ -1,4 +1,4 @@
-//! The command: its start, its end, and the end of processes that the kernel handed over to this process.
+//! The command: its start, its end, and the end of the processes that the kernel reparented to this process.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -68,7 +68,7 @@ impl Child {
             NotStarted { error, status }
         };
         if let Err(error) = prctl::set_child_subreaper(true) {
-            // This fails on Linux before 3.4. Only orphaned descendants are lost.
+            // This fails on Linux before 3.4. In that case, only orphaned descendants are missed.
             tracing::debug!(%error, "orphaned descendants do not stay in the tree");
         }
         let (program, arguments) = command.split_first().ok_or_else(|| refused(ErrorKind::NotFound.into()))?;

@@ -18,7 +18,7 @@ pub(super) struct Lists {
 impl Lists {
     /// The pids on the device, each with its bytes; `None` if the driver does not report them. A process in several
     /// lists counts once, because each list shows its whole memory. A process that holds no memory is left out, because
-    /// an MPS list also names the clients of other GPUs. Unless `all` lists are wanted, an empty list other than the
+    /// an MPS list also contains the clients of other GPUs. Unless `all` lists are wanted, an empty list other than the
     /// compute list is not read again, because reading it takes as long as reading the compute list.
     ///
     /// # Errors

@@ -151,8 +151,8 @@ async fn command_end(child: &Child, signals: &mut Signals) -> Ended {
     }
 }
 
-/// Waits until none of the descendants that outlived the command holds GPU memory, or until a signal that asks this
-/// process to end arrives. Returns `None` if no descendant held any.
+/// Waits until none of the descendants that outlived the command holds GPU memory, or until a signal arrives that asks
+/// this process to end. Returns `None` if no descendant held any GPU memory.
 async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: Duration) -> Option<Followed> {
     let begin = Instant::now();
     let (mut processes, mut until) = (None, None);
@@ -166,7 +166,7 @@ async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: 
             until = until.or(end_within(LOOK, signals).await);
             living = sampler.living_since(asked);
         }
-        // A driver call that hangs says nothing about the processes.
+        // If a driver call hangs, the number of living processes stays unknown.
         if living.is_none_or(|living| living == 0) {
             break;
         }

@@ -22,7 +22,7 @@ use crate::snapshot::{Owner, Snapshot};
 
 /// The kernel's `/proc`, which shows the command and its descendants.
 const PROC: &str = "/proc";
-/// How often a process whose user is not known yet is looked up again.
+/// The pause before a process without a known user is looked up again.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long a user may stay unknown before the process is no longer looked up.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ struct Reader {
     /// Whether processes other than the command's are looked up in a `/proc` other than the kernel's.
     other_procfs: bool,
     owners: Arc<Mutex<Owners>>,
-    /// Processes whose users are not known yet, each with the time after which the process is no longer looked up.
+    /// Processes without a known user, each with the time after which the process is no longer looked up.
     open: Vec<(ProcessKey, Membership, Instant)>,
 }
 

@@ -1,5 +1,5 @@
-//! The notes of the report: sentences that a reader needs to understand the numbers. They say what was not measured and
-//! why, and what happened at the end.
+//! The notes of the report: sentences that a reader needs to understand the numbers. They state what was not measured
+//! and why, and what happened at the end.
 
 use nix::sys::signal::Signal;
 

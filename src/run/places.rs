@@ -22,7 +22,7 @@ pub(super) struct Machine {
     pub(super) unreachable: Vec<u32>,
 }
 
-/// The machine that a driver shows, and its devices in the order of [`Machine::places`].
+/// The machine that a driver reports, and its devices in the order of [`Machine::places`].
 pub(super) fn of(driver: &Driver) -> (Machine, Vec<Device<'_>>) {
     let (mut places, mut devices, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     for (position, gpu) in driver.gpus().enumerate() {

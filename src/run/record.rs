@@ -11,10 +11,10 @@ use std::time::Duration;
 pub(super) const NEARLY_FULL: f64 = 0.9;
 /// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
-/// The maximum number of processes that are remembered for a device. Any others are only in the sums.
+/// The maximum number of processes that are remembered for a device. Any others are included only in the sums.
 const MOST_PROCESSES: usize = 4096;
-/// A peak counts as a spike that no list shows if it was more than this number of bytes higher than any level whose
-/// processes are known.
+/// A peak counts as a spike that no list shows if it exceeds every level with known processes by more than this number
+/// of bytes.
 const SPIKE: u64 = 32 << 20;
 
 /// An extreme value and when it was first measured.
@@ -77,7 +77,7 @@ pub(super) struct PlaceRecord {
     pub(super) least_free: Option<Extreme>,
     /// The time at or above [`NEARLY_FULL`].
     pub(super) nearly_full: Duration,
-    /// The highest memory in use both before and after a list was read: the highest level whose processes are known.
+    /// The highest memory in use both before and after a list was read: the highest level with known processes.
     pub(super) listed_peak: Option<u64>,
     /// The highest sum of the command's processes.
     pub(super) tree_peak: Option<Extreme>,

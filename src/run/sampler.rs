@@ -26,7 +26,7 @@ pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
 /// At most 1/`LIST_SHARE` of the time may be spent on reading lists, unless [`LIST_INTERVAL`] requires more.
 const LIST_SHARE: u32 = 5;
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug, Default, Clone)]
 pub(super) struct State {
     /// `None` until the driver is open.

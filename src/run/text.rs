@@ -1,5 +1,5 @@
-//! The report in the form for human readers. Names come from processes that may be hostile, so no control character
-//! reaches the terminal.
+//! The report in human-readable form. Names come from processes that may be hostile, so no control character reaches
+//! the terminal.
 
 use std::fmt::Write;
 

@@ -45,7 +45,7 @@ impl Tree {
         Self { root, known: HashMap::new() }
     }
 
-    /// The process that has a pid now.
+    /// The process that currently has the given pid.
     pub(super) fn find(&mut self, pid: u32, now: Instant) -> Found {
         let known = self.known.get(&pid).copied();
         if let Some((found, at)) = known
@@ -81,7 +81,7 @@ impl Tree {
 }
 
 fn membership(root: u32, pid: u32) -> Membership {
-    // If a parent ends while the line of ancestors is being followed, the kernel chooses another parent.
+    // If a parent ends while the chain of ancestors is being followed, the kernel assigns another parent.
     (0..TRIES).find_map(|_| is_below(root, pid)).map_or(Membership::Unidentified, |below| match below {
         true => Membership::Tree,
         false => Membership::Other,

@@ -65,7 +65,7 @@ pub struct AllocatorFigures {
     pub peak: Option<u64>,
     /// Bytes: the most that the allocator may hold.
     pub limit: Option<u64>,
-    /// Bytes: the largest block that can be allocated without asking the driver.
+    /// Bytes: the largest block that can be allocated without requesting memory from the driver.
     pub largest_free_block: Option<u64>,
     /// Bytes: free parts of segments that are partly in use.
     pub inactive_split: Option<u64>,
@@ -97,7 +97,7 @@ pub struct RegionPeak {
 pub struct Heard(AtomicU64);
 
 impl Heard {
-    /// Something arrived at `now`.
+    /// Creates an instance for something that arrived at `now`.
     pub fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(millis_at(now))))
     }
@@ -138,13 +138,13 @@ pub struct FailedAllocation {
     pub requested: u64,
     /// Bytes that were free on the device.
     pub free: Option<u64>,
-    /// Bytes that the device has.
+    /// Bytes of memory that the device has in total.
     pub total: Option<u64>,
     /// Bytes in live tensors or buffers.
     pub allocated: Option<u64>,
     /// Bytes that the allocator held.
     pub reserved: Option<u64>,
-    /// A file that the framework wrote about the failure: at most 1024 bytes, without control characters.
+    /// The path of a file that the framework wrote about the failure: at most 1024 bytes, without control characters.
     pub snapshot_path: Option<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! The driver, its GPUs and their MIG devices: all that stays the same while the driver is open.
+//! The driver, its GPUs and their MIG devices: everything that stays the same while the driver is open.
 
 use std::sync::Arc;
 

@@ -83,7 +83,8 @@ pub struct MigMemory {
 pub struct MemoryFigures {
     /// All device memory.
     pub total: u64,
-    /// Reserved by the driver and the firmware. `None` on drivers that do not report it; then `used` includes it.
+    /// Reserved by the driver and the firmware. `None` on drivers that do not report it; in that case, `used`
+    /// includes it.
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,

@@ -15,7 +15,7 @@ pub struct ProcessPart {
 /// The processes of one GPU.
 #[derive(Debug, Clone, Default)]
 pub struct GpuProcesses {
-    /// Which GPU.
+    /// The GPU.
     pub gpu: Arc<Gpu>,
     /// When the list was last read completely.
     pub at: Option<Instant>,
@@ -115,7 +115,7 @@ pub struct Ended {
 /// The sum of one workload's processes on one GPU (or MIG device).
 #[derive(Debug, Clone)]
 pub struct WorkloadUse {
-    /// Which workload.
+    /// The workload.
     pub workload: Arc<Workload>,
     /// The MIG device that its processes run on.
     pub mig: Option<Arc<MigDevice>>,

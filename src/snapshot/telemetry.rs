@@ -16,7 +16,7 @@ pub struct TelemetryPart {
 /// One GPU's telemetry.
 #[derive(Debug, Clone)]
 pub struct GpuTelemetry {
-    /// Which GPU.
+    /// The GPU.
     pub gpu: Arc<Gpu>,
     /// When the fast readings were last taken.
     pub fast_at: Option<Instant>,
@@ -45,7 +45,7 @@ pub struct XidPart {
 /// One GPU's critical errors.
 #[derive(Debug, Clone)]
 pub struct GpuXids {
-    /// Which GPU.
+    /// The GPU.
     pub gpu: Arc<Gpu>,
     /// The number of errors since the exporter started, by Xid. `None` if the GPU does not report them.
     pub errors: Option<BTreeMap<u64, u64>>,

@@ -88,7 +88,7 @@ struct Client {
 }
 
 impl Client {
-    /// Connects without a message.
+    /// Connects without sending a message.
     fn open(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -80,7 +80,7 @@ struct State {
     oldest: u64,
     gone_as_status: bool,
     page: usize,
-    /// How many more list requests are answered by another server, and the version and the pods that it knows.
+    /// How many more list requests are answered by another server, and the version and the pods that it has.
     behind: Option<(u32, u64, Pods)>,
     token: Option<String>,
     list: Option<Trouble>,
@@ -252,7 +252,7 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
-    /// Another server answers the next `lists` list requests; it knows nothing of what happens after this call.
+    /// Another server answers the next `lists` list requests; it misses every change after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
         state.behind = Some((lists, state.version, state.pods.clone()));

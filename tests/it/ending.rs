@@ -16,7 +16,7 @@ const NODE: &str = "--kubernetes.node-name=node-1";
 const SERVER: &str = "--kubernetes.api-server=http://127.0.0.1:9";
 const IMPATIENT: &str = "--kubernetes.timeout=1s";
 
-/// A file whose reader waits for ever.
+/// A file whose reader waits forever.
 fn hanging_file(machine: &Machine) -> String {
     let path = machine.folder.path().join("hangs");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -47,7 +47,7 @@ impl Node {
         self.machine.folder.path().join("kubelet.sock")
     }
 
-    /// A pod with one container, as the API server knows it.
+    /// Adds a pod with one container to the API server.
     fn run(&self, namespace: &str, name: &str, container: char) {
         self.api.put(crate::api_server::pod(namespace, name, &[("main", &format!("containerd://{}", id(container)))]));
     }

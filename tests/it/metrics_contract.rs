@@ -376,7 +376,7 @@ fn workloads_with_equal_labels_are_summed() {
         // The names differ in a character that the text format cannot represent.
         workload(nul("unit:\0"), 20),
         WorkloadUse { used: None, ..workload(nul("unit:\u{FFFD}"), 30) },
-        // One has ended.
+        // One of the two has ended.
         ended(None, 100),
         workload(of_pod("c"), 40),
     ];
@@ -436,7 +436,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
         (index(1, None), Some("gpu=1 uuid=GPU-1")),
         (index(1, Some(0)), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
         (instance("GPU-1", 7), Some("gpu=1 mig_uuid=MIG-a uuid=GPU-1")),
-        // For devices that the driver does not know, a UUID from the cluster is shown, but a number is not, because it
+        // For devices that the driver does not list, a UUID from the cluster is shown, but a number is not, because it
         // identifies nothing.
         (DeviceName::Gpu("GPU-9".into()), Some("uuid=GPU-9")),
         (DeviceName::Mig("MIG-9".into()), Some("mig_uuid=MIG-9")),

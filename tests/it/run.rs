@@ -1,4 +1,4 @@
-//! `vram-exporter run`: the command's input, output, signals and exit status, and what the report says about its
+//! `vram-exporter run`: the command's input, output, signals and exit status, and what the report shows about its
 //! processes.
 //!
 //! The simulator reports a real process if the control file names its pid. A script waits until the simulated `/proc`

@@ -1,4 +1,4 @@
-"""A stand-in for the exporter's socket: records each message with the pid that the kernel names, and can misbehave on demand."""
+"""A stand-in for the exporter's socket: records each message with the pid that the kernel reports, and can misbehave on demand."""
 
 import json
 import os
@@ -12,7 +12,7 @@ UNSUPPORTED = {"type": "error", "version": 1, "reason": "unsupported_version", "
 
 
 class Connection:
-    """What one client sent. `messages` holds (time, message); `closed_at` is `None` while it is open."""
+    """What one client sent. `messages` holds (time, message); `closed_at` is `None` while the connection is open."""
 
     def __init__(self, accepted, pid):
         self.socket, self.pid = accepted, pid
@@ -24,8 +24,8 @@ class Connection:
 
 
 class RecordingServer:
-    """Listens at `path`. `reply` is the answer to `hello` (`None`: none); `read=False` accepts and never reads; `accept=False` only listens,
-    with room for `backlog` clients."""
+    """Listens at `path`. `reply` is the answer to `hello` (`None`: no answer). With `read=False`, it accepts and never reads; with
+    `accept=False`, it only listens, with room for `backlog` clients."""
 
     def __init__(self, path, reply=WELCOME, read=True, accept=True, close_after_reply=False, backlog=128):
         self.path = path
@@ -39,7 +39,7 @@ class RecordingServer:
             threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
-        """Ends as a killed exporter does: all connections are closed. The file of the socket remains, as after a kill."""
+        """Ends as a killed exporter does: all connections are closed, and the socket file remains."""
         try:
             self._listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -66,7 +66,7 @@ class RecordingServer:
                 self.changed.wait(min(left, 0.5))
 
     def messages(self, kind=None, pid=None):
-        """The messages received so far, in order for each connection."""
+        """The messages received so far; those of each connection are in order."""
         return [
             message
             for connection in list(self.connections)

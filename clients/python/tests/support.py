@@ -17,12 +17,12 @@ DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000000"
 SECOND_DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000001"
 MIB = 1 << 20
 
-# A program ends by itself; this ends one that hangs.
+# The time after which a program that hangs is ended, in seconds.
 LIMIT = 120
 
 
 def environment(**variables):
-    """The environment of a program without any trace of the client but its source."""
+    """The environment of a program, without any trace of the client except its source."""
     made = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VRAM_EXPORTER", "STANDIN", "PYTORCH", "CUDA"))}
     made["PYTHONPATH"] = os.pathsep.join([SOURCE, STANDIN])
     made.update(variables)
@@ -35,7 +35,7 @@ def installed(name):
 
 
 class Case(unittest.TestCase):
-    """A test with a folder and with programs, which end with the test."""
+    """A test with a folder and with programs, all of which end with the test."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="v")
@@ -44,7 +44,7 @@ class Case(unittest.TestCase):
         self.path = os.path.join(self.folder, "s")
 
     def missing(self, what, tool=False):
-        """Visibly skips a test for which something is missing. Where every tool is required, a missing tool is a failure."""
+        """Visibly skips a test for which something is missing. If every tool is required, a missing tool is a failure."""
         if tool and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
             self.fail("missing: " + what)
         print("SKIPPED: %s: missing: %s" % (self.id(), what), file=sys.stderr)

@@ -12,7 +12,7 @@ from .support import DEVICE, MIB
 
 PTH = os.path.join(support.SOURCE, "vram_exporter_arm.pth")
 
-# A job that does not know the client.
+# A job that does not import the client.
 JOB = """
     import sys, torch
     kept = torch.empty(10 << 20)
@@ -156,7 +156,7 @@ class VramRun(support.Case):
 class Pth(support.Case):
     def setUp(self):
         super().setUp()
-        # A folder that is processed as site-packages is.
+        # A folder that Python processes in the same way as site-packages.
         self.site = os.path.join(self.folder, "site")
         os.makedirs(self.site)
         os.symlink(os.path.join(support.SOURCE, "vram_exporter"), os.path.join(self.site, "vram_exporter"))
@@ -203,7 +203,7 @@ class Attach(support.Case):
         self.assertIn("CPython 3.14", done.stderr)
 
     def test_the_attached_script_starts_the_client(self):
-        """What `sys.remote_exec` would execute, executed by the program itself."""
+        """The program itself executes what `sys.remote_exec` would execute."""
         server = self.server()
         script = self.write("attach.py", _run._ATTACH.format(init=os.path.join(support.SOURCE, "vram_exporter", "__init__.py"), package=os.path.join(support.SOURCE, "vram_exporter"), socket=self.path, interval=0.02))
         job = self.program("import torch\nkept = torch.empty(10 << 20)\nexec(open(%r).read(), {})\ninput()" % script, PYTHONPATH=support.STANDIN, VRAM_EXPORTER_SOCKET="/nonexistent")

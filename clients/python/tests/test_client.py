@@ -8,7 +8,7 @@ from . import support
 from .recording_server import UNSUPPORTED
 from .support import DEVICE, MIB
 
-# A job that allocates, waits for a line at each step, and frees.
+# A job that allocates and frees, and waits for a line at each step.
 JOB = """
     import sys, vram_exporter, torch
     vram_exporter.start(interval=0.02)
@@ -213,7 +213,7 @@ class Trouble(support.Case):
         self.job_is_unharmed(job)
 
     def test_a_send_that_fails_raises_no_signal(self):
-        """The other side no longer reads, which only a send reveals."""
+        """The other side has shut down its reading end; only a send reveals this."""
         server = self.server()
         job = self.program(
             """

@@ -1,6 +1,6 @@
-"""The client against the real exporter on a simulated GPU.
+"""The client with the real exporter on a simulated GPU.
 
-`VRAM_EXPORTER_BINARY` names the exporter and `VRAM_EXPORTER_SIMULATOR` libnvml_sim.so.
+`VRAM_EXPORTER_BINARY` is the path of the exporter, and `VRAM_EXPORTER_SIMULATOR` is the path of libnvml_sim.so.
 """
 
 import json
@@ -75,7 +75,7 @@ class Daemon(support.Case):
         return self.latest
 
     def values(self, job):
-        """The values of the job's families, by name without the prefix and the framework."""
+        """The values of the job's metric families, by name without the prefix and the framework."""
         text = self.get("/metrics")
         rows = re.findall(r'^gpu_process_(\w+)\{([^}]*pid="%d"[^}]*)\} (\S+)$' % job.pid, text, re.M)
         faults = re.findall(r'^\w*faults_total\{[^}]*source="allocator"[^}]*\} ([1-9]\S*)$', text, re.M)

@@ -1,4 +1,4 @@
-"""Forks: a child never speaks for its parent, and for itself only if it initialises CUDA itself."""
+"""Forks: a child never reports its parent's values, and reports its own only if it initialises CUDA itself."""
 
 import sys
 import unittest
@@ -82,7 +82,7 @@ class Fork(support.Case):
         self.finish(job)
 
     def test_a_failed_allocation_in_a_child_is_not_sent_on_the_parents_connection(self):
-        """Even if the child were forked without Python's hooks."""
+        """This must hold even if the child is forked without Python's hooks."""
         server = self.server()
         job = self.program(
             """

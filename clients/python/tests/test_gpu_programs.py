@@ -1,4 +1,4 @@
-"""The programs for a GPU, run with the stand-in, because a GPU is rarely at hand, and the programs must work when one is."""
+"""The programs for a GPU, run with the stand-in: a GPU is rarely available, and the programs must work when one is."""
 
 import json
 import os

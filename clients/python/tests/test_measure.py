@@ -8,7 +8,7 @@ from .support import DEVICE, MIB
 
 class Measure(support.Case):
     def measure(self, text, **variables):
-        """Runs a program in which `hold(MiB)` allocates, and 100 MiB are allocated from the start. Returns what it prints."""
+        """Runs a program in which `hold(MiB)` allocates memory; 100 MiB are allocated from the start. Returns what the program prints."""
         start = "import threading, vram_exporter, torch\nfrom vram_exporter import measure, dry_run\nhold = lambda mib: torch.empty(mib << 20)\nbase = hold(100)\n"
         mib = "def mib(m): return [v and v >> 20 for v in (m.allocated_before, m.allocated_after, m.highest_allocated)]\n"
         return self.run_program(start + mib + support.textwrap.dedent(text), **variables)
@@ -60,7 +60,7 @@ class Measure(support.Case):
             print(mib(m), m.exact)
             """
         )
-        # 10 and 30 MiB were allocated: together they would have been 140.
+        # 100 MiB from the start, and 10 and 30 MiB in the region: if nothing had been freed, 140 MiB.
         self.assertEqual(out, "[100, 100, 100] 140 False\n[100, 100, 100] True\n")
 
     def test_a_reset_inside_a_region_is_noticed(self):
@@ -77,7 +77,7 @@ class Measure(support.Case):
         self.assertEqual(out, "[100, 100, 110] False 410\n")
 
     def test_a_reset_that_no_figure_reveals_gives_a_level_that_was_reached(self):
-        """The documented limit of `exact`: every peak has grown again, so nothing shows the reset."""
+        """The documented limitation of `exact`: every peak has grown again, so nothing reveals the reset."""
         out = self.measure(
             """
             with measure("region") as m:

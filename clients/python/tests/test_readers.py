@@ -31,7 +31,7 @@ def modules(**found):
 
 
 class FakeTorch:
-    """The modules that the reader looks for, which give one answer after the other."""
+    """The modules that the reader looks for. They return the recorded answers one after the other."""
 
     def __init__(self, case):
         self.answers = [row["stats"] for row in moments(case)]

@@ -15,7 +15,7 @@ const SYSTEMD: usize = 6;
 /// The index of the unified line in [`HIERARCHIES`].
 const UNIFIED: usize = 7;
 
-/// Locates a process. `cgroup` is its cgroup file; `own` is that of the calling process, and may be empty.
+/// Locates a process. `cgroup` holds its cgroup file; `own` holds that of the calling process, and may be empty.
 ///
 /// A container that also encloses the calling process counts as the machine and not as an owner (as on a kind node),
 /// as long as there is a boundary further inside. If the calling process has its own cgroup namespace, it sees all
@@ -106,7 +106,7 @@ fn is_complete(location: &CgroupLocation) -> bool {
     }
 }
 
-/// Whether `location` is the same pod or job as `than`, with more detail.
+/// Whether `location` identifies the same pod or job as `than`, but in more detail.
 fn tells_more(location: &CgroupLocation, than: &CgroupLocation) -> bool {
     location.boundary == than.boundary
         && location.pod_uid == than.pod_uid

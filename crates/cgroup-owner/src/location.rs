@@ -25,7 +25,7 @@ pub struct CgroupLocation {
 pub struct Job {
     /// The scheduler that runs the job.
     pub scheduler: Scheduler,
-    /// As the scheduler's cgroup names it: `12345` and `12345[7]` (PBS, Torque), `slot1_2@node` (HTCondor),
+    /// The identifier in the name of the job's cgroup: `12345` and `12345[7]` (PBS, Torque), `slot1_2@node` (HTCondor),
     /// `<allocation>.<task>` (Nomad).
     pub id: String,
 }

@@ -65,8 +65,8 @@ fn digits(text: &[u8]) -> Option<(&str, &[u8])> {
     (1..=12).contains(&end).then(|| Some((std::str::from_utf8(digits).ok()?, rest)))?
 }
 
-/// The slot of an HTCondor job: HTCondor names the cgroup after the execute directory and the slot. The whole name if
-/// it contains no slot.
+/// The slot of an HTCondor job: HTCondor names the cgroup after the execute directory and the slot. Returns the
+/// whole name if it contains no slot.
 fn condor(name: &[u8]) -> Option<String> {
     name.strip_prefix(b"condor_")?;
     let is_slot = |at: &usize| name[*at..].starts_with(b"_slot") && name.get(at + 5).is_some_and(u8::is_ascii_digit);

@@ -60,7 +60,7 @@ impl On {
 /// A function of the library: its name and its address.
 pub(crate) type Symbol = (&'static str, *const ());
 
-/// Defines calls that name no device. `|sim| { … }` gets the machine and the time.
+/// Defines calls that take no device. `|sim| { … }` receives the machine and the time.
 macro_rules! system_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$sim:ident| $body:block)*) => {
         pub(super) const SYSTEM: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
@@ -77,7 +77,7 @@ macro_rules! system_calls {
     };
 }
 
-/// Defines calls on a device. `|on| { … }` gets the device, the machine and the time.
+/// Defines calls on a device. `|on| { … }` receives the device, the machine and the time.
 macro_rules! device_calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block)*) => {
         pub(super) const DEVICE: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
@@ -140,8 +140,8 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
     }
 }
 
-/// A call that names no device. Neither this nor [`device`] is generic, so that they are not compiled once for each of
-/// the many calls, which would enlarge a program that links them in.
+/// A call that takes no device. Neither this function nor [`device`] is generic: generic functions would be compiled
+/// once for each of the many calls, which would enlarge a program that links them in.
 pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -> nvmlReturn_t {
     answer(|| {
         let now = clock::now();
@@ -150,7 +150,7 @@ pub(crate) fn system(call: &'static str, body: &mut dyn FnMut(&Sim) -> Answer) -
     })
 }
 
-/// What the body of a call that names no device receives.
+/// What the body of a call that takes no device receives.
 pub(crate) struct Sim {
     pub(crate) machine: &'static Machine,
     pub(crate) now: Nanos,

@@ -1,4 +1,4 @@
-//! The GPU models: one table of real sizes and limits. Nothing else in the simulator knows a model by name.
+//! The GPU models: one table of real sizes and limits. Nothing else in the simulator refers to a model by name.
 //!
 //! The H200 is as recorded on a real one (driver 580.159.04); the others have the sizes that `nvidia-smi` shows for
 //! them and the limits from their published specifications.

@@ -8,7 +8,7 @@ use crate::scenario::grammar::Implausible;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fault {
     pub(crate) calls: Calls,
-    /// `None`: every GPU, and the calls that name none.
+    /// `None`: every GPU, and the calls that take no device.
     pub(crate) gpu: Option<u32>,
     /// Calls on MIG devices are not affected.
     pub(crate) skip_mig: bool,

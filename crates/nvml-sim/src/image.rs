@@ -8,7 +8,7 @@
 
 use crate::abi;
 
-/// The file's name as the loader knows it.
+/// The name by which the loader identifies the library.
 const SONAME: &str = "libnvml_sim.so";
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
@@ -17,7 +17,7 @@ const DYNAMIC_ENTRY: usize = 16;
 const PROGRAM_HEADERS: usize = 3;
 const DYNAMIC_ENTRIES: usize = 7;
 
-/// `e_machine` and the largest page size. On an architecture that is not known here, `e_machine` is 0, and the loader
+/// `e_machine` and the largest page size. On an architecture that is not listed here, `e_machine` is 0, and the loader
 /// refuses the file.
 const MACHINE: (u16, u64) = if cfg!(target_arch = "x86_64") {
     (62, 4096)

@@ -75,7 +75,7 @@ pub struct Gpu {
     pub(crate) members: Vec<u32>,
     /// The memory that they hold. Under MIG this load covers no process, because each instance has a load of its own.
     pub load: Load,
-    /// How many calls for a list that the "grow" fault lengthens have failed since one last succeeded.
+    /// For a list that the "grow" fault lengthens: how many calls have failed since the last successful one.
     pub(crate) growth: AtomicU32,
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let (one, other) = (machine("demo"), machine("demo"));
         assert!(one.gpus.iter().zip(&other.gpus).all(|(a, b)| a.uuid == b.uuid && a.serial == b.serial));
         let mut different = 0;
-        // The two are the same even when queried in a different order.
+        // The two machines are the same at each time, in whichever order the times are queried.
         for step in 0..600 {
             let (now, back) = (step * SECOND, (599 - step) * SECOND);
             assert_eq!(seen(&one, now), seen(&other, now), "{step}");

@@ -21,25 +21,25 @@ struct Library(libloading::Library);
 
 impl Library {
     fn open() -> Self {
-        // SAFETY: the library that was built with this test.
+        // SAFETY: this is the library that was built with this test.
         Self(unsafe { libloading::Library::new(rig::library()) }.unwrap())
     }
 
     fn plain(&self, name: &str) -> c_int {
-        // SAFETY: the symbol's type.
+        // SAFETY: `None0` is the symbol's type.
         unsafe { self.0.get::<None0>(name.as_bytes()).unwrap()() }
     }
 
     fn count(&self) -> (c_int, c_uint) {
         let mut count = 0;
-        // SAFETY: the symbol's type, and a pointer of our own.
+        // SAFETY: `Count` is the symbol's type, and the pointer is valid.
         let code = unsafe { self.0.get::<Count>(b"nvmlDeviceGetCount_v2").unwrap()(&raw mut count) };
         (code, count)
     }
 
     fn configure(&self, scenario: Option<&CStr>) -> c_int {
         let null = std::ptr::null();
-        // SAFETY: the symbol's type, and C strings.
+        // SAFETY: this is the symbol's type, and the arguments are C strings.
         unsafe {
             self.0.get::<Configure>(b"nvmlSimConfigure").unwrap()(scenario.map_or(null, CStr::as_ptr), null, null)
         }
@@ -93,7 +93,7 @@ fn a_handle_that_was_never_given_is_refused() {
     Rig::alone("a_handle_that_was_never_given_is_refused", "idle-h200", |_| {
         let library = Library::open();
         assert_eq!(library.plain("nvmlInit_v2"), SUCCESS);
-        // SAFETY: the symbol's type.
+        // SAFETY: `Name` is the symbol's type.
         let name = unsafe { library.0.get::<Name>(b"nvmlDeviceGetName").unwrap() };
         let mut room: [c_char; 96] = [0; 96];
         for word in [0, 1, 0x6E76_0100, 0x6E76_0010, 0x6E76_0001, usize::MAX] {

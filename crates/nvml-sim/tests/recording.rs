@@ -38,7 +38,7 @@ struct Library {
 
 impl Library {
     fn open() -> Self {
-        // SAFETY: the library that was built with this test.
+        // SAFETY: this is the library that was built with this test.
         let library = unsafe { libloading::Library::new(rig::library()) }.unwrap();
         let mut opened = Self { library, device: std::ptr::null_mut() };
         let null = std::ptr::null_mut();
@@ -202,7 +202,7 @@ impl Library {
     }
 }
 
-/// The recorder asks for the name of a live process; on an idle GPU that is the recorder itself.
+/// The recorder requests the name of a live process; on an idle GPU, that process is the recorder itself.
 const OF_A_PROCESS: &str = "nvmlSystemGetProcessName";
 
 fn code_name(library: &Library, code: c_uint) -> String {

@@ -1,4 +1,4 @@
-//! Impossible scenarios are refused: nvmlInit fails, and one line says which key of which file is wrong.
+//! Impossible scenarios are refused: nvmlInit fails, and one line names the file and the invalid key.
 
 mod rig;
 

@@ -16,7 +16,7 @@ type ByIndex = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int;
 type OfDevice = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 
 fn open(library: &Path) -> libloading::Library {
-    // SAFETY: the library that was built with this test, or a copy of it.
+    // SAFETY: this is the library that was built with this test, or a copy of it.
     unsafe { libloading::Library::new(library) }.unwrap()
 }
 
@@ -28,7 +28,7 @@ fn has(library: &libloading::Library, name: &str) -> bool {
 /// Opens the library and returns its first GPU.
 fn first_gpu(library: &libloading::Library) -> *mut c_void {
     let mut device = std::ptr::null_mut();
-    // SAFETY: the symbols' types, and a pointer of our own.
+    // SAFETY: these are the symbols' types, and the pointer is valid.
     unsafe {
         assert_eq!(library.get::<Plain>(b"nvmlInit_v2").unwrap()(), SUCCESS);
         assert_eq!(library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2").unwrap()(0, &raw mut device), SUCCESS);
@@ -57,7 +57,7 @@ fn calls_that_were_taken_out_are_no_symbols_and_the_others_answer() {
         }
         let mut memory = [0_u64; 3];
         let device = first_gpu(&old);
-        // SAFETY: the symbol's type, and room for three numbers.
+        // SAFETY: `OfDevice` is the symbol's type, and there is room for three numbers.
         let answer =
             unsafe { old.get::<OfDevice>(b"nvmlDeviceGetMemoryInfo").unwrap()(device, memory.as_mut_ptr().cast()) };
         assert_eq!((answer, memory[0]), (SUCCESS, memory[1] + memory[2]));

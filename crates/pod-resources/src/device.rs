@@ -52,12 +52,12 @@ pub enum DeviceName {
 }
 
 impl Device {
-    /// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not say which
-    /// GPU it is.
+    /// Reads a device's id. `None` for a device that is not known to be an NVIDIA GPU, or whose id does not
+    /// identify the GPU.
     ///
-    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not say which GPU is
-    /// meant, because with these plugins a scheduler picks the GPU. The device that the kubelet picks is used only for
-    /// counting, and may be a different one.
+    /// The ids of HAMi and Volcano (`GPU-<uuid>-<n>`) and of gpushare (`GPU-<uuid>-_-<n>`) do not identify
+    /// the allocated GPU, because with these plugins a scheduler picks the GPU. The device that the kubelet picks is
+    /// used only for counting, and may be a different one.
     pub fn read(resource: &str, id: &str) -> Option<Self> {
         if resource.is_empty() || resource.len() > LONGEST_RESOURCE || id.len() > LONGEST_ID {
             return None;

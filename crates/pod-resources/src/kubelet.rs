@@ -1,7 +1,7 @@
 //! One connection to the kubelet, and the two requests that it answers.
 //!
-//! Invariant: every step ends within the limit. A connection is meant for one round only, because a kubelet that
-//! restarts replaces its socket, and on an old connection this would show only when a request fails.
+//! Invariant: every step ends within the limit. A connection is meant for one round only: a kubelet that restarts
+//! replaces its socket, and on an old connection the restart would be noticed only when a request fails.
 
 use std::future::{Future, ready};
 use std::io;
@@ -31,7 +31,7 @@ use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 /// answer full of empty entries takes up to forty times its length in memory, so a longer one could exhaust the
 /// machine's memory.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How long a request may still take after its connection has ended, to return an answer or error that had already
+/// How long a request may take, after its connection has ended, to return an answer or error that had already
 /// arrived. On one in 2000 connections that the peer closes at once, tonic returns neither and the request never
 /// completes.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Peer {
     }
 }
 
-/// Opens HTTP/2 over the one stream. If tonic asks for a second stream, it has lost the first. This is recorded in
+/// Opens HTTP/2 over the one stream. If tonic requests a second stream, it has lost the first. This is recorded in
 /// `unsent`, and the next round connects again.
 async fn open(stream: Connection, unsent: &Arc<AtomicBool>) -> Result<Channel, tonic::transport::Error> {
     let mut stream = Some(TokioIo::new(stream));

@@ -1,7 +1,7 @@
 //! The name to show for a Linux process, from its `comm` and its `cmdline`: `train.py` instead of `python3.12`.
 //!
-//! [`name()`] is a pure function: it opens no file and depends on nothing but its arguments. It knows how Python,
-//! shells, Perl, Ruby, Node.js, Java, R, Julia, PHP and Lua read their options, and recognises titles that programs
+//! [`name()`] is a pure function: it opens no file and depends on nothing but its arguments. It parses the
+//! options of Python, shells, Perl, Ruby, Node.js, Java, R, Julia, PHP and Lua, and recognises titles that programs
 //! write over their arguments.
 //!
 //! ```

@@ -43,7 +43,7 @@ fn program<'a>(comm: &[u8], zeroth: &'a [u8]) -> &'a [u8] {
         let title = zeroth.windows(2).any(|pair| pair == b"::") && !zeroth.starts_with(b"/");
         return if title { zeroth } else { without_colon(file_name(zeroth)) };
     }
-    // A path that contains a space, or a title with words after the name? `comm` is used to tell them apart.
+    // This is a path that contains a space, or a title with words after the name. `comm` shows which of the two it is.
     let whole = file_name(zeroth);
     if !comm.is_empty() && whole == comm {
         return whole;

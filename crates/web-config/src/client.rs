@@ -1,7 +1,7 @@
 //! Which clients pass the TLS handshake: `client_auth_type`, the CAs and `client_allowed_sans`.
 //!
-//! Invariant: a client that presents a certificate has proven that it holds the key, whatever else the policy requires.
-//! Names are read only from a certificate that was verified.
+//! Invariant: a client that presents a certificate has proven that it holds the private key, whatever else the policy
+//! requires. Names are read only from a certificate that was verified.
 
 use std::sync::Arc;
 

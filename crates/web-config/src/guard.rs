@@ -101,7 +101,7 @@ impl Guard {
     }
 
     /// Decides from a request's headers whether to admit it. A password that has not been seen before is checked on a
-    /// blocking thread, one at a time.
+    /// blocking thread; only one password is checked at a time.
     ///
     /// # Errors
     /// The [`Refusal`] to respond with.

@@ -1,11 +1,11 @@
 //! The web configuration file of Prometheus' [exporter-toolkit] for any Rust exporter: TLS, client certificates, basic
 //! auth, response headers and a rate limit, reloaded when a file changes.
 //!
-//! A [`Guard`] reads and checks the file and all files that it names. The exporter's web server then asks the guard
+//! A [`Guard`] reads and checks the file and all files that it names. The exporter's web server then gets from it
 //!
-//! - for the TLS settings of each new connection ([`Guard::tls`]),
-//! - whether a request is admitted ([`Guard::admit`]),
-//! - for the headers to add to each response ([`Guard::headers`]).
+//! - the TLS settings of each new connection ([`Guard::tls`]),
+//! - the decision whether to admit a request ([`Guard::admit`]),
+//! - the headers to add to each response ([`Guard::headers`]).
 //!
 //! The crate opens no socket and writes no log: what happens to the files is reported as an [`Event`].
 //!

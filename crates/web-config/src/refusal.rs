@@ -1,4 +1,4 @@
-//! Why a request is refused, and the response that says so.
+//! Why a request is refused, and the response to it.
 
 use http::{HeaderValue, StatusCode};
 

@@ -40,7 +40,7 @@ pub struct Summary {
     pub headers: usize,
     /// Whether there is a rate limit.
     pub rate_limit: bool,
-    /// Where the effect differs from what the file seems to say. Each note is one line.
+    /// Where the effect differs from what the file seems to specify. Each note is one line.
     pub notes: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! TLS versions, cipher suites and curves, by the names that Go gives them.
 //!
 //! Invariant: a list is never shortened silently: a note names what is left out. A list with nothing left is
-//! refused, and so is a name that Go does not know.
+//! refused, and so is a name that Go does not define.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::version::{TLS12, TLS13};

@@ -67,7 +67,7 @@ impl PemSource<'_> {
     }
 }
 
-/// What a `tls_server_config` that is not empty specifies: the settings for connections, and what clients must present.
+/// What a non-empty `tls_server_config` specifies: the settings for connections, and what clients must present.
 pub(super) fn server_config(
     tls: &Tls,
     http2: bool,

@@ -1,5 +1,5 @@
-//! User names from a file in the format of `/etc/passwd`, for an exporter whose own name service does not know the
-//! users of the processes (a container with the host's file mounted).
+//! User names from a file in the format of `/etc/passwd`, for an exporter whose own name service cannot resolve the
+//! users of the processes (for example in a container with the host's file mounted).
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};

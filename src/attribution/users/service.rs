@@ -55,7 +55,7 @@ enum ServiceError {
 pub(crate) fn from_system(uid: u32) -> Result<Option<String>, Errno> {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(user) => Ok(user.map(|user| user.name)),
-        // Some services return this for a uid that they do not know, and the C library returns it for a missing file.
+        // Some services return this for an unknown uid, and the C library returns it for a missing file.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }

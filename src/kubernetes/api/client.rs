@@ -92,7 +92,7 @@ async fn send(endpoint: Endpoint, token: Option<HeaderValue>, query: &str) -> Re
     sender.send_request(request).await.map_err(|error| Error::transport(&error))
 }
 
-/// How long an overloaded server asks the client to wait; `None` if it does not say so in seconds.
+/// How long an overloaded server asks the client to wait; `None` if the response does not specify this in seconds.
 fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
     let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;

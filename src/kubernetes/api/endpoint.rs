@@ -15,7 +15,7 @@ use super::error::{Error, innermost};
 use super::settings::Server;
 use super::token::TokenFile;
 
-/// What error messages call the certificates, with their configuration key.
+/// The name of the certificates in error messages, with their configuration key.
 const CERTIFICATES: &str = "the certificates to trust (kubernetes.ca-file)";
 /// The folder of a pod's own certificates and token.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -1,4 +1,4 @@
-//! What can go wrong between the exporter and the API server, in words that say what to do.
+//! What can go wrong between the exporter and the API server, with messages that state what to do.
 
 use std::error::Error as StdError;
 use std::io;
@@ -89,7 +89,7 @@ pub enum Error {
     Unreachable(String),
 }
 
-/// What the API server says about a failure.
+/// What the API server reports about a failure.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {

@@ -131,7 +131,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Awaits `step`, and in the meantime does whatever falls due.
+    /// Awaits `step`, and in the meantime performs every action that becomes due.
     async fn during<T>(&mut self, step: impl Future<Output = T>) -> T {
         let mut step = pin!(step);
         loop {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default of [`Settings::list_again`]. A watch that has lost events does not say so: after the server's store is
-/// restored from a backup, versions count up from a lower number, and a watch that starts at a higher one is silent
-/// until that number is reached. A list does not depend on versions.
+/// The default of [`Settings::list_again`]. A watch gives no indication that it has lost events. After the server's
+/// store is restored from a backup, versions count up from a lower number, and a watch that starts at a higher one is
+/// silent until that number is reached. A list does not depend on versions.
 pub const LIST_AGAIN: Duration = Duration::from_secs(600);
 
 /// What to follow.

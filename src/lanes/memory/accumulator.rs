@@ -14,7 +14,7 @@ pub(super) struct GpuAccumulator {
     mig: Vec<(String, Peaks)>,
     run: Option<Run>,
     window: Duration,
-    /// What is published, kept up to date.
+    /// The values to be published, kept up to date.
     pub(super) shown: GpuMemory,
     /// When to query the GPU again, if it is not responding.
     pub(super) retry_at: Option<Instant>,
@@ -78,8 +78,8 @@ impl GpuAccumulator {
 
     /// Records a good sample. `gap` is the longest time between two samples for which pressure is counted.
     ///
-    /// Most samples equal the previous one: then only the time is stored, and [`GpuAccumulator::flush_run`] adds the
-    /// whole run later.
+    /// Most samples equal the previous one. In that case, only the time is stored, and [`GpuAccumulator::flush_run`]
+    /// adds the whole run later.
     pub(super) fn sample(&mut self, reading: MemoryReading, at: Instant, gap: Duration) -> Sampled {
         let since = self.run.map(|run| at.saturating_duration_since(run.latest));
         let unbroken = since.is_some_and(|since| since <= gap);
@@ -108,7 +108,7 @@ impl GpuAccumulator {
         }
     }
 
-    /// Adds the current run of equal samples, up to its latest one. Must be called before anything is published.
+    /// Adds the current run of equal samples, up to the latest sample. Must be called before anything is published.
     pub(super) fn flush_run(&mut self) {
         let Some(run) = self.run.as_mut().filter(|run| run.flushed != Some(run.latest)) else { return };
         let Run { reading, ratio, flushed, latest } = *run;

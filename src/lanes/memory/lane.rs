@@ -141,7 +141,7 @@ impl MemoryLane {
         let sample = |mig: Option<&Arc<MigDevice>>, at: Option<Instant>, figures: Option<MemoryFigures>| MemorySample {
             gpu: shown.gpu.clone(),
             mig: mig.cloned(),
-            // If the memory is unknown, it counts as unknown from the tick that found it to be so.
+            // If the memory is unknown, it counts as unknown from the beginning of this tick.
             at: at.filter(|_| figures.is_some()).unwrap_or(began),
             used: figures.map(|figures| figures.used),
             allocatable: figures.map_or(0, |figures| figures.total.saturating_sub(figures.reserved.unwrap_or(0))),

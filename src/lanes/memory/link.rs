@@ -13,7 +13,7 @@ pub(crate) struct Link {
     pub(crate) awake: WakeBits,
     /// Wakes the thread that watches for Xid events, at the end of a session.
     pub(crate) ended: WakeBits,
-    /// Visible processes on all GPUs.
+    /// The number of visible processes on all GPUs.
     pub(crate) processes: AtomicUsize,
 }
 

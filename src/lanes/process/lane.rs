@@ -32,7 +32,7 @@ pub struct Settings {
     pub interval: Duration,
     /// The length of the peak window.
     pub peak_window: Duration,
-    /// How long the peaks of a process that has ended are kept beyond one peak window after its end.
+    /// How long the peaks of a process are kept after its end, in addition to one peak window.
     pub linger: Duration,
     /// The maximum number of processes per GPU.
     pub series_limit: usize,

@@ -39,7 +39,7 @@ pub(super) struct ProcessList {
     pub(super) used: Option<u64>,
     /// The same for each MIG device.
     pub(super) mig_used: Vec<Option<u64>>,
-    /// A process with more memory than the GPU has; it is listed with unknown memory.
+    /// The pid of a process for which the driver reports more memory than the GPU has. Its memory is listed as unknown.
     pub(super) implausible: Option<u32>,
     /// Processes of these kinds may be on the GPU although they are not listed.
     pub(super) unread: Vec<ProcessKind>,

@@ -77,7 +77,7 @@ impl CachedList {
 }
 
 impl ListCache {
-    /// Reads the lists, and the memory in use before and after. `whole`: whether to read lists that were empty, too.
+    /// Reads the lists, and the memory in use before and after. `whole`: whether to also read lists that were empty.
     /// `total`: the total memory of the GPU, if it is known. Refusals are reported. Returns `None` if the
     /// compute list could not be read or the GPU is out of reach.
     pub(super) fn read(

@@ -64,7 +64,7 @@ impl<'d> ListSource<'d> {
             answer => return answer,
         };
         // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, but still
-        // return the lists of the MIG devices. Their entries do not name the device.
+        // return the lists of the MIG devices. Their entries do not identify the device.
         entries.clear();
         for &(device, instance) in &self.mig_devices {
             let answer = device.call(|device| {

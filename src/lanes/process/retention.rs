@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retention {
     pub(super) peak_window: Duration,
-    /// How long an entry is kept beyond one peak window after its end.
+    /// How long an entry is kept after its end, in addition to one peak window.
     pub(super) linger: Duration,
     /// How many entries are shown, and how many entries that have ended are kept.
     pub(super) limit: usize,

@@ -1,4 +1,4 @@
-//! What the lane remembers about processes and workloads, and what it shows of them.
+//! What the lane remembers about processes and workloads, and what it publishes about them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

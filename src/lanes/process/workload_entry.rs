@@ -7,14 +7,14 @@ use super::list::Instance;
 use crate::lanes::peaks::Record;
 use crate::snapshot::{MigDevice, Workload, WorkloadUse};
 
-/// What a workload needs to know about a process that is on the GPU, or was on it until the last list was read.
+/// What a workload's values are computed from: a process that is on the GPU, or was on it until the last list was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkloadMember<'t> {
     pub(super) pid: u32,
     pub(super) instance: Instance,
     pub(super) mig: Option<&'t Arc<MigDevice>>,
     pub(super) workload: &'t Arc<Workload>,
-    /// Its workload at the time of the previous list, if the process has not moved since.
+    /// Its workload at the time of the previous list, if the process has not moved to another workload since.
     pub(super) before: Option<&'t Arc<Workload>>,
     /// Whether the last list contains it.
     pub(super) alive: bool,

@@ -84,8 +84,8 @@ impl Workloads {
         }
     }
 
-    /// Renames workloads: if the processes of a workload have a different workload name than they had at the time of
-    /// the previous list (because the name of the pod or the user became known), the workload continues under the new
+    /// Renames workloads. The workload name of processes can differ from the one at the time of the previous list,
+    /// because the name of the pod or the user has become known. In that case, the workload continues under the new
     /// name.
     fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);

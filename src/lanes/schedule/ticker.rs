@@ -10,7 +10,7 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    /// The first tick is due at once.
+    /// Creates a ticker whose first tick is due at once.
     pub(crate) fn starting(period: Duration, now: Instant) -> Self {
         Self { period, next: now }
     }

@@ -26,8 +26,8 @@ impl Supervisor {
         }
         self.stalls.remove_unused();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
-            // The session during which this attempt to open the driver began has ended. The next time the driver
-            // is to be opened, this attempt is continued, unless it ends first.
+            // The session during which this attempt to open the driver began has ended. If the attempt is still in
+            // progress when the driver must be opened again, it is continued.
             self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
                 Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {

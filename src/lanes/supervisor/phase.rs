@@ -24,7 +24,7 @@ pub(super) enum Phase {
     Opening(Opening),
     /// The lanes are running.
     Open { session: Arc<Session>, since: Instant, workers: Vec<Worker> },
-    /// The lanes have been asked to drop the session.
+    /// The lanes have been signalled to drop the session.
     Ending { session: Arc<Session>, workers: Vec<Worker>, then: AfterEnding },
     /// The driver is being closed.
     Closing { closing: Closing, retry_at: Instant },

@@ -93,8 +93,8 @@ impl Supervisor {
         gpus.find(|&(position, gpu)| answers(gpu) && is_missing((position, gpu))).map(|(_, gpu)| gpu.index)
     }
 
-    /// The reason to open another session, if there is a reason that justifies a gap of milliseconds in the samples: a
-    /// GPU has been lost for a long time, or the open session is out of date.
+    /// The reason to open another session, if there is one that justifies a gap of milliseconds in the samples: a GPU
+    /// has been lost for a long time, or the open session is out of date.
     fn reopen_reason(&mut self, session: &Session, opened: Instant) -> Option<String> {
         let is_due = Instant::now() >= self.reopening.not_before && self.detached.closings_done() && !self.is_full();
         if let Some(why) = session.reopen_requested() {

@@ -37,7 +37,7 @@ impl Supervisor {
             },
             Phase::Released { holders } => match self.control.released_for(Instant::now()) {
                 Some(_) if holders == self.holders() => phase,
-                // The published problem says whether a call still holds the driver, so it is published again.
+                // The published text states whether a call still holds the driver, so it is published again.
                 Some(left) => self.enter_released(left),
                 None => {
                     tracing::info!("driver: the release has ended");

@@ -46,7 +46,7 @@ impl<'a> Reporting<'a> {
         self.used?.checked_sub(self.reserved()?)
     }
 
-    /// Bytes that the process could give back, at most what it uses. `None` if that is not known.
+    /// Bytes that the process could return to the driver, at most what it uses. `None` if that is not known.
     fn slack(&self) -> Option<u64> {
         let known = self.reports.iter().filter_map(|report| report.figures.slack());
         Some(known.reduce(u64::saturating_add)?.min(self.used?))
@@ -57,7 +57,8 @@ impl<'a> Reporting<'a> {
     }
 }
 
-/// Bytes of a GPU's used memory that could not be given back. `None` if no process reports what it could give back.
+/// Bytes of a GPU's used memory that the processes could not return to the driver. `None` if no process reports how
+/// much it could return.
 pub(super) fn needed(used: u64, reporting: &[Reporting<'_>]) -> Option<u64> {
     let slack = reporting.iter().filter_map(Reporting::slack).reduce(u64::saturating_add)?;
     // The two values were read at different times, so their difference could be negative.
@@ -86,7 +87,7 @@ fn of<'a>(
         return None;
     }
     let same = |other: &&Process| other.alive && other.pid == process.pid && self::device(other, gpu) == device;
-    // If a process has several entries, the first entry of the first kind stands for all, as in the other families.
+    // If a process has several entries, the first entry of the first kind represents them all, as in other families.
     let first = list.processes.iter().filter(same).min_by_key(|other| other.kind)?;
     if !std::ptr::eq(first, process) {
         return None;

@@ -315,7 +315,7 @@ fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
     };
     assert_eq!(counts(&scene), (2, 2), "the listed process and one more are running");
     scene.millis += 10;
-    // It left out ended processes only.
+    // This list left out only ended processes.
     scene.list_of(vec![keep], Some(Other { entries: 5, processes: 0, used: None }));
     assert_eq!(counts(&scene), (1, 3));
 }

@@ -5,7 +5,7 @@
 //! functions (`rate` subtracts 1). A number has no power of its own; it takes the power of what it is compared with or
 //! added to. A number that multiplies a rate or divides seconds is a time if it is a multiple of 60 (`* 3600`), and
 //! otherwise a plain factor (`* 100`). Next to a part whose power is 0, such a multiple may be either a time or a
-//! factor (`600 / count_over_time(x[10m])`); what it is compared with decides.
+//! factor (`600 / count_over_time(x[10m])`); the value that the result is compared with decides which.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,7 +57,7 @@ const COUNTS: [&str; 10] = [
 /// The power of time of a part, as far as it is known.
 enum Power {
     Known(i32),
-    /// The part consists only of numbers, which are scaled if it turns out to be a time.
+    /// The part consists only of numbers, which are scaled if the part turns out to be a time.
     Free(Vec<Range<usize>>),
 }
 

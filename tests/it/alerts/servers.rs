@@ -147,7 +147,7 @@ impl Prometheus {
         serde_json::from_str::<Value>(&body).unwrap()["data"].clone()
     }
 
-    /// All rule groups, as Prometheus understood them.
+    /// All rule groups, as Prometheus loaded them.
     pub(crate) fn groups(&self) -> Vec<Value> {
         self.api("/api/v1/rules")["groups"].as_array().unwrap().clone()
     }

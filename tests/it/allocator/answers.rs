@@ -1,4 +1,4 @@
-//! What the API says about reports: the ladder, and the event and the incident of a failed allocation.
+//! What the API shows of reports: the ladder (`docs/needed.md`), and the event and the incident of a failed allocation.
 
 use serde_json::Value;
 

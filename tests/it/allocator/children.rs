@@ -4,12 +4,12 @@ use std::os::unix::process::CommandExt as _;
 
 use super::*;
 
-/// Tells [`client_process`] that it is a child, and where the socket is.
+/// The variable that holds the path of the socket for [`client_process`].
 const SOCKET: &str = "ALLOCATOR_TEST_SOCKET";
-/// How many connections the child opens. It sends each line on all of them.
+/// The variable that holds the number of connections for the child to open. The child sends each line on all of them.
 const CONNECTIONS: &str = "ALLOCATOR_TEST_CONNECTIONS";
 
-/// Not a test, but what [`Process`] runs: sends what it reads to the socket, until its input ends.
+/// Not a test: [`Process`] runs this in a child process. It copies each line of its input to the socket.
 #[test]
 #[ignore = "runs as a child of other tests"]
 fn client_process() {

@@ -13,7 +13,7 @@ fn a_client_of_another_version_is_told_and_disconnected() {
     let mut client = Client::open(&site.socket);
     client.send(ALIVE);
     assert_eq!(client.refusal(), "unsupported_version", "no hello first");
-    // A client that says nothing at all is disconnected too.
+    // A client that sends nothing at all is disconnected too.
     let mut silent = Client::open(&site.socket);
     assert_eq!(silent.refusal(), "unsupported_version");
     eventually("all are counted", || (faults(&exporter, "unsupported_version") == 3).then_some(()));

@@ -40,7 +40,7 @@ pub(crate) const OF_THE_DRIVER: [(&str, &str); 3] = [
     ("LIB_RM_VERSION_MISMATCH", "lib_rm_version_mismatch"),
 ];
 
-/// Reasons that say that the GPU does not provide a value: nothing is wrong, and its absence need not be
+/// Reasons that mean that the GPU does not provide a value: nothing is wrong, and the value's absence need not be
 /// counted.
 pub(crate) const REFUSED_FOR_GOOD: [&str; 4] =
     ["not_supported", "no_permission", "function_not_found", "argument_version_mismatch"];

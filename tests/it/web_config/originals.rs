@@ -1,6 +1,6 @@
 //! exporter-toolkit's own fixtures, for a test that is run by hand because they are not part of this project.
 //!
-//! `WEB_CONFIG_FIXTURES=its/web/testdata cargo test --test it originals -- --nocapture`
+//! `WEB_CONFIG_FIXTURES=exporter-toolkit/web/testdata cargo test --test it originals -- --nocapture`
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::handshakes::{Client, shake};
 use super::passwords::basic;
 use super::pki::open;
 
-/// Fixtures whose names do not say whether the file is accepted here.
+/// Fixtures whose names do not show whether the file is accepted here.
 const EXCEPTIONS: [(&str, &str); 3] = [
     // The same file as `…clientCAs_missing.bad.yml`. Go accepts it with the system's CAs; in exporter-toolkit's test
     // of the file, no client is admitted.

@@ -1,4 +1,4 @@
-//! A folder with certificates made for this run, and the fixtures beside them.
+//! A folder with certificates made for this run, and the fixtures next to them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use web_config::{ClientAuth, Guard};
 
 use super::pki::{Pki, fixtures};
 
-/// Fixtures, and what their refusal says besides the name of the file.
+/// Fixtures, and the text that their refusal contains in addition to the name of the file.
 const REFUSED: [(&str, &str); 40] = [
     ("junk", "line 1"),
     ("unknown_key", "line 2, cert_fille"),

@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
-# How long anything may take before the check gives up. This is generous, because the machine may be busy.
+# How long any wait may take before the check gives up. The limit is generous, because the machine may be busy.
 PATIENCE = 120
 # A training job that ends while its GPU is full, which is an incident.
 FULL = """
@@ -44,7 +44,7 @@ command = ["python3", "serve.py"]
 user = "bob"
 memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", from = "20GiB", to = "60GiB", for = "2s" }]
 """
-# Properties that these machines do not have. For example, the recorder does not run long enough to know the growth in 10 s, and no
+# Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status.
 ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "problem", "processes_invisible", "processes_left_out", "signal"}
 
@@ -91,7 +91,7 @@ class Exporter:
 
 
 def resolved(node):
-    """The node, or the one that its $ref names."""
+    """The node, or the one to which its $ref points."""
     while isinstance(node, dict) and "$ref" in node:
         target = SPEC
         for part in node["$ref"].removeprefix("#/").split("/"):
@@ -126,7 +126,7 @@ class Judge:
         self.problems, self.visited, self.wanted, self.seen = [], set(), set(), set()
 
     def answer(self, exporter, method, template, path, expected):
-        """Requests a path of the API and compares the response with what the file says about the path template."""
+        """Requests a path of the API and compares the response with what the file specifies for the path template."""
         status, kind, body = exporter.ask(method, path)
         where = f"{method} {path}"
         if status != expected:
@@ -227,7 +227,7 @@ def main():
         with Exporter(options.exporter, scenario, folder) as exporter:
             judge_machine(judge, exporter)
             judge_incident(judge, exporter)
-            # Again, now that a process has ended.
+            # Judged again, now that a process has ended.
             judge_machine(judge, exporter)
         judge_reports(judge, options.exporter, folder)
         for name in options.scenario.split(","):

@@ -1,4 +1,4 @@
-"""The command line, and the check that this machine has what the benchmark needs."""
+"""The command line, and the check that everything that the benchmark needs is present on this machine."""
 
 import argparse
 import os
@@ -42,16 +42,16 @@ def parse(described):
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--simulator", type=Path, metavar="FILE", help="libnvml_sim.so; without it a real GPU is measured")
     parser.add_argument("--nvml", metavar="FILE", help="the driver's library, if the loader does not find it")
-    parser.add_argument("--gpus", type=int, default=8, help="simulated ones")
-    parser.add_argument("--processes", type=int, help="on each simulated GPU (64), or on the real GPU 0 (16)")
+    parser.add_argument("--gpus", type=int, default=8, help="number of simulated GPUs")
+    parser.add_argument("--processes", type=int, help="processes on each simulated GPU (default: 64), or on the real GPU 0 (default: 16)")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--settle", type=float, default=1.5, help="seconds between the first figures and the measuring")
+    parser.add_argument("--settle", type=float, default=1.5, help="seconds between the first figures and the measurement")
     parser.add_argument("--window", type=float, default=6.0, help="seconds over which the CPU time is counted")
     parser.add_argument("--spikes", type=int, default=4, help="number of spikes in each run")
     parser.add_argument("--scrape-seconds", type=float, default=0.7, help="seconds for each kind of scrape")
     parser.add_argument("--starts", type=int, default=3, help="number of starts of the exporter and of the bare program in each run")
-    parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="runs of each point of the growth")
-    parser.add_argument("--corner", action="store_true", help="measure only the far corner of the growth")
+    parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="runs of each point of the growth measurement")
+    parser.add_argument("--corner", action="store_true", help="measure only the far corner of the growth measurement")
     parser.add_argument("--only", type=lambda text: names(text, PARTS), default=["peers", "calls"], help=", ".join(PARTS))
     parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=list(SUBJECTS), help=", ".join(SUBJECTS))
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
@@ -59,7 +59,7 @@ def parse(described):
     parser.add_argument("--nvidia-gpu-exporter", metavar="PATH")
     parser.add_argument("--static", type=Path, metavar="PATH", help="the program that serves a static file")
     parser.add_argument("--cc", default="gcc")
-    parser.add_argument("--quick", action="store_true", help="small and short; nothing is judged")
+    parser.add_argument("--quick", action="store_true", help="make small and short measurements, and judge nothing")
     parser.error = lambda message: refuse(f"{message}; see --help", 64)
     options = parser.parse_args()
     options.out, options.exporter = options.out.resolve(), options.exporter.resolve()

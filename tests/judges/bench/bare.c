@@ -5,7 +5,7 @@
  *   bare LIBRARY same HZ SECONDS  the exporter's calls at the exporter's rates (same.c), one line before and one after
  *   bare - crowd COUNT            COUNT children that do nothing, one line with their pids
  *
- * Lines are JSON. All but `first` run until their input ends, `same` for SECONDS at most.
+ * The lines are JSON. All modes except `first` run until their input ends; `same` runs for at most SECONDS.
  * Built on the fly: gcc -O2 -pthread -o bare bare.c same.c telemetry.c nvml.c -ldl
  */
 #define _GNU_SOURCE
@@ -38,12 +38,12 @@ static int first(void) {
         printf("%s%llu", index ? ", " : "", memory.used);
     }
     printf("]}\n");
-    /* Written before the driver library's destructors run: they are not part of startup. */
+    /* Flushed before the driver library's destructors run, because these are not part of startup. */
     fflush(stdout);
     return 0;
 }
 
-/* Children that die with this program, however it ends. */
+/* Starts children that die with this program, however it ends. */
 static int crowd(long count) {
     pid_t parent = getpid(), *children = calloc((size_t)count, sizeof *children);
     if (!children)

@@ -4,11 +4,11 @@
 
 #include "nvml.h"
 
-/* The exporter's calls in its rhythm: memory at `hz` on one thread, processes and telemetry on another.
+/* Makes the exporter's calls at the exporter's rates: memory at `hz` on one thread, processes and telemetry on another.
  * Returns the exit status. */
 int same(double hz, double seconds);
 
-/* Registers for Xid events. To be called once, by the thread that calls the functions below. */
+/* Registers for Xid events. Must be called once, by the thread that calls the functions below. */
 void telemetry_start(void);
 
 /* One round of the cheap readings, for all GPUs. */

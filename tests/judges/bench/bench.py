@@ -65,8 +65,8 @@ def rotated(names, number):
 
 
 def compare(found, there, options, plan, results, save):
-    """Measures every run of every subject into `results`, which are saved after each. A subject that shows nothing is left out of the
-    following runs: it would use up its time limit again."""
+    """Stores the measurements of every run of every subject in `results`, and saves them after each. A subject that shows nothing is left
+    out of the following runs, because it would use up its time limit again."""
     names = [*found, *([BARE] if BARE in options.subjects else [])]
     taken, failures = results.setdefault("runs", []), results["failures"]
     for number in range(plan.runs):
@@ -107,7 +107,7 @@ def the_machine(options):
 
 
 def take(options, found, results, save):
-    """Measures every part into `results`."""
+    """Measures every part and stores the figures in `results`."""
     the_plan = plan(options)
     results["plan"] = asdict(the_plan) | {"growth_runs": 1 if options.quick else options.growth_runs}
     with the_machine(options) as there:

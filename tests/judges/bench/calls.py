@@ -1,8 +1,8 @@
 """Counts the driver calls of each subject, to verify that the bare loop makes the same calls as the exporter.
 
-A generated library has every function of the driver's library, counts each call and jumps to the real function. Counting costs a few
-nanoseconds per call, so it is a separate part of the benchmark. All subjects run at once in it, because the number of calls does not
-depend on speed."""
+A generated library provides every function of the driver's library, counts each call and jumps to the real function. Counting costs a few
+nanoseconds per call, so it is a separate part of the benchmark. In this part all subjects run at the same time, because the number of calls
+does not depend on speed."""
 
 import contextlib
 import mmap
@@ -122,8 +122,8 @@ def per_second(before, after, seconds):
 
 
 def tolerance(gpus, seconds):
-    """Calls per second by which two programs with equal rates may differ: the window may contain one more round
-    over all GPUs for one of them."""
+    """Calls per second by which two programs with equal rates may differ, because the window may contain one more round over all GPUs for
+    one of them."""
     return 1.5 * gpus / seconds
 
 

@@ -1,4 +1,4 @@
-/* Times scrapes, and does next to nothing else: the client's own time is part of every figure, and shifts ratios towards 1.
+/* Times scrapes and does as little else as possible: its own time is part of every figure, and shifts ratios towards 1.
  *
  *   client ADDRESS TARGET COUNT SECONDS new|alone|kept plain|gzip
  *
@@ -6,9 +6,9 @@
  * recorded times, pauses excluded, add up to SECONDS. `alone` is a new connection after a pause of 20 ms, after which anything that
  * a server caches for scrapes in quick succession has expired. Timing starts before connecting on a new connection, and before
  * the first byte is sent on a kept one; it stops at the last byte of the body. Prints one line of JSON:
- * {"kept": bool, "gzip": bool, "microseconds": [..]}. A server that does not keep the connection or send gzip although it was
- * asked to is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if a response is not 200
- * or is incomplete, or if nothing arrives for 30 seconds.
+ * {"kept": bool, "gzip": bool, "microseconds": [..]}. If `kept` or `gzip` was requested and the server does not support it,
+ * the server is not timed further: `microseconds` is empty. Exits with status 1 and a line on standard error if a response
+ * is not 200 or is incomplete, or if nothing arrives for 30 seconds.
  * Built on the fly: gcc -O2 -o client client.c
  */
 #define _GNU_SOURCE
@@ -132,7 +132,7 @@ static int hex(char digit) {
     return isdigit((unsigned char)digit) ? digit - '0' : isxdigit((unsigned char)digit) ? tolower(digit) - 'a' + 10 : -1;
 }
 
-/* Whether the last chunk has been read. */
+/* Parses a piece of a chunked body. Returns whether the last chunk has been read. */
 static int take_chunks(struct answer *answer, const char *data, size_t length) {
     for (size_t at = 0; at < length;) {
         if (answer->chunk == DATA) {
@@ -175,7 +175,7 @@ static int take_chunks(struct answer *answer, const char *data, size_t length) {
     return 0;
 }
 
-/* Whether the end of the body has been read. */
+/* Parses a piece of the body. Returns whether the end of the body has been read. */
 static int take(struct answer *answer, const char *data, size_t length) {
     if (answer->form == CHUNKS)
         return take_chunks(answer, data, length);
@@ -220,7 +220,7 @@ static double receive(struct server *server, struct answer *answer) {
             continue;
         size_t whole = (size_t)(end + 4 - head);
         size_t rest = used - whole;
-        /* What follows the head may be text: it is not searched for headers. */
+        /* The bytes after the head may be text, so they are not searched for headers. */
         memcpy(piece, head + whole, rest);
         head[whole] = 0;
         read_head(answer);
@@ -229,7 +229,7 @@ static double receive(struct server *server, struct answer *answer) {
     }
 }
 
-/* Microseconds; 0 if the connection was not kept although it should have been. */
+/* One scrape. Returns microseconds, or 0 if the connection should have been kept but was not. */
 static double scrape(struct server *server, struct answer *answer) {
     double begun = now();
     if (server->connection < 0)

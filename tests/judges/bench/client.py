@@ -135,8 +135,8 @@ def get(address, compressed=False):
 
 
 class Prometheus:
-    """Scrapes as Prometheus does: gzip over one connection, if the server keeps it open. Once the
-    server has closed it, every later scrape uses a new connection. A response that announces the close still counts."""
+    """Scrapes as Prometheus does: with gzip, over one connection if the server keeps it open. Once the server has closed it, every later
+    scrape uses a new connection. A response that announces the close is still valid."""
 
     def __init__(self, address):
         self.address, self.connection, self.keeps = address, None, True

@@ -40,7 +40,7 @@ def ratio(figure, beside):
 
 
 def line(points):
-    """(cost at 0, cost of one more, largest deviation from the line as a share of the value there), by a least-squares fit to
+    """(cost at 0, cost of one more, largest deviation from the line as a share of the line's value), by a least-squares fit to
     (number, cost); None for fewer than two different numbers."""
     numbers = [number for number, _ in points]
     if len(set(numbers)) < 2:
@@ -55,7 +55,7 @@ def line(points):
 
 def plane(points):
     """(cost at 0, cost of one more of the first, cost of one more of the second), by a least-squares fit to (first, second, cost); None
-    if the points do not differ in both."""
+    unless the points differ in both."""
     rows = [(1.0, float(first), float(second)) for first, second, _ in points]
     costs = [cost for *_, cost in points]
     normal = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]

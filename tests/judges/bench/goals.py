@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from figures import ratio
 
-# Ratio to the bare loop; a peer's time divided by ours; MiB above the bare loop; share of the lightest peer; milliseconds; MiB.
+# CPU_OVER_BARE, SCRAPE_OVER_STATIC and START_OVER_BARE are ratios to the bare loop or the static file. TIMES_FASTER is a peer's time
+# divided by ours, MEMORY_OVER_BARE is in MiB, and MEMORY_SHARE is a share of the lightest peer's memory.
 CPU_OVER_BARE = 1.6
 TIMES_FASTER = 10
 MEMORY_OVER_BARE = 6
@@ -24,7 +25,7 @@ class Goal:
     figure: str
     # None if a figure is missing or has too few runs.
     met: bool | None
-    # Reported instead of met or missed.
+    # Reported in place of "met" or "missed" if `met` is None.
     unjudged: str = "not judged"
 
 

@@ -1,7 +1,7 @@
 """How the exporter's cost grows with GPUs, with processes and with the rate, on the simulator: three lines through one point, and the
 far corner. CPU is measured without scrapes; scrapes are plain text, with gzip alongside.
 
-The simulator runs in the measured process, so the bare loop is measured at each point too: it shows the simulator's share."""
+The simulator runs in the measured process. The bare loop is therefore measured at each point too, to show the simulator's share."""
 
 import random
 import traceback
@@ -127,7 +127,7 @@ def along(medians, gpus=None, processes=None, hz=None):
 
 
 def costs(medians):
-    """(what varies, figure, the line's (base, each, largest deviation), the cost of one more between neighbours) for each line
+    """(what varies, figure, the line's (base, cost of each, largest deviation), the cost of one more between neighbours) for each line
     and figure."""
     gpus, processes, hz = CENTRE
     ways = {

@@ -88,7 +88,7 @@ def count(program, name, times):
 
 
 def problems(known, found):
-    """The errors in the figures, one line each."""
+    """The problems with the figures, one line each."""
     for name in sorted(known.keys() | found.keys()):
         if name not in known or name not in found:
             yield f"{name}: in guard.json {known.get(name)}, found {found.get(name)}: accept this with --update"
@@ -108,7 +108,7 @@ def version(*command):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", help="the program `work`; without it, cargo builds it")
-    options.add_argument("--runs", type=int, default=1, help="more than one shows how much the figures vary")
+    options.add_argument("--runs", type=int, default=1, help="number of runs; more than one shows how much the figures vary")
     options.add_argument("--update", action="store_true", help="write the figures into guard.json")
     options = options.parse_args()
     if not shutil.which("valgrind"):

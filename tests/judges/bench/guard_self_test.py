@@ -10,7 +10,7 @@ PART = "part: 1\n\ndesc: Trigger: {trigger}\nevents: Ir\nfn=(1)\n0 {total}\n\nto
 
 
 def verdicts():
-    """A measured figure → a part of the expected report, or None if no report is expected; the known figure is 1000."""
+    """For each measured figure, a part of the expected report, or None if no report is expected. The known figure is 1000."""
     cases = {
         "the same": (1000, None),
         "a little more": (1099, None),

@@ -19,7 +19,7 @@ from children import Child, Crowd, end_process
 
 BARE = ("bare.c", "same.c", "telemetry.c", "nvml.c")
 SCRAPER = ("client.c",)
-# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; this list is all it needs.
+# all-smi looks for GPUs on the PCI bus or with nvidia-smi before it opens NVML; this output of nvidia-smi is sufficient.
 NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-simulated)"\n'
 
 
@@ -51,7 +51,7 @@ class SimulatedMachine:
     simulated = True
 
     def __init__(self, out, simulator, gpus, processes, sleepers):
-        """`sleepers`: one for each process, and one more for the spikes; the caller terminates them."""
+        """`sleepers`: one for each process, and one more for the spikes. The caller terminates the sleepers."""
         self.gpus, self.processes, self.library = gpus, processes, Path(simulator).resolve()
         self.folder = out / "machine"
         (self.folder / "lib").mkdir(parents=True, exist_ok=True)

@@ -55,8 +55,8 @@ def cpu_share(running, seconds, scrape):
 
 
 def memory(running, children):
-    """In KiB. The kernel keeps no maximum for a process together with its children, so the maximum here is the subject's own plus the
-    highest sum seen for its children."""
+    """Memory in KiB. The kernel keeps no maximum for a process together with its children, so the maximum here is the subject's own plus
+    the highest sum measured for its children."""
     shown = proc.memory(running.pid)
     most = children.most if children else 0
     return shown | {"children": most, "highest": shown["highest"] + most}
@@ -88,7 +88,7 @@ def sizes(running):
 
 
 def start_only(subject, machine, out):
-    """Milliseconds to the first data, and nothing more."""
+    """Milliseconds to the first data; nothing else is measured."""
     with subject.start(machine, out) as running:
         return first_data(running, machine.gpus)
 

@@ -1,4 +1,4 @@
-/* Loads NVML, and finds its GPUs. */
+/* Loads NVML and finds the GPUs. */
 #define _GNU_SOURCE
 #include "nvml.h"
 

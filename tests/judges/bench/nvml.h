@@ -1,4 +1,4 @@
-/* NVML's C interface as far as the bare programs need it. Layouts and numbers follow NVIDIA's nvml.h 13. */
+/* The part of NVML's C interface that the bare programs need. Layouts and numbers follow NVIDIA's nvml.h 13. */
 #ifndef BENCH_NVML_H
 #define BENCH_NVML_H
 
@@ -85,7 +85,7 @@ NVML_CALLS(NVML_DECLARE)
 extern unsigned int gpus;
 extern device gpu[MAX_GPUS];
 
-/* Loads the library and initialises it; ends the program if that fails or a call is missing. */
+/* Loads the library and initialises it; ends the program if that fails or a function is missing. */
 void open_nvml(const char *path);
 
 /* Gets a handle of every GPU; ends the program if that fails. */

@@ -22,7 +22,7 @@ def memory_fields(status):
 
 def stat_seconds(stat):
     """From /proc/PID/stat: CPU seconds of the process, including threads that have ended, and of children that it has waited for. The
-    name may contain blanks and brackets, so fields are counted from the last bracket."""
+    process name may contain blanks and parentheses, so fields are counted from the last closing parenthesis."""
     columns = stat.rpartition(")")[2].split()
     own, children = (sum(map(int, columns[first : first + 2])) * TICK for first in (11, 13))
     return own, children
@@ -42,9 +42,9 @@ def thread_seconds(pid):
 class Clock:
     """The CPU time that a process uses from now on.
 
-    When a thread ends, its nanosecond counter disappears, so its last reading is kept, but a thread that starts and ends between
-    two readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
-    if they show more.
+    When a thread ends, its nanosecond counter disappears, so its last reading is kept. A thread that starts and ends between two
+    readings is never seen. The clock ticks of /proc/PID/stat include all threads but have steps of 10 ms, so they are used only
+    if they amount to more.
     """
 
     def __init__(self, pid):
@@ -66,7 +66,7 @@ class Clock:
 
 
 def spent(first, last, ticks):
-    """CPU seconds between two readings of the threads, but no less than the process's ticks guarantee: user and system time are each
+    """CPU seconds between two readings of the threads, but no less than the process's ticks guarantee. User and system time are each
     rounded down to a whole tick, so the real increase in their sum may be up to two ticks less than shown."""
     if not last:
         return ticks

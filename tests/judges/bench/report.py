@@ -166,7 +166,7 @@ def about(options, machine, found, plan):
 
 
 def judged(results):
-    """The results of the goals whose figures were measured: none for a quick run, and only the figures if there were too few runs."""
+    """The results of the goals whose figures were measured. A quick run has none; with too few runs, the results have no verdict."""
     if results["quick"]:
         return []
     about, grown, runs = results["about"], results.get("growth", {}), results.get("runs", [])

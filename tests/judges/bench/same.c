@@ -1,8 +1,8 @@
 /* The exporter's driver calls, made at its rates; the results are not used.
  *
- * Two threads, as in the exporter: the memory of every GPU is read at absolute deadlines, and listing processes, which
- * takes the driver a hundred times as long, must not delay it. A single thread would save a wake-up a second but would
- * not be equivalent: it could not keep its rate while listing processes.
+ * There are two threads, as in the exporter. One reads the memory of every GPU at absolute deadlines. The other lists
+ * processes, which takes the driver a hundred times as long and must not delay the memory readings. A single thread
+ * would save a wake-up a second but would not be equivalent: it could not keep its rate while listing processes.
  */
 #define _GNU_SOURCE
 #include "bare.h"
@@ -100,7 +100,7 @@ static void *process_lane(void *nothing) {
     (void)nothing;
     uint64_t next = now_ns(), rested = 0;
     for (unsigned int round = 0; !ending;) {
-        /* Memory changes during the rest are handled after it. */
+        /* Changes of memory during the rest are handled after the rest. */
         struct timespec rest = at(rested < next ? rested : next), deadline = at(next);
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &rest, NULL);
         pthread_mutex_lock(&door);

@@ -1,6 +1,6 @@
 """The simulated machine, as a scenario for the simulator: GPUs with identical processes, a few of which change their memory use.
 
-Sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands out."""
+The sizes are small, so that 512 processes fit on a GPU and a spike of 2 GiB stands out."""
 
 MODEL = "H200"
 MIB_EACH = 60
@@ -55,7 +55,7 @@ def constant(mib, milliseconds):
 
 def spiking(pid, moments, hold_ms):
     """A process on GPU 0 that makes one spike at each given time: (milliseconds of scenario time, MiB)."""
-    # It starts a second earlier, so that its start is not part of the first spike.
+    # The process starts a second before the first spike, so that its start is not part of the spike.
     start = moments[0][0] - 1000
     phases, over = [], start
     for begin, mib in moments:

@@ -1,12 +1,12 @@
-"""How long scrapes take, measured by the C client: the work of a Python client would shift every ratio towards 1."""
+"""How long scrapes take, measured by the C client, because the work of a Python client would shift every ratio towards 1."""
 
 import json
 import subprocess
 
 from figures import percentile
 
-# The kinds of scrape, in the client's notation: over a new or a kept-alive connection, plain or with gzip. `alone`: over a new connection,
-# after a pause.
+# The kinds of scrape, as arguments of the client: over a new or a kept-alive connection, plain or with gzip. `alone`: over a new
+# connection, after a pause.
 KINDS = {
     "new": ("new", "plain"),
     "alone": ("alone", "plain"),
@@ -27,7 +27,7 @@ WAIT = 120.0
 
 def times(program, address, kind, count, seconds):
     """The milliseconds that each scrape takes, for `count` scrapes or as many as fit into `seconds`, after one that is not recorded. None
-    if the server does not support that kind."""
+    if the server does not support this kind of scrape."""
     where = f"127.0.0.1:{address}" if isinstance(address, int) else address
     command = [str(program), where, "/metrics", str(count), f"{seconds:.6f}", *KINDS[kind]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WAIT)
@@ -49,7 +49,7 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            # If less time is left than a scrape takes, the kind is done, and the client's argument must not be rounded to 0.
+            # If less time is left than a scrape takes, the kind is finished; the client's argument would be rounded to 0.
             if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}

@@ -7,7 +7,7 @@ HOLD_MS = 20
 FIRST_MIB = 2048
 STEP = 1.2
 SEEN = 0.9
-# How long after the last spike a subject that refreshes once a second may still show it.
+# How long after the last spike a subject that refreshes once a second may still show the spike, in seconds.
 TAIL = 2.0
 
 

@@ -1,5 +1,5 @@
-"""The subjects: how each is found and started, and which of its families shows a GPU's memory. A missing subject is reported. It is
-an error for a subject to be missing only if continuous integration installs that subject."""
+"""The subjects: how each is found and started, and which of its metric families shows a GPU's memory. A missing subject is reported. It
+is an error only if continuous integration installs that subject."""
 
 import os
 import shutil
@@ -29,9 +29,9 @@ class Subject:
     used: str
     version: str
     environment: dict = field(default_factory=dict)
-    # It runs child processes, whose cost is added to the subject's own.
+    # The subject runs child processes, and their cost is added to its own.
     children: bool = False
-    # Listens on `{address}`, a socket file instead of a port.
+    # The subject listens on `{address}`, a socket file instead of a port.
     socket_file: bool = False
 
     def start(self, machine, out):

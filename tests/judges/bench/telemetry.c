@@ -1,4 +1,4 @@
-/* The telemetry calls, as the exporter makes them: each reading separately;
+/* The telemetry calls, as the exporter makes them: each reading is requested separately, and
  * a reading that a GPU does not support is not requested again. */
 #define _GNU_SOURCE
 #include "bare.h"
@@ -38,7 +38,7 @@ static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); 
 static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
 
-/* Requests the number of retired pages, then the entries, as nvml-wrapper does. */
+/* Requests the number of retired pages, then the pages, as nvml-wrapper does. */
 static int retired(device d, int cause) {
     unsigned count = 0;
     int code = nvmlDeviceGetRetiredPages(d, cause, &count, NULL);

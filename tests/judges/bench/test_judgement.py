@@ -1,4 +1,4 @@
-"""Shows with invented figures that the judgement fails exactly where it should."""
+"""Shows with invented figures that the judgement fails exactly when it should."""
 
 import contextlib
 import io

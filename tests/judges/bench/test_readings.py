@@ -33,7 +33,7 @@ class Processes(unittest.TestCase):
         self.assertAlmostEqual(proc.spent({}, {}, 0.4), 0.4)
 
     def looked(self, threads, ticks):
-        """The last result of a clock whose readings are these seconds per thread and these (own, children's) seconds."""
+        """The last result of a clock that reads these seconds per thread, and these (own, children's) seconds."""
         with mock.patch.object(proc, "thread_seconds", side_effect=threads), mock.patch.object(proc, "stat_seconds", side_effect=ticks):
             clock = proc.Clock("self")
             return [clock.look() for _ in threads[1:]][-1]

@@ -1,4 +1,4 @@
-"""Tests that the scrapers read every response completely, know which servers keep a connection open, and send only one request for each
+"""Tests that the scrapers read every response completely, detect which servers keep a connection open, and send only one request for each
 scrape."""
 
 import gzip
@@ -20,7 +20,7 @@ import machine
 import measure
 import scrapes
 
-# For LD_PRELOAD.
+# A library for LD_PRELOAD that delays `connect`.
 SLOW_CONNECT = """
 #define _GNU_SOURCE
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-"""Checks every dashboard in grafana/dashboards: its shape and the families that it names; that each of its queries returns
-data from a real Prometheus, with the variables set to "All" and to single values; and that it shows a week of known data.
+"""Checks every dashboard in grafana/dashboards: its structure and the families that it names; that each of its queries returns
+data from a real Prometheus, with the variables set to "All" and to single values; and that it shows a week of known data correctly.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """
@@ -15,13 +15,13 @@ import dashboards
 import machines
 import week
 
-# (file, panel, refId): why the query is empty. The check fails if one of these queries returns data.
+# (file, panel, refId): why the query returns no data. The check fails if one of these queries does return data.
 EMPTY = {
     ("gpu.json", "Memory by workload", "C"): "every process of the scenarios has a workload",
     ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
-# Queries that are empty with All but return data for at least one choice, and why.
+# Queries that return no data for "All" but return data for at least one choice, and the reason.
 CHOSEN = {
     ("workloads.json", "Right-sizing: workloads", "G"): "no MIG device is among the $top with the most unused memory",
 }
@@ -34,8 +34,8 @@ CHOICES = [
     {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
     {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
 ]
-# Values of the text variables: in a test no process is idle for an hour, and a limit of 20 workloads is high enough to list some
-# small ones and low enough to leave others out.
+# Values of the text variables. In a test no process is idle for an hour. A limit of 20 workloads is high enough to list some small
+# workloads and low enough to leave others out.
 TYPED = {"idle": "1", "top": "20"}
 TIMES = {"__rate_interval": "10s", "__interval": "2s", "__range": "20s"}
 
@@ -45,7 +45,7 @@ def filled(text, values):
 
 
 def values_of(dashboard, choice, prometheus):
-    """The value of each variable, from `choice`; `first` is the first value that its query finds."""
+    """The value of each variable, from `choice`; `first` means the first value that the variable's query finds."""
     values = dict(TIMES)
     for variable in dashboards.variables(dashboard):
         name = variable["name"]
@@ -78,7 +78,7 @@ def labels_shown(panel, target):
 
 
 def columns(panel):
-    """Labels with a column in a table."""
+    """Labels that have a column in a table."""
     overrides = panel["fieldConfig"]["overrides"] if panel["type"] == "table" else []
     return {o["matcher"]["options"] for o in overrides if not o["matcher"]["options"].startswith("Value")} - OPTIONAL
 

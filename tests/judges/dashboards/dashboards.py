@@ -1,4 +1,4 @@
-"""The committed dashboards as files: their shape and their queries."""
+"""The committed dashboards as files: their structure and their queries."""
 
 import json
 import re

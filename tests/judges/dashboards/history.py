@@ -1,6 +1,6 @@
 """A week of data with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
 
-Invariant: the week's data is defined only here, and the shipped rules record the maxima from it.
+Invariant: the week's data is defined only here, and the shipped rules record the maxima from this data.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ PEAKS = [
 ]
 # Length of the exporter's peak window.
 WINDOW = 60
-# Time since the last data from the removed GPU and from the exporter that is not scraped.
+# The times since the last data from the removed GPU, and since the last data from the exporter that is not scraped.
 GONE, SILENT = 2 * HOUR, 1 * HOUR
 # The share of its memory that the full MIG device uses.
 FULL = 0.96
@@ -72,7 +72,7 @@ def peaking(low, high):
 
 
 def memory(prefix, labels, total, used, peak=None):
-    """The families of a device with constant memory use; `peak` is a function of the seconds before the end."""
+    """The families of a device with constant memory use; `peak`, if given, is a function of the seconds before the end."""
     yield f"{prefix}_total_bytes", labels, total
     yield f"{prefix}_used_bytes", labels, used
     yield f"{prefix}_free_bytes", labels, total - used
@@ -88,7 +88,7 @@ def workload(name, device, used, peak=None):
 
 def series():
     """Every series as (family, labels, value). The value is a number, or a function of the seconds before the end that
-    returns None for no sample."""
+    returns None if there is no sample."""
     size = 140 * GIB
     yield "vram_exporter_build_info", {"instance": "known", "version": "1"}, 1
     yield "vram_exporter_build_info", {"instance": "silent", "version": "1"}, lambda before: (

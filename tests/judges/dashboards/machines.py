@@ -49,7 +49,7 @@ class Prometheus:
         self.base = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, path, **parameters):
-        """The data in the response. An error from Prometheus is raised as a ValueError with its text."""
+        """The data in the response. An error from Prometheus is raised as a ValueError with the error text."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=10) as answer:
@@ -110,7 +110,7 @@ def running(exporter):
             command = [exporter, f"--demo={node[1]}", f"--web.listen-address=127.0.0.1:{port}"]
             stack.enter_context(started(command, log))
         config, port = folder / "prometheus.yml", free_port()
-        # JSON is YAML.
+        # Prometheus reads YAML, and JSON is valid YAML.
         config.write_text(json.dumps(configuration(ports)))
         command = [
             "prometheus",

@@ -7,7 +7,7 @@ import dashboards
 import history
 from history import DAY, HOUR, MINUTE, SCRAPE
 
-# Grafana's steps in seconds. Grafana rounds to the nearest one, as its documentation of $__interval says.
+# Grafana's steps in seconds. Grafana rounds to the nearest one, as its documentation of $__interval states.
 STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
 # Width of a page in pixels and in grid columns.
 PIXELS, COLUMNS = 1400, 24
@@ -25,7 +25,7 @@ def step_of(panel, span):
 
 
 def filled(expression, dashboard, span, step, **chosen):
-    """The expression with its variables replaced: Grafana's own, the `chosen` ones, All for other lists, and the preset choices."""
+    """The expression with its variables replaced: Grafana's own ones, those in `chosen`, "All" for other lists, and preset values."""
     values = {"__range": f"{span}s", "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s"}
     for variable in dashboards.variables(dashboard):
         values[variable["name"]] = ".*" if variable["type"] == "query" else variable.get("current", {}).get("value", "")
@@ -86,7 +86,7 @@ def peak_problems(found, prometheus, end):
     graphs = 0
     for name, dashboard in found.items():
         for panel in dashboards.panels(dashboard):
-            # What follows "and on" only selects the lines, even if it reads peaks.
+            # The part after "and on" only selects the lines, even if it reads peaks.
             texts = {t["refId"]: t["expr"].split(" and on ")[0] for t in panel["targets"] if t["range"]}
             targets = [t for t in panel["targets"] if re.search(PEAKING, texts.get(t["refId"], ""))]
             graphs += bool(targets)

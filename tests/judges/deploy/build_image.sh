@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds the Dockerfile on a machine without a container engine or access to an image registry, and shows that the image runs as documented:
-# as its own user, on a read-only root file system, serving the demo. Prints the sizes.
+# as its own user, on a read-only root file system, serving the demo. Prints the image sizes.
 #
 # The base images are made with debootstrap and committed under the names that the Dockerfile uses. This machine's toolchain and downloaded
 # crates are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux, curl, jq, a Rust toolchain,
-# a Debian mirror, and about 3 GiB under WORK. WORK keeps the bases for the next run.
+# a Debian mirror, and about 3 GiB under WORK. WORK keeps the base images for the next run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -65,14 +65,14 @@ root=$(engine mount "$container")
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 pid=
 finish() {
-    # unshare ignores TERM while it waits. Killing it ends everything in the pid namespace.
+    # unshare ignores SIGTERM while it waits. Killing it ends everything in the pid namespace.
     [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
     [ -z "$pid" ] || wait "$pid" 2>/dev/null || true
     engine rm "$container" >/dev/null
 }
 trap finish EXIT
 
-# The image is run as its own configuration says.
+# The image is run as specified by its own configuration.
 config=$(engine inspect --type image "$image" | jq -c '.Docker.config')
 user=$(jq -r '.User' <<<"$config")
 mapfile -t environment < <(jq -r '.Env[]' <<<"$config")

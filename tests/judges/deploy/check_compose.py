@@ -1,5 +1,5 @@
 """Checks the compose files as a new user gets them: every image is pinned, every mounted path exists, nothing
-can be reached from outside the machine, and each address in the mounted configurations names a service and one of its ports."""
+can be reached from outside the machine, and each address in the mounted configurations consists of a service and one of its ports."""
 
 import re
 import sys
@@ -28,7 +28,7 @@ def image_problems(name, service):
 
 
 def mounts(service):
-    """Source and target of each mount of a path; named volumes are left out."""
+    """Source and target of each path that is mounted; named volumes are left out."""
     for mount in service.get("volumes", []):
         source, target, mode = (mount.split(":") + ["rw"])[:3]
         if source.startswith((".", "/")):
@@ -88,7 +88,7 @@ def reference_problems(services):
 
 
 def exporter_problems(demo, gpu):
-    """The demo needs nothing from the machine; the GPU variant needs its GPUs and its processes, and must not run the demo."""
+    """The demo needs nothing from the machine. The GPU variant needs the machine's GPUs and processes, and must not run the demo."""
     if demo["command"] != ["--demo"] or not demo["read_only"] or demo["cap_drop"] != ["ALL"]:
         yield "the exporter of docker-compose.yml is not the confined demo"
     if any(key in demo for key in ("privileged", "cap_add", "pid", "user")):

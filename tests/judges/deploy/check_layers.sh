@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Dockerfile's first layer builds the dependencies with empty crates in place of ours, so every target that a
-# manifest names must exist there. Creates that layer's files in a folder, with the Dockerfile's own commands, and has
-# cargo read the manifests.
+# manifest declares must exist there. Creates that layer's files in a folder, with the Dockerfile's own commands, and
+# makes cargo read the manifests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 

@@ -1,6 +1,6 @@
-"""Checks every rendered Kubernetes manifest against Kubernetes' schemas and the documentation's promises.
+"""Checks every rendered Kubernetes manifest against Kubernetes' schemas and the promises in the documentation.
 
-Invariant: every promise is checked for each scenario in scenarios.py; a manifest must not contain what its scenario did not choose.
+Invariants: every promise is checked for each scenario in scenarios.py; a manifest contains nothing that its scenario did not choose.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from kubernetes_validate.utils import all_versions, major_minor
 import pod_security
 import scenarios
 
-# Kinds that Kubernetes itself does not know. Any other kind without a schema is a mistake.
+# Kinds that are not part of Kubernetes itself. Any other kind without a schema is a mistake.
 CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the release's bill of materials (deploy/sbom.sh) lists exactly the crates and versions that cargo builds the release from,
-# each with a licence, and that generating it again gives the same bytes.
+# Checks that the bill of materials of the release (deploy/sbom.sh) lists exactly the crates and versions from which cargo builds it,
+# each with a licence, and that generating the file again gives the same bytes.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."

@@ -1,5 +1,5 @@
-"""Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with one
-of the exporter's, so that the labels `namespace`, `pod` and `container` of its series identify the pod that holds the memory."""
+"""Shows with Prometheus' own relabelling that no target label of the shipped scrape configurations collides with one of the
+exporter's labels. The labels `namespace`, `pod` and `container` of its series therefore identify the pod that holds the memory."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import yaml
 import scenarios
 
 FOLDER = scenarios.ROOT / "deploy/prometheus"
-# One pod of the DaemonSet, as Prometheus finds it.
+# One pod of the DaemonSet, as Prometheus discovers it.
 DISCOVERED = {
     "__meta_kubernetes_namespace": "vram-exporter",
     "__meta_kubernetes_pod_name": "vram-exporter-x2x4z",
@@ -85,7 +85,7 @@ def jobs():
 
 
 def static_problems():
-    """The plain files as promtool reads them, without the block that Debian's promtool does not support."""
+    """Checks the plain files with promtool, without the block that Debian's promtool does not support."""
     for file in sorted(FOLDER.glob("*.yml")):
         config = yaml.safe_load(file.read_text())
         for job in config["scrape_configs"]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Has systemd verify the unit and rate how well it is confined. The unit checked is a copy whose program exists here.
+# Makes systemd verify the unit and rate its confinement. The checked unit is a copy whose program exists here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
-# The unit's current score by systemd's own measure, which ranges from 0 (confined) to 100.
+# The unit's current exposure score from systemd, which ranges from 0 (fully confined) to 100.
 limit=18
 unit=deploy/systemd/vram-exporter.service
 if ! command -v systemd-analyze >/dev/null; then

@@ -1,6 +1,6 @@
-"""The "baseline" level of Kubernetes' Pod Security, with the controls as the documentation lists them."""
+"""The "baseline" level of Kubernetes' Pod Security Standards, with the controls that their documentation lists."""
 
-# Pod Security's "baseline" level allows these capabilities to be added; we add none, but the level is checked as documented.
+# The "baseline" level allows these capabilities to be added. We add none, but the level is checked as documented.
 BASELINE_CAPABILITIES = {
     "AUDIT_WRITE",
     "CHOWN",

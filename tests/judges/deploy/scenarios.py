@@ -1,6 +1,6 @@
 """The possible variants of the Kubernetes manifests, each rendered by the real tool, and what each may contain.
 
-What is allowed is derived from the choice (the list of components, the values file) and never from the rendered result.
+The allowed content is derived from the choice (the list of components, the values file) and never from the rendered result.
 """
 
 import os
@@ -61,7 +61,7 @@ def run(*command):
 
 
 def kustomizations():
-    """Every overlay, every component alone, and all compatible ones together. None if kustomize is not installed."""
+    """Every overlay, every component alone, and all compatible components together. None if kustomize is not installed."""
     tool = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
     if not shutil.which(tool[0]):
         return None
@@ -92,7 +92,7 @@ def kustomizations():
     sets["all with an injector"] = sorted(set(BRINGS) - {"driver-hostpath", "default-runtime", "without-api"})
     with tempfile.TemporaryDirectory() as folder:
         for name, components in sets.items():
-            # kustomize takes relative paths only.
+            # kustomize accepts only relative paths.
             relative = os.path.relpath(KUSTOMIZE, os.path.realpath(folder))
             text = {"resources": [f"{relative}/base"], "components": [f"{relative}/components/{c}" for c in components]}
             Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(text))
@@ -126,7 +126,7 @@ def releases():
             paths.add(value(values, "allocator", "hostPath"))
         if value(values, "hostUsers"):
             paths.add("/etc/passwd")
-        # The effect of all other values is tested by the expected output.
+        # The effect of all other values is checked against the expected output.
         named = {"VRAM_EXPORTER_" + key.upper().replace(".", "_").replace("-", "_") for key in values.get("config", {})}
         yield Scenario(
             name=f"helm: {file.name}",

@@ -1,10 +1,10 @@
 /* The lower bound for every exporter: a C program that does nothing but load NVML.
  *
- *   bare LIBRARY init               nvmlInit, then one JSON line with its memory for each input line
+ *   bare LIBRARY init               nvmlInit, then for each input line one JSON line with the program's memory
  *   bare LIBRARY sample HZ SECONDS  memory info of every GPU at HZ with absolute deadlines,
  *                                   then one JSON line: CPU share, call times, memory
  *
- * It exits when its input ends. Built on the spot: gcc -O2 -o bare bare.c -ldl
+ * The program exits when its input ends. Built on the fly: gcc -O2 -o bare bare.c -ldl
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-"""Makes one NVML call for its return code and value, repeats it for its latency, and prints the
+"""Makes one NVML call to get its return code and value, repeats it to measure its latency, and prints the
 result as one JSON line, which contains nothing that identifies the machine."""
 
 import ctypes
@@ -15,7 +15,7 @@ ROOM = 1024
 
 
 class Out:
-    """An argument that NVML fills: a fresh `kind` for each call, prepared by `setup`."""
+    """An output argument that NVML fills: a new `kind` for each call, prepared by `setup`."""
 
     def __init__(self, kind, **setup):
         self.kind = kind
@@ -30,8 +30,8 @@ class Text:
 
 
 class Rows:
-    """An in/out count and an array of `kind`: the form of NVML's lists. If `room` is 0, the
-    call requests the needed count with a NULL array."""
+    """An in/out count and an array of `kind`, as in NVML's lists. If `room` is 0, the
+    call requests the required count with a NULL array."""
 
     def __init__(self, kind, room=ROOM):
         self.kind, self.room = kind, room
@@ -67,7 +67,7 @@ class Fresh:
             count.value = room
 
     def needed(self):
-        """The count that a call needs if it returned INSUFFICIENT_SIZE; None for a call without a count."""
+        """The required count, after a call that returned INSUFFICIENT_SIZE; None for a call without a count."""
         return {"count": self.counts[0][0].value} if self.counts else None
 
     def value(self):
@@ -117,11 +117,11 @@ class Recorder:
         return None if function is None else function(*args)
 
     def owner(self, pid):
-        """A pid as the recording shows it: `self`, the number of the child, or `other`."""
+        """The form of a pid in the recording: `self`, the number of the child, or `other`."""
         return "self" if pid == os.getpid() else self.children.get(pid, "other")
 
     def veiled(self, value):
-        """The value without anything that identifies this machine."""
+        """The value with everything removed that identifies this machine."""
         if isinstance(value, dict):
             return {key: self.veiled_field(key, item) for key, item in value.items()}
         if isinstance(value, list):
@@ -163,6 +163,6 @@ class Recorder:
         self.say(begin=name)
         try:
             value = work()
-        except Exception as error:  # after any error the rest must still be recorded
+        except Exception as error:  # the rest must be recorded even after an error
             value = {"problem": type(error).__name__}
         self.say(name=name, section=name, value=value)

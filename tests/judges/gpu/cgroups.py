@@ -23,7 +23,7 @@ def hierarchy():
 
 
 class Cgroup:
-    """A group with all its parents; the folders that are created here are removed at the end."""
+    """A group with all its parents. The folders that are created here are removed at the end."""
 
     def __init__(self, path):
         self.path = path

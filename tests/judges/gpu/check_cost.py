@@ -64,8 +64,8 @@ def cpu_share(pid, seconds, each_second=None):
 
 
 def nvitop_server(setup, results):
-    """A running nvitop-exporter: the given path or the installed one. None, with a note, if there
-    is none or it does not start: the comparison does not affect the result."""
+    """A running nvitop-exporter, from the given path or the installed one. If there is none or it does not start, returns None
+    and adds a note to the results; the comparison does not affect the outcome."""
     port = free_port()
     environment = {}
     if setup.nvitop and os.path.isdir(setup.nvitop):
@@ -175,7 +175,7 @@ def stall(setup, results):
     """While other programs hold the driver's lock, a scrape returns at once."""
     gpu = setup.gpu()
     quiet = percentile(memory_call_us(gpu, 500), 0.5)
-    # One CUDA process keeps the memory lane at its full rate, so that the lane is delayed too.
+    # One CUDA process keeps the memory lane at its full rate, so that the load delays this lane too.
     with Crowd(1, "context"), Crowd(2, "driver-load", "--nvml", setup.library):
         with Exporter(setup, "stall") as exporter:
             time.sleep(1)

@@ -1,4 +1,4 @@
-"""Checks of the recorder: what it calls an incident, what it reports about an incident, and what the recorder costs."""
+"""Checks of the recorder: what counts as an incident, what it reports about an incident, and what the recorder costs."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def soon(results, what, took):
 
 
 def two_jobs(setup, results, what, finish, ending):
-    """Two PyTorch jobs of two users. The victim holds 60 GiB (on an H200), and the neighbour grows until 3 GiB are left; then `finish` ends
+    """Two PyTorch jobs of two users. The victim holds 60 GiB (on an H200), and the neighbour grows until 3 GiB are left. Then `finish` ends
     the victim."""
     gpu = setup.gpu()
     room = allocatable(gpu) // MIB
@@ -152,7 +152,7 @@ def two_jobs(setup, results, what, finish, ending):
 
 
 def neighbour(setup, results):
-    """The victim requests 6 GiB when only 3 GiB are left, and its OutOfMemoryError ends it."""
+    """The victim requests 6 GiB when only 3 GiB are left, and ends with an OutOfMemoryError."""
 
     def refused(victim):
         victim.send(mib=6 * 1024)
@@ -220,7 +220,7 @@ def climb(setup, results):
         try:
             climber.hear(5)
         except ChildFailed:
-            pass  # it has ended
+            pass  # the job has ended
     settle(gpu)
 
 
@@ -264,7 +264,7 @@ class Pages:
 
 
 def cpu_of(exporters, seconds=12, beside=None):
-    """The share of a core that each exporter uses, in percent, and that of the bare loop `beside` in the same time."""
+    """The share of a core that each exporter uses, in percent, and the share of the bare loop `beside` in the same time."""
     bare = subprocess.Popen([*beside, "sample", "100", str(seconds - 2)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) if beside else None
     before = [cpu_seconds(exporter.pid) for exporter in exporters]
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Checks of the numbers: equal to NVML's and nvidia-smi's, and no peak lost."""
+"""Checks of the numbers: they equal those of NVML and nvidia-smi, and no peak is lost."""
 
 import random
 import subprocess
@@ -13,7 +13,7 @@ LEVELS = ("total", "reserved", "used", "free")
 
 
 def smi(*query):
-    """Rows of an nvidia-smi query for GPU 0, cells stripped."""
+    """The rows of an nvidia-smi query for GPU 0, with the spaces around each cell removed."""
     command = ["nvidia-smi", "-i", "0", *query, "--format=csv,noheader,nounits"]
     text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
@@ -133,7 +133,7 @@ def spikes2(setup, results):
 
 
 def training(setup, results):
-    """A transformer's training: the process peak against PyTorch's max_memory_reserved."""
+    """The training of a transformer: the process peak compared with PyTorch's max_memory_reserved."""
     gpu = setup.gpu()
     with Exporter(setup, "training") as exporter:
         child = Child("training", "--steps", 200)
@@ -192,7 +192,7 @@ def scrapers(setup, results):
                 if second % 15 == 0:
                     slow.append(read())
                     together.append(fast[-1] == slow[-1])
-                # The highest spike comes early, so the slow scraper can see it only in the window.
+                # The highest spike comes early, so the slow scraper can see it only in the window peak.
                 size = 4096 if second == 5 else chance.randrange(512, 3072, 64)
                 if second % 2 == 1 and second < 45:
                     time.sleep(chance.uniform(0.1, 0.4))

@@ -22,7 +22,7 @@ def workload(scrape, family, name):
 
 
 def owners(setup, results):
-    """One process in a pod's group, two in a Slurm job's: two workloads, their sums, and the peaks of the sums."""
+    """One process in a pod's group and two in a Slurm job's group: two workloads, their sums, and the peaks of the sums."""
     gpu = setup.gpu()
     with Cgroup(KUBEPODS) as pod, Cgroup(SLURM) as job, Crowd(3, "spikes") as children:
         first, *pair = children
@@ -35,7 +35,7 @@ def owners(setup, results):
             held = {child.pid: gpu.process_memory(child.pid) for child in children}
             identities(exporter.scrape(), results, first.pid, [child.pid for child in pair])
             names = {f"container:{CONTAINER[:12]}": [first], "slurm:4711": pair}
-            for child in children:  # one after the other: the peak of the sum includes one spike, the sum of the peaks would include two
+            for child in children:  # one after the other: the peak of the sum includes one spike; the sum of the peaks would include two
                 child.send(mib=SPIKE_MIB, hold_ms=100)
                 child.hear()
                 time.sleep(0.3)
@@ -66,7 +66,7 @@ INSIDE = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
 def namespaces(setup, results):
-    """In a separate pid namespace the exporter reports that it cannot see processes, and names none of them."""
+    """In a separate pid namespace the exporter reports that it cannot see processes, and shows no name for any of them."""
     gpu = setup.gpu()
     with Crowd(1, "context", "--mib", 300) as (child,):
         settle(gpu)

@@ -1,4 +1,4 @@
-"""Checks of `vram-exporter run`: its peaks against PyTorch and NVML, its process tree, its exit status, and its effect on a workload."""
+"""Checks of `vram-exporter run`: its peaks compared with PyTorch and NVML, its process tree, its exit status, its effect on a workload."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def together(report):
 
 
 def await_holders(gpus, count, least, limit=120.0):
-    """pid to bytes, once `count` processes hold at least `least` bytes each on these GPUs and nothing changes any more."""
+    """pid to bytes, once `count` processes hold at least `least` bytes each on these GPUs and nothing changes any longer."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         held = {pid: used or 0 for gpu in gpus for pid, used in gpu.processes().items()}
@@ -65,7 +65,7 @@ def await_holders(gpus, count, least, limit=120.0):
 
 
 def training(setup, results):
-    """The peak of a transformer's training against PyTorch's max_memory_reserved plus the context."""
+    """The peak of a transformer's training compared with PyTorch's max_memory_reserved plus the context."""
     gpu = setup.gpu()
     measured = Measured(setup, "run-training")
     child = Child("training", "--steps", 200, prefix=measured.prefix)
@@ -89,7 +89,7 @@ def training(setup, results):
 
 
 def equal_peaks(results, what, report, held):
-    """The processes that NVML listed have the same peaks in the report, and the peak of all of them together is the sum."""
+    """The processes that NVML listed have the same peaks in the report, and the peak of all of them together is the sum of their peaks."""
     shown = {pid: peak for pid, peak in peaks(report).items() if pid in held}
     rows = ", ".join(mib(peak) for peak in shown.values())
     results.check(f"{what}: peaks equal NVML's list", rows or "none", "equal to the byte", shown == held)
@@ -156,7 +156,7 @@ def open_files(setup, under_run):
 
 def pace(setup, results):
     """Training steps under `run`, in pairs: once while `run` samples and once while it is stopped (SIGSTOP). The same process runs both,
-    so that the machine's drift affects both alike."""
+    so that drift of the machine affects both alike."""
     chance = random.Random(11)
     medians = {"sampling": [], "stopped": []}
     child = Child("paced", prefix=Measured(setup, "run-pace").prefix)

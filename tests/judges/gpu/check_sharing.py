@@ -1,5 +1,5 @@
-"""Checks of sharing (a GPU shared by processes under MPS, an allocation through CUDA IPC, one process on two GPUs), and of allocators
-other than the default one."""
+"""Checks of sharing (a GPU shared by processes under MPS, an allocation shared through CUDA IPC, one process on two GPUs), and of
+allocators other than the default one."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def listed(gpu):
 
 
 def shown(scrape, index):
-    """pid to bytes as the exporter shows them; ValueError when a pid has two series on one GPU."""
+    """pid to bytes as the exporter shows them. Raises ValueError if a pid has two series on one GPU."""
     found = {}
     for labels, value in scrape.rows("gpu_process_memory_used_bytes", gpu=index):
         if int(labels["pid"]) in found:
@@ -38,7 +38,7 @@ def shown(scrape, index):
 
 
 def equal_to_lists(setup, results, exporter, what, pids):
-    """One line for each GPU: at rest, its memory and its processes equal NVML's figures, and `pids` are among the processes
+    """Adds one result for each GPU: at rest, its memory and its processes equal NVML's figures, and `pids` are among the processes
     on GPU 0."""
     gpus = nvml_abi.Gpu.all(setup.library)
     for gpu in gpus:
@@ -154,7 +154,7 @@ def allocators(setup, results):
 
 
 def jax(setup, results):
-    """A JAX process with 1 GiB of arrays, as installed and without preallocation."""
+    """A JAX process with 1 GiB of arrays, with JAX's default settings and without preallocation."""
     for what, preallocate in (("as installed", "true"), ("without preallocation", "false")):
         child = Child("arrays", "--mib", 1024, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": preallocate})
         try:

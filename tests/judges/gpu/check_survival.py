@@ -1,4 +1,5 @@
-"""Checks what the exporter shows after processes are killed, how soon a new exporter's values are right, and how it affects a workload."""
+"""Checks what the exporter shows after processes are killed, how soon the values of a new exporter are correct, and how it affects a
+workload."""
 
 import math
 import random
@@ -14,7 +15,7 @@ SOON = 1.0
 ROUNDS = 60
 # Student's t, two-sided 95 %, for this number of pairs.
 T95 = 2.001
-# Negligible: half a percent of a step.
+# A difference that counts as negligible: half a percent of a step.
 UNSEEN = 0.005
 
 
@@ -43,7 +44,7 @@ def right_after(exporter, gpu, begun, limit=10.0):
 
 
 def started(setup, gpu, name):
-    """A new exporter, and the seconds from its start until its values were right."""
+    """A new exporter, and the seconds from its start until its values were correct."""
     begun = time.monotonic()
     exporter = Exporter(setup, name)
     exporter.ready_path = "/healthz"
@@ -117,9 +118,9 @@ def ends_in_a_burst(setup, gpu, results):
 
 
 def pace(setup, results):
-    """Training steps and allocations without an active exporter, with one at 100 Hz and with one at 1000 Hz, in random order, round by
-    round. Both exporters run the whole time, and inactive ones are stopped (SIGSTOP), so that the blocks are close together and the
-    machine's drift affects all three alike."""
+    """Training steps and allocations without an active exporter, with one at 100 Hz and with one at 1000 Hz, in a random order in each
+    round. Both exporters run the whole time, and inactive ones are stopped (SIGSTOP), so that the blocks are close together and drift
+    of the machine affects all three alike."""
     conditions = {"none": None, "100 Hz": "100", "1000 Hz": "1000"}
     chance = random.Random(7)
     medians = {name: {"steps": [], "allocations": []} for name in conditions}
@@ -136,7 +137,7 @@ def pace(setup, results):
                     chance.shuffle(order)
                     for name in order:
                         block = one_block(child, exporters.get(name))
-                        # The first round only warms up.
+                        # The first round is only a warm-up.
                         for what, values in block.items() if number else ():
                             medians[name][what].append(statistics.median(values))
             finally:
@@ -155,7 +156,7 @@ def pace(setup, results):
 
 
 def one_block(child, exporter):
-    """One block of steps and allocations with only this exporter active, or with none; with one scrape in the middle."""
+    """One block of steps and allocations with only this exporter active, or with none; one scrape is made in the middle."""
     if exporter:
         exporter.process.send_signal(signal.SIGCONT)
     time.sleep(0.1)

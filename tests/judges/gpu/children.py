@@ -33,7 +33,7 @@ class Child:
         self.pid = self.process.pid
 
     def hear(self, timeout=120.0):
-        """The next message; ChildFailed when the child ends or stays silent for `timeout` s."""
+        """The next message. Raises ChildFailed if the child ends or sends nothing for `timeout` s."""
         deadline = time.monotonic() + timeout
         stdout = self.process.stdout.fileno()
         while b"\n" not in self.buffer:
@@ -52,7 +52,7 @@ class Child:
         self.process.stdin.flush()
 
     def end(self):
-        """Request that the process exit by closing its stdin; kill it if it does not."""
+        """Close the stdin of the process to make it exit; kill it if it does not."""
         end_process(self.process, self.grace)
 
     def __enter__(self):
@@ -104,7 +104,7 @@ class Crowd:
         self.end()
 
     def end(self):
-        # All are asked to exit before any is waited for, so that they exit together.
+        # The stdin of all children is closed before any of them is waited for, so that they exit together.
         for child in self.children:
             try:
                 child.process.stdin.close()

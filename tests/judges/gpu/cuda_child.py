@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def say(**message):
-    """One JSON line to the parent."""
+    """Send one JSON line to the parent."""
     print(json.dumps(message), flush=True)
 
 
@@ -36,7 +36,7 @@ class IpcHandle(ctypes.Structure):
 
 
 class Cuda:
-    """The driver API of one device with its primary context current on this thread."""
+    """The driver API for one device, with its primary context current in this thread."""
 
     def __init__(self, ordinal=0):
         self.lib = self.load()
@@ -63,7 +63,7 @@ class Cuda:
             raise RuntimeError(f"{name}: CUDA error {code}")
 
     def allocate(self, size):
-        """Device memory of `size` bytes directly from the driver."""
+        """Allocate `size` bytes of device memory directly from the driver."""
         address = c_uint64()
         self.call("cuMemAlloc_v2", byref(address), c_size_t(size))
         return address
@@ -100,8 +100,8 @@ def hold_context(options):
 
 
 def spike(options):
-    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold and free, and report the
-    CLOCK_MONOTONIC times of the end of the allocation and the start of the release."""
+    """For each stdin line {"mib": n, "hold_ms": t}: allocate, hold and free the memory, and report when the
+    allocation ended and when the release began, as CLOCK_MONOTONIC times."""
     cuda = Cuda()
     warm = cuda.allocate(64 * MIB)
     cuda.free(warm)
@@ -111,7 +111,7 @@ def spike(options):
         asked = time.monotonic()
         address = cuda.allocate(order["mib"] * MIB)
         held_from = time.monotonic()
-        # Sleep overshoots by 50 µs and more, so the last part is a busy loop: a 2 ms spike lasts 2 ms.
+        # sleep() overshoots by 50 µs or more, so the last part is a busy loop: a 2 ms spike lasts 2 ms.
         until = held_from + order["hold_ms"] / 1000
         time.sleep(max(0.0, until - time.monotonic() - 0.0005))
         while time.monotonic() < until:
@@ -167,8 +167,8 @@ def burst(options):
 
 
 def paced(options):
-    """For each stdin line {"steps": n, "allocations": m}: the milliseconds that each of n training steps takes, and each of
-    m allocations with its release."""
+    """For each stdin line {"steps": n, "allocations": m}: report the milliseconds that each of n training steps takes, and those of
+    each of m allocations including its release."""
     from training import paces
 
     paces(Cuda(), say, sys.stdin)
@@ -181,7 +181,7 @@ def training(options):
 
 
 def driver_load(options):
-    """Keep the driver's lock held by repeating the energy call, which holds it for milliseconds."""
+    """Keep the driver's lock held by repeating the energy call, which holds the lock for milliseconds."""
     import nvml_abi
 
     gpu = nvml_abi.Gpu(path=options.nvml)
@@ -245,13 +245,13 @@ def arrays(options):
 
 
 def rank(options):
-    """The rank is that of torchrun, which sets LOCAL_RANK; without torchrun it is 0."""
+    """Hold memory as one rank. The rank is LOCAL_RANK, which torchrun sets; without torchrun it is 0."""
     number = int(os.environ.get("LOCAL_RANK", "0"))
     lib = Cuda.load()
     devices = c_int()
     if lib.cuInit(c_uint(0)) or lib.cuDeviceGetCount(byref(devices)) or not devices.value:
         raise RuntimeError("CUDA finds no device")
-    # The process has no context on any device but its own.
+    # The process has no context on any device except its own.
     cuda = Cuda(number % devices.value)
     cuda.allocate((number + 1) * options.mib * MIB)
     time.sleep(options.hold)

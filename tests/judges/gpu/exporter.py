@@ -28,7 +28,7 @@ class Scrape:
         return [row for row in self.samples.get(name, []) if wanted.items() <= row[0].items()]
 
     def value(self, name, **labels):
-        """The one value of `name` with these labels; None when it is absent."""
+        """The only value of `name` with these labels; None if it is absent."""
         rows = self.rows(name, **labels)
         if len(rows) > 1:
             raise ValueError(f"{name}{labels} is not one series but {len(rows)}")
@@ -98,8 +98,7 @@ class Server:
         return Scrape(body.decode())
 
     def timed_get(self, gzipped=False):
-        """Milliseconds of one GET over a new connection, from connecting to the last byte,
-        and the body's length."""
+        """The milliseconds that one GET takes over a new connection, from connecting to the last byte, and the body's length."""
         request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         request += b"Accept-Encoding: gzip\r\n\r\n" if gzipped else b"\r\n"
         pieces = []
@@ -127,7 +126,7 @@ class Exporter(Server):
 
 
 def cpu_seconds(pid):
-    """CPU time of all threads: the scheduler's nanoseconds if the kernel shows them, otherwise
+    """CPU time of all threads in seconds, from the scheduler's nanoseconds if the kernel provides them, otherwise from
     clock ticks."""
     total = 0
     seen = False

@@ -1,6 +1,6 @@
-"""NVML's C ABI as far as these scripts need it: structs, return codes, the library.
+"""The part of NVML's C ABI that these scripts need: structs, return codes, the library.
 
-Plain ctypes, so that exactly the named symbol and version is called, independently of the
+It uses plain ctypes, so that exactly the specified symbol and version is called, regardless of the
 installed Python bindings. Layouts follow nvml.h of NVML 13.
 """
 
@@ -48,12 +48,12 @@ RETURN_NAMES = {
 
 
 def return_name(code):
-    """The name of a return code without its NVML_ERROR_ prefix; `CODE_<n>` when unknown."""
+    """The name of a return code without its NVML_ERROR_ prefix; `CODE_<n>` if the code is unknown."""
     return RETURN_NAMES.get(code, f"CODE_{code}")
 
 
 def struct_version(struct, version):
-    """What NVML_STRUCT_VERSION computes: the size with the version in the top byte."""
+    """The value that NVML_STRUCT_VERSION computes: the size, with the version in the top byte."""
     return ctypes.sizeof(struct) | version << 24
 
 
@@ -207,7 +207,7 @@ class FieldValue(Structure):
     MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
     def number(self):
-        """The member that `valueType` names; None for a type that nvml.h does not list."""
+        """The union member that `valueType` selects; None for a type that nvml.h does not list."""
         if self.valueType >= len(self.MEMBERS):
             return None
         return getattr(self.value, self.MEMBERS[self.valueType])
@@ -282,7 +282,7 @@ LIBRARY_PLACES = (
 
 
 def open_library(path=None):
-    """Load NVML, only from `path` if it is given and otherwise from the usual places, and return (CDLL, place)."""
+    """Load NVML and return (CDLL, place). If `path` is given, only this path is tried, otherwise the usual places."""
     tried = []
     for place in [path] if path else LIBRARY_PLACES:
         try:
@@ -293,8 +293,8 @@ def open_library(path=None):
 
 
 def library_file(path=None):
-    """The path of the file that `open_library` loads, as the kernel shows it, for a program that
-    does not search for the library."""
+    """The path of the file that `open_library` loads, as the kernel reports it. It is for a program that
+    does not itself search for the library."""
     open_library(path)
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -355,7 +355,7 @@ class Gpu:
         }
 
     def process_memory(self, pid):
-        """Bytes of one process; NvmlError if NVML does not show the process, or does not show its memory."""
+        """Bytes of one process. Raises NvmlError if NVML does not list the process, or does not report its memory."""
         used = self.processes().get(pid)
         if used is None:
             raise NvmlError(f"NVML shows no memory of process {pid}; is this another PID namespace?")

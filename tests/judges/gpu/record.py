@@ -3,7 +3,7 @@
 
     record.py OUT.json [--busy N | --context N] [--nvml PATH]
 
-Read-only: no GPU setting is changed. The calls run in a worker process; if a call
+It changes no GPU setting. The calls run in a worker process; if a call
 crashes or hangs, only its own result is lost, and the JSON is written in any case. Serial numbers,
 UUIDs and bus addresses are replaced by placeholders. README.md describes the format.
 """
@@ -24,7 +24,7 @@ SILENCE_LIMIT_S = 30
 
 
 class Worker:
-    """The process that calls NVML; it names each call before it makes it."""
+    """The process that calls NVML. It reports the name of each call before making the call."""
 
     def __init__(self, options, pids, skip):
         self.process = subprocess.Popen(
@@ -38,7 +38,7 @@ class Worker:
         self.buffer = b""
 
     def messages(self):
-        """Each message until the worker ends; TimeoutError when it hangs."""
+        """Each message until the worker ends. Raises TimeoutError if the worker hangs."""
         stdout = self.process.stdout.fileno()
         while True:
             if not select.select([stdout], [], [], SILENCE_LIMIT_S)[0]:
@@ -73,7 +73,7 @@ def file_result(recording, message):
 
 
 def record(options, pids, recording):
-    """Run workers until one gets through the whole list; a call that crashes or hangs a worker is skipped by later workers."""
+    """Run workers until one completes the whole list. If a call crashes or hangs a worker, later workers skip this call."""
     skip = set()
     while True:
         worker = Worker(options, pids, skip)
@@ -108,8 +108,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", metavar="OUT.json")
     state = parser.add_mutually_exclusive_group()
-    state.add_argument("--busy", type=int, default=0, metavar="N", help="N processes with 1 GiB that multiply matrices")
-    state.add_argument("--context", type=int, default=0, metavar="N", help="N processes that only hold a context")
+    state.add_argument("--busy", type=int, default=0, metavar="N", help="start N processes that hold 1 GiB each and multiply matrices")
+    state.add_argument("--context", type=int, default=0, metavar="N", help="start N processes that only hold a context")
     parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     options = parser.parse_args()
 

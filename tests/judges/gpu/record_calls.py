@@ -1,5 +1,5 @@
 """The worker of record.py: the list of NVML calls, and the parts of a recording whose
-structure differs from that of a call. Run by record.py, not by hand."""
+structure differs from that of a call. It is run by record.py, not by hand."""
 
 import ctypes
 import json
@@ -56,7 +56,7 @@ def library_calls(r, device):
     r.call("nvmlInit_v2", repeat=DEAR)
     r.call("nvmlInitWithFlags", c_uint(0), repeat=DEAR)
     r.call("nvmlInit", repeat=DEAR)
-    # NVML counts initialisations and shutdowns: each of the shutdowns recorded next needs its own init.
+    # NVML counts initialisations and shutdowns, so each of the shutdowns recorded next needs its own init.
     for _ in range(DEAR + 1):
         r.quiet("nvmlInit_v2")
     r.call("nvmlShutdown", repeat=DEAR)
@@ -158,8 +158,8 @@ def process_calls(r, device):
 
 
 def process_utilization(r, device):
-    """The cost of requesting all samples, then five rounds, a second apart, each from the
-    newest timestamp of the previous round."""
+    """The cost of requesting all samples, then five rounds, a second apart, each of which requests the samples
+    since the newest timestamp of the previous round."""
     function = r.lib.nvmlDeviceGetProcessUtilization
     costs = []
     for _ in range(DEAR):

@@ -143,7 +143,7 @@ def report(recording):
 
 
 def write(path, recording):
-    """One line for each series."""
+    """Writes the file with one line for each series."""
     about = dict(recording)
     scrapes = about.pop("scrapes")
     lines = []

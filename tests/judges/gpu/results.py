@@ -9,11 +9,11 @@ class Results:
         self.lines = []
 
     def check(self, name, figure, goal, ok):
-        """A figure with a goal; `ok` determines the result of the run."""
+        """A figure with a goal. If `ok` is false, the run fails."""
         self.add(name, figure, goal, bool(ok))
 
     def note(self, name, figure):
-        """A figure without a goal: it is reported and does not affect the result."""
+        """A figure without a goal. It is reported and does not affect the result."""
         self.add(name, figure, None, None)
 
     def add(self, name, figure, goal, ok):

@@ -1,7 +1,7 @@
-"""A small transformer that really trains, with PyTorch's own figure for the reserved memory.
+"""A small transformer that really trains, and reports PyTorch's own figure for the reserved memory.
 
 The parent measures the context between the warm-up and the training, when every kernel is
-loaded and nothing but the model is reserved.
+loaded and only the model's memory is reserved.
 """
 
 import json
@@ -27,7 +27,7 @@ class Model(nn.Module):
 
 
 def step(model, optimizer, batch=BATCH):
-    """Forward, backward, AdamW."""
+    """One training step: forward, backward, AdamW."""
     tokens = torch.randint(WORDS, (batch, LENGTH + 1), device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
         logits = model(tokens[:, :-1])
@@ -61,7 +61,7 @@ def train(steps, say, orders):
         if peak:
             torch.cuda.synchronize()
             peak_ms = (time.monotonic() - peak_begun) * 1000
-            torch.cuda.empty_cache()  # the driver no longer counts the peak's memory
+            torch.cuda.empty_cache()  # after this, the driver no longer counts the memory of the peak
         if number == 0:
             first = last.item()
     torch.cuda.synchronize()
@@ -126,7 +126,7 @@ def paces(cuda, say, orders):
         torch.cuda.synchronize()
         return (time.perf_counter_ns() - begun) / 1e6
 
-    # Enough work to make the GPU, and not the CPU that launches the kernels, the bottleneck: the CPU's speed varies too much to compare.
+    # Enough work that the bottleneck is the GPU and not the CPU that launches the kernels, because the CPU's speed varies too much.
     batch = 4 * BATCH
     for _ in range(50):
         step(model, optimizer, batch)
@@ -134,6 +134,6 @@ def paces(cuda, say, orders):
     for line in orders:
         order = json.loads(line)
         steps = [timed(lambda: step(model, optimizer, batch)) for _ in range(order["steps"])]
-        # The driver's own call, without PyTorch's cache: it takes the lock that NVML takes too.
+        # The driver's own call, without PyTorch's cache: it takes the same lock as NVML.
         allocations = [timed(lambda: cuda.free(cuda.allocate(64 << 20))) for _ in range(order["allocations"])]
         say(steps=steps, allocations=allocations)

@@ -3,8 +3,8 @@
 
     verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
 
-Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. No setting of the
-GPU is changed, and every process started here is killed by pid.
+Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. It changes no setting of the
+GPU, and kills every process that it starts by pid.
 """
 
 import argparse

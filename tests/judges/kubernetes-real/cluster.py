@@ -1,4 +1,4 @@
-"""An API server with its store, on the loopback interface, from upstream's binaries."""
+"""An API server with its store, on the loopback interface, from the upstream binaries."""
 
 import base64
 import json
@@ -123,7 +123,7 @@ class Cluster:
             return False
 
     def ask(self, method, path, body=None, kind="application/json"):
-        """Queries the API server as its administrator."""
+        """Sends a request to the API server as its administrator."""
         request = urllib.request.Request(self.url + path, method=method, data=json.dumps(body).encode() if body else None)
         request.add_header("Authorization", f"Bearer {ADMIN}")
         request.add_header("Content-Type", kind)
@@ -146,14 +146,14 @@ class Cluster:
         return self.ask("POST", path, asked)["status"]["token"]
 
     def move_on(self):
-        """Writes to the store directly, bypassing this API server, as other API servers do when they renew their leases."""
+        """Writes to the store without this API server, as other API servers do when they renew their leases."""
         for n in range(10):
             pair = {key: base64.b64encode(f"{key} {n}".encode()).decode() for key in ("key", "value")}
             request = urllib.request.Request(f"http://127.0.0.1:{self.store}/v3/kv/put", data=json.dumps(pair).encode())
             urllib.request.urlopen(request, timeout=10).close()
 
     def run_pod(self, namespace, name, container_id):
-        """A pod on node-1, and the status that its kubelet would report for its only container."""
+        """Creates a pod on node-1, and the status that its kubelet would report for its only container."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
         metadata = {"name": name, "namespace": namespace}

@@ -18,7 +18,7 @@ AWAY = 25.0
 LIMIT = 4.0
 ACCOUNT = "vram-exporter"
 TEAM = "team"
-# In the form that the kubelet and containerd use.
+# The path of a control group as the kubelet and containerd create it.
 CGROUP = "0::/kubepods.slice/kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e{:02x}.slice/cri-containerd-{}.scope"
 
 
@@ -80,7 +80,7 @@ class Exporter:
         return names(self.metrics(), pod)
 
     def in_cluster(self, cluster):
-        """Runs `--once` as in a pod whose volume holds only token and ca.crt: it must show the name. False if it cannot be run."""
+        """Runs `--once` as in a pod whose volume contains only token and ca.crt. It must show the name. False if it cannot be run."""
         if not shutil.which("unshare"):
             return False
         token, certificates = self.folder / "token", cluster.folder / "ca.crt"
@@ -146,7 +146,7 @@ def round_of(cluster, exporter, n):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="holds etcd, kube-apiserver and kubectl, or a folder bin with them")
+    parser.add_argument("folder", help="contains etcd, kube-apiserver and kubectl, or a folder bin with them")
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/debug/vram-exporter")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

@@ -3,11 +3,13 @@ lane keep its rate?
 
     flood.py [--exporter target/release/vram-exporter] [--seconds 15] [--out DIR] [--flag=--web.max-requests=40] [--no-judge]
 
-Phases, one after the other in one run, on loopback: quiet; 200 silent and 200 deaf clients; quiet; slow senders, endless
-headers, pipelined requests, garbage and half-closed connections; quiet. Exits with status 1 if an honest scrape was neither answered nor
-refused within the limit; if the share of a quiet phase's scrapes that were answered is below --least-answered; if the memory lane missed a
-larger share of its ticks than in the worst quiet phase plus --ticks-allowed; or if, in the last quiet phase, memory or the number
-of file descriptors is still above the first quiet phase's, or memory is above that of the quiet phase between the crowds."""
+One run has these phases on loopback, one after the other: quiet; 200 silent clients and 200 clients that do not read; quiet; slow
+senders, endless headers, pipelined requests, garbage and half-closed connections; quiet. The exit status is 1 if
+- an honest scrape was neither answered nor refused within the limit;
+- the share of a quiet phase's scrapes that were answered is below --least-answered;
+- the memory lane missed a larger share of its ticks than in the worst quiet phase plus --ticks-allowed;
+- memory or the number of file descriptors in the last quiet phase is still above that of the first quiet phase; or
+- memory in the last quiet phase is above that of the quiet phase between the crowds."""
 
 import argparse
 import json
@@ -39,7 +41,7 @@ COLUMNS = ("phase", "honest scrapes", "answered", "refused", "late", "broken", "
 COLUMNS += ("machine idle", "RSS MiB", "fds", "threads")
 OUTCOMES = ("answered", "refused", "late", "broken")
 # How much more memory and how many more file descriptors the last quiet phase may use than the earlier ones. The allocator keeps the memory
-# of the first crowd's concurrent responses; a second crowd must need almost no more, or there is a leak.
+# of the first crowd's concurrent responses. The second crowd must need almost no additional memory; otherwise there is a leak.
 MEMORY_KEPT_MIB = 16
 MEMORY_GROWN_MIB = 3
 FDS_KEPT = 5
@@ -72,7 +74,7 @@ class Phase:
 
 
 def lane(port):
-    """(ticks, missed ticks) of the memory lane; the request is repeated until there is a response."""
+    """(ticks, missed ticks) of the memory lane. The request is repeated until there is a response."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -173,13 +175,13 @@ def parse():
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each phase")
     parser.add_argument("--scrapers", type=int, default=50)
     parser.add_argument("--limit", type=float, default=1.0, help="seconds within which an honest scrape must be answered")
-    parser.add_argument("--least-answered", type=float, default=0.5, help="share of a quiet phase's scrapes")
+    parser.add_argument("--least-answered", type=float, default=0.5, help="share of a quiet phase's scrapes that must be answered")
     beyond = "share of the ticks that may be missed beyond the worst quiet phase"
     parser.add_argument("--ticks-allowed", type=float, default=0.005, help=beyond)
     parser.add_argument("--noise-allowed", type=float, default=0.02, help="share of the ticks that may be missed in a quiet phase")
     parser.add_argument("--rate", type=int, default=100)
-    parser.add_argument("--nofile", type=int, help="the exporter's limit of file descriptors; by default this program's own")
-    parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--web.max-requests=40")
+    parser.add_argument("--nofile", type=int, help="the exporter's limit on file descriptors; by default this program's own")
+    parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter: --flag=--web.max-requests=40")
     parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="leave out this kind, to see its cost")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-judge", action="store_true", help="only measure")
@@ -194,7 +196,7 @@ def start(options, port, out):
     command += [f"--nvml.library={options.simulator}", f"--path.procfs={out.resolve() / 'proc'}", *options.flag]
     own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with open(out / "exporter.log", "wb") as log:
-        # The exporter gets the limit that this program was given; this program itself needs more.
+        # The exporter gets this program's original limit; this program itself needs more.
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(options.nofile or own, most), most))
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(own, 4096)), most))

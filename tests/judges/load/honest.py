@@ -1,9 +1,9 @@
-"""Honest scrapers, all at the same moments, in a separate program so that no other work affects their times.
+"""Honest scrapers that all scrape at the same moments, in a separate program so that no other work affects their times.
 
     honest.py --port N --count 50 --every S --seconds S --limit S --out FILE
 
-Half of them keep their connections, and half open a new one each time; all request gzip, as Prometheus does. One JSON object for
-each scrape: `answered` (200, complete), `refused` (503, or closed before any byte of a response), `late` (neither within
+Half of them keep their connections, and half open a new one each time; all request gzip, as Prometheus does. FILE gets one JSON object
+for each scrape: `answered` (200, complete), `refused` (503, or closed before any byte of a response), `late` (neither within
 the limit) or `broken` (anything else)."""
 
 import argparse

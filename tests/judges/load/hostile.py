@@ -1,5 +1,5 @@
-"""Hostile clients on loopback. Each one takes a turn a few times a second; if the server closed its connection, the client reconnects
-after a second. They stop on request."""
+"""Hostile clients on loopback. Each one takes a turn a few times a second. If the server has closed its connection, the client reconnects
+after a second. The clients stop on request."""
 
 import errno
 import random
@@ -9,7 +9,7 @@ import time
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: load\r\n\r\n"
 AGAIN_AFTER = 1.0
-# From linux/tcp_states.h: TCP_INFO's first byte.
+# The first byte of TCP_INFO is one of these states, from the kernel's tcp_states.h.
 SYN_SENT, CLOSED, CLOSE_WAIT = 2, 7, 8
 NOT_NOW = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINPROGRESS)
 
@@ -65,7 +65,7 @@ class Client:
         try:
             return self.socket.send(data)
         except OSError:
-            return 0  # full, or closed: the next turn shows which
+            return 0  # the buffer is full, or the connection is closed: the next turn shows which
 
     def drain(self):
         try:
@@ -81,7 +81,7 @@ class Client:
 
 
 class Deaf(Client):
-    """Sends a request and reads nothing. The end of the connection comes after the unread bytes, so the client rarely notices it."""
+    """Sends a request and reads nothing. Because the end of the connection comes after the unread bytes, the client rarely notices it."""
 
     name = "deaf"
     receive_buffer = 4096
@@ -174,7 +174,7 @@ class HalfClosed(Client):
             try:
                 self.socket.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # it has already ended
+                pass  # the connection has already ended
 
 
 KINDS = {kind.name: kind for kind in (Client, Deaf, Slow, Huge, Pipelining, Garbage, HalfClosed)}

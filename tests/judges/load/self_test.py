@@ -75,7 +75,7 @@ def outcomes(folder):
 
 
 def crowds():
-    """Every kind connects, and notices that the server closed the connection."""
+    """Checks that every kind of client connects, and notices that the server closed the connection."""
     server, over = Server("closes"), threading.Event()
     threading.Timer(1.5, over.set).start()
     reported = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)
@@ -92,7 +92,7 @@ def phase(name, crowd, **changes):
 
 
 def judgements():
-    """The violations are reported, and nothing else."""
+    """Checks that the violations are reported, and nothing else."""
     options = types.SimpleNamespace(least_answered=0.5, ticks_allowed=0.005, noise_allowed=0.02)
     late, full = [{"outcome": "late", "took": 1.0}], [{"outcome": "refused", "took": 0.1}] * 50
     cases = {

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools protocol.
+"""A headless Chromium, controlled with the DevTools protocol.
 
 Nothing here waits for a fixed time: `eventually` repeats a call until its result is true or a generous limit has passed.
 """
@@ -144,7 +144,7 @@ class Tab:
         return tree["frameTree"]["frame"]["url"]
 
     def run(self, expression):
-        """The value of an expression. DevTools evaluates it even if the page's own scripts are switched off."""
+        """The value of an expression. DevTools evaluates it even if the page's own scripts are disabled."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise AssertionError(f"{expression}: {result['exceptionDetails']}")

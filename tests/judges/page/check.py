@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the page in a headless Chromium, against the real exporter on simulated machines.
+"""Checks the page in a headless Chromium, with the real exporter on simulated machines.
 
     check.py [--exporter PROGRAM] [--simulator LIBRARY]
 
@@ -26,7 +26,7 @@ try:
 except ImportError:
     program = None
 
-# A process is named after the last part of its path, up to a space; its user may have any name.
+# The name of a process is the last part of its path, up to a space; its user may have any name.
 HOSTILE = "<iframe>hacked\u202e"
 HOSTILE_USER = "<img src=hacked onerror=window.hacked=1>"
 MOVING = f"""
@@ -139,7 +139,7 @@ def live(tab, url):
 
 
 def innocent(tab, url):
-    """The tab requested nothing from any host but the exporter, and the browser reported no problem."""
+    """Checks that the tab requested nothing from any host except the exporter, and that the browser reported no problem."""
     elsewhere = [request for request in tab.requests if not request.startswith((url, "data:", "about:"))]
     assert not elsewhere, f"loaded from elsewhere: {elsewhere}"
     assert not tab.complaints, f"complaints: {tab.complaints}"
@@ -158,7 +158,7 @@ def updates_itself(exporter, browser):
                   " && /late.py 5005 of .* ended after/.test(document.querySelector('#live').innerText)")
         assert tab.run("window.marker") == 1, "the page was reloaded"
         assert tab.run("document.title").endswith(" – vram-exporter"), tab.run("document.title")
-        # The highest value is named whether or not a reading every 15 s would have seen it.
+        # The page states the highest value whether or not a reading every 15 s would have seen it.
         tab.until("the highest value is named",
                   "/Highest: [0-9.]+ GiB at .*held by .*reading every 15 s/.test(document.querySelector('.fact').innerText)")
         innocent(tab, exporter.url)
@@ -222,7 +222,7 @@ def hostile_names_are_text(exporter, browser):
 
 
 def policy_is_enforced(exporter, browser):
-    """Even if hostile markup got into the page, it could neither run nor load anything."""
+    """Checks that even if hostile markup got into the page, it could neither run nor load anything."""
     with browser.tab() as tab:
         live(tab, exporter.url)
         before = len(tab.complaints)
@@ -349,7 +349,7 @@ CHECKS = (
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="default: libnvml_sim.so, beside the exporter")
+    parser.add_argument("--simulator", type=Path, help="default: libnvml_sim.so, next to the exporter")
     parser.add_argument("--only", help="run only the checks whose names contain this")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"

@@ -42,7 +42,7 @@ def alerts():
 
 
 def runbook():
-    """The address of the runbook to which all alerts link, as docs/rules.md names it."""
+    """The address of the runbook to which all alerts link, from docs/rules.md."""
     found = re.findall(r"`(https://[^`]+/runbook\.md)`", (ROOT / "docs/rules.md").read_text())
     if len(found) != 1:
         raise SystemExit(f"docs/rules.md names {len(found)} addresses of the runbook")
@@ -69,7 +69,7 @@ def text_problems():
 
 
 def threshold_problems():
-    """The table in docs/rules.md has every comparison and duration of each alert, and nothing else."""
+    """The table in docs/rules.md contains every comparison and duration of each alert, and nothing else."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
     table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
     if set(table) != set(alerts()):
@@ -151,7 +151,7 @@ def promtool(*arguments):
 
 
 def rendered_problems():
-    """The PrometheusRule of each rendered scenario is valid and holds exactly the same rules."""
+    """The PrometheusRule of each rendered scenario is valid and contains exactly the shipped rules."""
     sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
     import scenarios
 

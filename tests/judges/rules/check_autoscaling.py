@@ -1,4 +1,4 @@
-"""Checks the autoscaling examples against Kubernetes' schema, and has promtool compute the replicas that they would request."""
+"""Checks the autoscaling examples against Kubernetes' schema, and makes promtool compute the replicas that they would request."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ import generate
 
 FOLDER = generate.ROOT / "deploy/autoscaling"
 SERIES = "pod:gpu_memory_used:ratio_max"
-# Of three pods one is full, one is half full and one is nearly empty; the fourth was full only for a moment.
+# Of the first three pods, one is full, one is half full and one is nearly empty. The fourth was full only for a moment.
 PODS = {
     "embedder-a": ("0.95x20", 2),
     "embedder-b": ("0.7x20", 1),

@@ -1,7 +1,7 @@
 """Families and labels: those that the exporter documents, and those that an expression uses.
 
-Invariant: a word in an expression that is neither a word of PromQL nor a label is treated as a family, so that a misspelt one is
-found.
+Invariant: a word in an expression that is neither a word of PromQL nor a label is treated as a metric family, so that a misspelt family
+is found.
 """
 
 import re
@@ -54,8 +54,8 @@ def used(expression):
 
 
 def used_in_markdown(path):
-    """The families named in the code spans of a page: every word that begins with a prefix of the exporter's families. Strings are values
-    of labels."""
+    """The families named in the code spans of a page: every word that begins with a prefix of the exporter's families. Strings are ignored,
+    because they are values of labels."""
     code = [re.sub(r'"[^"]*"', '""', text) for text in re.findall(r"`([^`]+)`", path.read_text())]
     return {
         name

@@ -18,7 +18,7 @@ class Malformed(Exception):
 
 
 class Scrape:
-    """The samples of one scrape by series, spelled as the exporter writes them."""
+    """The samples of one scrape by series, spelled as in the exporter's output."""
 
     def __init__(self, values, known):
         self.values, self.known = values, known
@@ -70,7 +70,7 @@ def comment(line, types):
 
 
 def examine(series, types):
-    """(identity, whether it may only grow)."""
+    """(identity of the series, whether it may only grow)."""
     match = SERIES.fullmatch(series)
     if not match:
         raise Malformed(f"no series: {series[:200]!r}")

@@ -70,7 +70,7 @@ class Server(ThreadingHTTPServer):
 
 
 def misbehave(fault):
-    """Faults that need no scrape."""
+    """Applies the faults that need no scrape."""
     kept = []
     begun = time.monotonic()
     while True:

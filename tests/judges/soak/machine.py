@@ -1,10 +1,10 @@
 """The soak's simulated machine: eight GPUs with 64 processes each, processes that continuously start and end, and
 faults that come and go.
 
-The faults and their times are in the scenario and not in the control file: each change to that file leaves the previous
+The faults and their times are in the scenario and not in the control file, because each change to that file leaves the previous
 machine in memory (a call that hangs may still be reading it). For the same reason the simulator stays loaded when the exporter
 closes it: unloading would leave its machine in memory, half a MiB each time. Either would look like a leak in the exporter.
-Memory that a real driver's library would leave behind cannot be detected here."""
+This judge cannot detect memory that a real driver's library would leave behind."""
 
 import json
 import time
@@ -47,7 +47,7 @@ utilization = [{{ kind = "noise", low = 0.0, high = 0.03, every = "2s" }}]
 
 
 def passing(number, gpu, start):
-    """A process that runs for part of each round; one in three is in its own container."""
+    """A process that runs for part of each round. One in three of these processes is in its own container."""
     life = (0.15, 1.5, 4.0, 7.4)[number % 4]
     pid = f"pid = {50000 + number}\n" if number % SAME_PID == 0 else ""
     container = f"{number:064x}"
@@ -74,7 +74,7 @@ def fault(kind, calls=None, gpu=None, **keys):
 
 
 def episodes(gpu):
-    """(name, its fault, whether the exporter must count something). If possible, only one GPU is affected."""
+    """(name, its fault, whether the exporter must count an error). If possible, only one GPU is affected."""
     return [
         ("memory call hangs", fault("hang", MEMORY, gpu), True),
         ("GPU lost", fault("error", "*", gpu, code="GPU_IS_LOST"), True),
@@ -89,7 +89,7 @@ def episodes(gpu):
 
 
 def schedule(on, off, seconds, names=None):
-    """Calm, then a fault, again and again: (name, whether it counts, from, until, its entry), in seconds from the epoch."""
+    """A calm period and a fault, alternately: (name, whether it counts, from, until, its entry), in seconds from the epoch."""
     at, cycle = off, 0
     while True:
         for name, entry, counts in episodes(cycle % GPUS):

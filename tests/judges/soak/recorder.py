@@ -113,7 +113,7 @@ def judge(samples, texts, options):
         problems.append(f"the recorder makes the exporter {figures['more_mib']:.1f} MiB larger; the limit is {options.limit} MiB")
     if slope.low / 1024 > options.growth:
         problems.append(f"the difference grows by {slope.per_hour / 1024:.1f} MiB an hour")
-    # At least a process and an event are dropped for each birth, once the recorder is full.
+    # Once the recorder is full, at least one process and one event are dropped for each process start.
     if each_second < options.births:
         problems.append(f"only {each_second:.0f} entries a second were dropped: the storm was too weak")
     if stalled:
@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--births", type=int, default=150)
     parser.add_argument("--limit", type=int, default=16, help="the recorder's limit in MiB")
-    parser.add_argument("--growth", type=float, default=2, help="the growth in MiB an hour that is allowed")
+    parser.add_argument("--growth", type=float, default=2, help="the allowed growth in MiB an hour")
     parser.add_argument("--out", type=Path, default=Path("recorder-soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

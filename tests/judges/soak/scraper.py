@@ -2,7 +2,7 @@
 
     scraper.py --port N --every S --seconds S --out FILE [--gzip] [--new-connection] [--limit S]
 
-Each scrape is read completely, and its format and its counters are checked. One JSON object per line.
+Each scrape is read completely, and its format and its counters are checked. FILE gets one JSON object per line.
 A scrape is missed if no complete 200 response arrives within the limit (the interval, at most 10 s, as in
 Prometheus)."""
 
@@ -21,11 +21,11 @@ class Scraper:
         self.limit = options.limit or min(options.every, 10.0)
         self.connection = None
         self.known = {}
-        # Kept while a series is absent: the counters of a lost GPU continue when it is back.
+        # A value is kept while its series is absent, because the counters of a lost GPU continue when the GPU is back.
         self.last = {}
 
     def get(self):
-        """Seconds, status and body. Replaces a connection that the server closed while it was idle, as Prometheus does."""
+        """Seconds, status and body. If the server closed the idle connection, opens a new one, as Prometheus does."""
         headers = {"Accept-Encoding": "gzip"} if self.options.gzip else {}
         reused = self.connection is not None
         begun = time.monotonic()
@@ -113,7 +113,7 @@ def main():
             time.sleep(max(0.0, due - time.monotonic()))
             out.write(json.dumps(scraper.scrape()) + "\n")
             out.flush()
-            # Scrapes for which this program itself was too late are left out; the number of scrapes shows the gap.
+            # Scrapes for which this program itself was too late are left out; their absence shows in the number of scrapes.
             tick = max(tick + 1, int((time.monotonic() - begun) / options.every))
 
 

@@ -53,7 +53,7 @@ def refused(fault, folder):
 
 
 def judge(fault, folder):
-    """The error in the judgement of this fault, or nothing."""
+    """The error in the judgement of this fault, if there is one."""
     names, expected = refused(fault, folder), REFUSED[fault]
     if expected is None:
         return [f"{fault}: refused by {names}"] if names else []

@@ -3,10 +3,11 @@
     soak.py [--minutes 60] [--exporter target/release/vram-exporter] [--out DIR]
     soak.py --short --minutes 5
 
-Eight GPUs with 64 processes each, 20 process starts and 20 exits a second, 100 samples a second, three scrapers (every 1 s; 5 s
-with gzip; 15 s over a new connection each time), and a fault of a different kind at intervals. Every 5 s the exporter's memory,
-file descriptors and threads are read from /proc. Writes samples.json, scrapes-*.jsonl, soak.json and soak.md to DIR, and
-exits with status 1 if a resource grew, a scrape was missed, a counter fell or an exposition was malformed.
+The machine has eight GPUs with 64 processes each, 20 process starts and 20 exits a second, and a fault of a different kind at
+intervals. The exporter takes 100 samples a second. Three scrapers scrape it every 1 s, every 5 s with gzip, and every 15 s over a
+new connection each time. Every 5 s the exporter's memory, file descriptors and threads are read from /proc. Writes samples.json,
+scrapes-*.jsonl, soak.json and soak.md to DIR, and exits with status 1 if a resource grew, a scrape was missed, a counter fell or
+an exposition was malformed.
 
 The simulator runs in the exporter's process: its resources are included in all figures. Nothing here is a measurement of a GPU."""
 
@@ -88,7 +89,7 @@ def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
         programs.append(subprocess.Popen(command))
     begun, samples = time.time(), []
     try:
-        # No sample after the scrapers end, because their connections close then.
+        # No sample is taken after the scrapers end, because their connections are then closed.
         while time.time() < begun + seconds - every and process.poll() is None:
             if (sample := vitals.read(process.pid, procfs)) is not None:
                 samples.append(sample)
@@ -171,15 +172,15 @@ def table(seen):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--warm-up", type=float, help="minutes that are not judged; 30, or half of a shorter run")
+    parser.add_argument("--warm-up", type=float, help="minutes that are not judged (default: 30, or half of a shorter run)")
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
     parser.add_argument("--out", type=Path, help="the folder for the results; a temporary one by default")
-    parser.add_argument("--growth", type=float, help="MiB an hour that still count as flat; 2, in a short run 60")
-    parser.add_argument("--short", action="store_true", help="a short peak window and linger, quick faults; does not prove flatness")
+    parser.add_argument("--growth", type=float, help="growth in MiB an hour that still counts as flat (default: 2; in a short run 60)")
+    parser.add_argument("--short", action="store_true", help="short peak window and linger time, quick faults; does not prove flatness")
     names = [name for name, *_ in machine.episodes(0)]
-    parser.add_argument("--only", action="append", choices=names, help="only this fault, to find out which one costs what; may be repeated")
-    parser.add_argument("--flag", action="append", default=[], help="one more flag of the exporter, as --flag=--log.level=debug")
+    parser.add_argument("--only", action="append", choices=names, help="only this fault, to find out what each one costs; may be repeated")
+    parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter, for example --flag=--log.level=debug")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     options.warm_up = options.warm_up if options.warm_up is not None else min(30.0, options.minutes / 2)

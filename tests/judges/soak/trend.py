@@ -25,8 +25,8 @@ class Slope:
 
 
 def slope(samples, block_seconds):
-    """Least squares over the means of blocks, because consecutive samples are not independent. A block holds a
-    whole round of faults if the run is long enough for six of them."""
+    """A least-squares fit to the means of blocks, because consecutive samples are not independent. A block holds a
+    whole round of faults if the run is long enough for six rounds."""
     begun, ended = samples[0][0], samples[-1][0]
     count = max(LEAST_BLOCKS, min(MOST_BLOCKS, int((ended - begun) / block_seconds)))
     width = (ended - begun) / count

@@ -15,11 +15,11 @@ MARGINS = {"fds": (1, 3), "threads": (1, 2), "process_files": (None, 60), "ended
 
 @dataclass
 class Bounds:
-    """How much growth still counts as no growth."""
+    """The amount of growth that is allowed."""
 
     growth: float = 2.0  # MiB an hour
     block_seconds: float = 360.0
-    # A short run shows that the checks work; the confidence interval of its slope is too wide to exclude growth.
+    # A short run only shows that the checks work; the confidence interval of its slope is too wide to rule out growth.
     short: bool = False
 
 
@@ -72,7 +72,7 @@ def scrapes(name, records, due):
 
 
 def faults(history, records):
-    """Each fault took effect, and its effect was gone after it ended; otherwise the soak tested nothing."""
+    """Checks that each fault took effect, and that its effect was gone after it ended; otherwise the soak tested nothing."""
     good = [record for record in records if "up" in record]
     unfelt, unhealed, judged = [], [], 0
     for place, episode in enumerate(history):

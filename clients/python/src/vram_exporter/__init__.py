@@ -1,6 +1,6 @@
-"""Reports what the allocators of PyTorch, JAX and TensorFlow know to vram-exporter, and measures the peak of a region of a program.
+"""Reports the figures of the PyTorch, JAX and TensorFlow allocators to vram-exporter, and measures the peak of a region of a program.
 
-Nothing here imports a framework, initialises CUDA, raises into the program or waits for the exporter.
+Nothing here imports a framework, initialises CUDA, raises an exception in the program or waits for the exporter.
 """
 
 from __future__ import annotations

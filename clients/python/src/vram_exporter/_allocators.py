@@ -1,6 +1,7 @@
 """All readers, and the history of each device. The sender thread and the measured regions share one `Allocators`.
 
-Invariant: a framework that raises is left alone for a while and never disturbs the others; readings are taken and applied in one order.
+Invariants: a framework that raises an exception is not read again for a while, and never affects the others. Readings are applied in the
+order in which they were taken.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Key = Tuple[str, int]
 
 # The longest time that a measured region waits for another thread's reading, in seconds.
 PATIENCE = 0.1
-# How long a framework that has raised an exception is left alone, in seconds.
+# The time for which a framework that has raised an exception is not read, in seconds.
 REST = 1.0
 
 
@@ -57,7 +58,7 @@ class Allocators:
         return any(reader.present() for reader in self._readers)
 
     def sample(self, patience: float = PATIENCE) -> bool:
-        """Reads every device. False if another reading did not end within `patience` seconds, and nothing was read."""
+        """Reads every device. False if nothing was read because another reading did not end within `patience` seconds."""
         return self._with_lock(patience, lambda: None)
 
     def listen(self, listener: Listener, before: Callable[[], None], patience: float = PATIENCE) -> bool:
@@ -78,7 +79,7 @@ class Allocators:
         return done
 
     def _with_lock(self, patience: float, then: Callable[[], None]) -> bool:
-        # The limit also ends the wait if this very thread holds the lock, as when a finaliser measures a region during a reading.
+        # The limit also ends the wait if this very thread holds the lock, for example if a finaliser measures a region during a reading.
         if not self._lock.acquire(timeout=patience):
             return False
         try:

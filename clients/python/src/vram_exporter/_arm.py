@@ -1,4 +1,4 @@
-"""Starts the client when it is imported: by the .pth file, or by the `sitecustomize` of `vram-run`. Never raises."""
+"""Starts the client when this module is imported: by the .pth file, or by the `sitecustomize` of `vram-run`. Never raises."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ try:
     from ._client import start
 
     start()
-except Exception:  # A program must start although its monitoring cannot.
+except Exception:  # A program must start even if its monitoring cannot.
     pass

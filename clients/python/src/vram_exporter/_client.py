@@ -1,7 +1,7 @@
-"""The client of this process: the thread that reads the allocators and sends what changed, and its handling of forks and of the exit.
+"""The client of this process: the thread that reads the allocators and sends what changed, and the handling of forks and of the exit.
 
-Invariant: the program is never made to wait for the exporter, no exception leaves this module, and no connection exists before a
-framework uses a GPU in this very process.
+Invariants: the program never waits for the exporter, no exception leaves this module, and no connection exists before a framework uses a
+GPU in this very process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ IDLE = 0.5
 # because the program's first allocation may already fail.
 IMPORTING = 0.05
 LOOKS = 200
-# Something is sent at least this often, in seconds; the protocol demands 2.
+# The longest time without a message, in seconds; the protocol allows at most 2.
 ALIVE = 1.5
-# The exporter drops what exceeds 200 messages per second.
+# The exporter drops the messages that exceed 200 per second.
 MESSAGES_PER_SECOND = 150.0
 # The longest time that a fork or the end of the program waits for the thread, in seconds. The thread waits for nothing but a framework.
 JOIN = 0.1
@@ -56,9 +56,9 @@ def allocators() -> Allocators:
 def start(socket: Optional[str] = None, interval: Optional[float] = None) -> bool:
     """Starts the client, unless it runs already. Returns whether it runs; never raises.
 
-    `socket` is the path of the exporter's socket; by default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
-    `interval` is the time between two readings in seconds, from 0.01 to 1.5; by default `$VRAM_EXPORTER_INTERVAL`, otherwise what the
-    exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
+    `socket` is the path of the exporter's socket; the default is `$VRAM_EXPORTER_SOCKET`, or `/run/vram-exporter/allocator.sock` if that is
+    not set. `interval` is the time between two readings in seconds, from 0.01 to 1.5; the default is `$VRAM_EXPORTER_INTERVAL`, then what
+    the exporter suggests, then 0.2. If the exporter starts later, the client connects to it within 5 seconds.
     """
     global _client, _asked
     try:
@@ -201,7 +201,7 @@ class Client:
             delay = IDLE
             try:
                 delay = self._tick()
-            except Exception:  # Nothing here is worth a traceback in the program's output.
+            except Exception:  # No error here is worth a traceback in the program's output.
                 pass
             if self._wake.wait(delay) and not ending.is_set():
                 self._wake.clear()
@@ -246,7 +246,7 @@ class Client:
         if connection.generation != self._generation:
             self._generation = connection.generation
             self._sent.clear()
-        # Failed allocations first: their process may be about to end.
+        # Failed allocations are sent first, because the process may be about to end.
         lines = self._leftovers()
         for tracker in trackers:
             message = self._report(tracker)
@@ -270,7 +270,7 @@ class Client:
         return lines
 
     def _report(self, tracker: Tracker) -> Optional[Dict[str, Any]]:
-        """What is new about one device, or `None`. Every report contains the level and the highest level, which belong together."""
+        """A report of what is new about one device, or `None`. Each contains the level and the highest level, which belong together."""
         last = tracker.last
         if last is None or last.device is None:
             return None
@@ -312,7 +312,7 @@ def _hook() -> None:
 
 
 def _before_fork() -> None:
-    # Ends the thread, so that no lock is held in the child, and so that Python does not warn of a fork with several threads.
+    # Ends the thread, so that no lock is held in the child, and so that Python does not warn about a fork with several threads.
     try:
         if _client is not None:
             _after_fork.before()

@@ -1,7 +1,7 @@
 """The connection to the exporter: a Unix stream socket that never waits.
 
-Invariant: no call blocks and none raises. The socket is used only by the process that opened it, and only while its descriptor number still
-belongs to it: a program may close descriptors that it did not open, and the number may then be that of the program's own socket.
+Invariants: no call blocks and none raises. The socket is used only by the process that opened it, and only while the descriptor number
+still refers to this socket: a program may close descriptors that it did not open, and may then get the same number for a socket of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
 
 
 def _open() -> socket.socket:
-    """A socket whose descriptor number is not that of a standard stream, because the program may have closed one."""
+    """A socket whose descriptor number is not that of a standard stream, even if the program has closed one."""
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if opened.fileno() > 2:
         return opened
@@ -39,7 +39,7 @@ def _clean(text: str) -> str:
 
 
 def line(message: Dict[str, Any]) -> bytes:
-    """A message as it is sent."""
+    """The line that is sent for a message."""
     clean = {key: _clean(value) if isinstance(value, str) else value for key, value in message.items()}
     return json.dumps(clean, separators=(",", ":")).encode("ascii") + b"\n"
 
@@ -56,14 +56,14 @@ class Connection:
         self._received = b""
         self._retry_at = 0.0
         self.refused = False
-        """There is no further attempt: the exporter does not speak this version, or `end` was called."""
+        """No further attempt is made, because the exporter does not support this version or `end` was called."""
         self.generation = 0
-        """The number of connections so far. What was sent before the latest one began belongs to an earlier one."""
+        """The number of connections so far. A new number means that every value must be sent again."""
         self.interval: Optional[float] = None
         """The time between two readings that the exporter suggests, in seconds."""
 
     def ready(self) -> bool:
-        """Connects if that is due. Whether a message can be sent at once."""
+        """Connects if an attempt is due. Returns whether a message can be sent at once."""
         if self._socket is None:
             self._connect()
         if self._socket is not None and self._own():
@@ -73,7 +73,7 @@ class Connection:
         return self._socket is not None and not self._unsent
 
     def send(self, lines: List[bytes]) -> None:
-        """Sends as much as the socket takes; the rest follows with the next call of `ready`."""
+        """Sends as much as the socket accepts; the next call of `ready` sends the rest."""
         self._unsent += b"".join(lines)
         self._flush()
 
@@ -117,7 +117,7 @@ class Connection:
         self._unsent = line({"type": "hello", "version": VERSION, "client": "vram-exporter-python/" + __version__})
 
     def _own(self) -> bool:
-        """Whether the socket can be used. Gives it up, without closing it, if its descriptor number now belongs to something else."""
+        """Whether the socket can be used. If the descriptor number now belongs to something else, drops the socket without closing it."""
         if self._socket is None:
             return False
         if os.getpid() == self._pid and self._same(self._socket):
@@ -144,7 +144,7 @@ class Connection:
                 self._unsent = self._unsent[self._socket.send(self._unsent, _FLAGS) :]
         except OSError as error:
             if error.errno not in _LATER:
-                self._receive()  # The exporter may have said why.
+                self._receive()  # The exporter may have sent the reason.
                 self._lose()
 
     def _receive(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs a function once for its memory."""
+"""Runs a function once to measure the memory that it needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ._result import Measurement
 
 
 def dry_run(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Measurement:
-    """Calls `step(*args, **kwargs)` once and returns what it needed; the value that it returned is dropped.
+    """Calls `step(*args, **kwargs)` once and returns the memory that the call needed. The return value of `step` is dropped.
 
     The step is really executed, so a step that changes weights does change them. `highest_allocated - allocated_before` is what the step
-    needs in addition to what was there. An exception from the step is passed on.
+    needs in addition to the memory already allocated. An exception from the step is passed on.
     """
     with measure("dry_run") as result:
         step(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Reads the allocators of JAX's CUDA devices.
 
-Invariant: JAX is found in `sys.modules` and never imported; only the backends that the program has initialised are read, through one of
-JAX's private tables, because its public functions would initialise them. Where the table is missing, nothing is reported.
+Invariants: JAX is found in `sys.modules` and never imported. Only the backends that the program has initialised are read. They are read
+through one of JAX's private tables, because its public functions would initialise them. If the table is missing, nothing is reported.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One quantity at one moment."""
+    """The values of one quantity at one moment."""
 
     current: int
     peak: Optional[int]
@@ -33,7 +33,7 @@ class Point(NamedTuple):
 
 
 def between(before: Point, after: Point, reset: bool) -> Span:
-    """The highest amount from `before` to `after`. `reset` says that the framework's peak was reset in between."""
+    """The highest amount from `before` to `after`. `reset` is true if the framework's peak was reset in between."""
     low = max(before.current, after.current)
     high = None
     if after.peak is not None:
@@ -48,7 +48,7 @@ def between(before: Point, after: Point, reset: bool) -> Span:
         bound = before.current + allocated
         high = bound if high is None else min(high, bound)
     if high is not None and high < low:
-        high = None  # The figures contradict each other, so that no bound can be relied on.
+        high = None  # The figures contradict each other, so no bound can be relied on.
     return Span(low, high)
 
 
@@ -63,7 +63,7 @@ def _allocated(before: Point, after: Point) -> Optional[int]:
 
 
 class Total:
-    """A counter of the framework that survives resets by the program."""
+    """A counter of the framework that keeps its sum when the program resets it."""
 
     def __init__(self) -> None:
         self._last: Optional[int] = None
@@ -80,7 +80,7 @@ class Total:
 
 
 class Tracker:
-    """The history of one framework on one device, as far as peaks and counters need it."""
+    """The history of one framework on one device that the peaks and counters require."""
 
     def __init__(self) -> None:
         self._last: Optional[Reading] = None
@@ -97,8 +97,8 @@ class Tracker:
         return self._last
 
     def update(self, now: Reading) -> Tuple[Span, Optional[Span]]:
-        """Takes over a reading. Returns the spans of `allocated` and `reserved` since the previous reading, or since the program began to
-        use the device if there was none."""
+        """Adds a reading. Returns the spans of `allocated` and `reserved` since the previous reading. For the first reading, the spans
+        begin when the program began to use the device."""
         before = self._last
         reset = before is not None and any(new < old for new, old in zip(now.peaks, before.peaks))
         origin = Point(0, 0, 0, 0)
@@ -106,7 +106,7 @@ class Tracker:
         reserved = None
         if now.reserved is not None and (before is None or before.reserved is not None):
             reserved = between(origin if before is None else _reserved_point(before), _reserved_point(now), reset)
-        # The first reading of a process that started long ago says nothing about the time of its peak.
+        # The first reading of a process that started long ago does not show when its peak was reached.
         self.high = max(self.high, now.allocated if before is None else allocated.low)
         self.peak = max(self.peak or 0, allocated.low, now.peak or 0)
         self.retries = self._retries.update(now.retries)

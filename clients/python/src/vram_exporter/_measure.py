@@ -2,10 +2,10 @@
 
 Rule for `exact`. Readings cut the region into intervals. They are taken at its start and end, at the start and end of other regions, and by
 the sender thread. In each interval the framework's own peak and its totals of allocations and frees give an amount that was reached and an
-amount that was not exceeded (`_levels`). If both are equal for the whole region, the result is exact. That is so if the framework's peak
-rose in the region, if it was reached at a reading in the region, or if nothing was allocated. It is not so if the program's older peak is
-higher than anything in the region. A reset of the peaks by the program is noticed if any peak fell. If no reading reveals the reset,
-because each peak had grown beyond its old value again by the end of the interval, the result can be too low although it is called exact.
+amount that was not exceeded (`_levels`). If both are equal for the whole region, the result is exact. This is the case if the framework's
+peak rose in the region, if it was reached at a reading in the region, or if nothing was allocated. It is not the case if an older peak of
+the program is higher than anything in the region. A reset of the peaks by the program is noticed if any peak fell. If each peak has grown
+beyond its old value again by the end of the interval, no reading reveals the reset, and a result that is marked exact can be too low.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Region:
         self._spans: Dict[Key, Tuple[Span, Optional[Span]]] = {}
         self._failed: Set[str] = set()
         self._start = 0.0
-        # One object, so that the list of listeners can find it again.
+        # Stored once: each access to `self._take` creates a new object, and the list of listeners must find the same one again.
         self._listener = self._take
 
     def open(self) -> None:
@@ -63,7 +63,7 @@ class _Region:
                 self._spans[key] = (seen[0].join(allocated), seen[1].join(reserved) if seen[1] and reserved else None)
 
     def _end(self) -> None:
-        # Without a reading at the start and one at the end, the intervals are not those of the region.
+        # Unless there is a reading both at the start and at the end, the intervals do not match the region.
         failed = self._failed | self._allocators.failed
         self.result.devices = [
             self._device(last, self._before.get(key), *spans)

@@ -1,6 +1,6 @@
-"""Reports PyTorch's failed allocations before the program learns of them.
+"""Reports PyTorch's failed allocations before PyTorch raises its exception in the program.
 
-Invariant: the observer never waits, and it never raises, because PyTorch would then raise the observer's exception instead of an
+Invariants: the observer never waits. It never raises, because PyTorch would then raise the observer's exception instead of an
 OutOfMemoryError. It is attached once, because PyTorch cannot detach it; the program's own observers are called as before.
 """
 
@@ -16,16 +16,16 @@ _attached = False
 _queued = False
 _send: Optional[Callable[[Dict[str, Any]], None]] = None
 
-# At most this many failed allocations are reported in that many seconds, and the others are only counted: a program may attempt
-# an allocation hundreds of times a second, and the exporter accepts 20 in 20 seconds from all processes of a user.
+# At most `_MOST` failed allocations are reported in `_WINDOW` seconds, and the others are only counted: a program may attempt
+# an allocation hundreds of times a second, and the exporter accepts 20 reports in 20 seconds from all processes of a user.
 _MOST = 10
 _WINDOW = 20.0
 _recent: List[float] = []
 
 
 def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
-    """Passes each failed allocation to `send`, which must not wait. To be called repeatedly: it attaches the observer as soon as the program
-    has initialised CUDA, and calls `initialised` if it is attached in the program's own thread. Never raises."""
+    """Passes each failed allocation to `send`, which must not wait. Must be called repeatedly, because the observer is attached only when
+    the program has initialised CUDA. `initialised` is called if the observer is attached in the program's own thread. Never raises."""
     global _send, _queued
     _send = send
     if _attached:
@@ -34,7 +34,7 @@ def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None
         if _torch.initialised():
             _attach()
         elif not _queued:
-            # PyTorch calls this in the program's thread when CUDA has been initialised, so even a failure of the first allocation is seen.
+            # PyTorch calls this in the program's thread when CUDA has been initialised, so even a failed first allocation is noticed.
             later = getattr(_torch.cuda(), "_lazy_call", None)
             if later is not None:
                 _queued = True
@@ -55,10 +55,10 @@ def ignore() -> None:
 
 
 def reset_after_fork() -> None:
-    """In a forked child: an observer of the parent remains attached, and must not speak for the parent."""
+    """For a forked child: the parent's observer remains attached there, and must not send reports on behalf of the parent."""
     global _queued
     ignore()
-    # Without CUDA in the parent, PyTorch still holds the queued call and nothing is attached.
+    # If the parent has not initialised CUDA, PyTorch still holds the queued call and no observer is attached.
     if not _attached:
         _queued = False
 
@@ -77,7 +77,7 @@ def _attach() -> None:
         return
     backend = getattr(_torch.cuda(), "get_allocator_backend", None)
     attach = getattr(sys.modules.get("torch._C"), "_cuda_attach_out_of_memory_observer", None)
-    _attached = True  # Also after a failure: another attempt would fail as well.
+    _attached = True  # Also set after a failure, because another attempt would fail as well.
     if attach is not None and backend is not None and backend() == "native":
         attach(_observe)
 
@@ -98,7 +98,7 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
             "requested_bytes": requested,
             "free_bytes": free,
         }
-        # With a limit set by the program, PyTorch passes the limit instead of the device's total.
+        # If the program has set a limit, PyTorch passes the limit instead of the device's total.
         if _torch.unlimited(device):
             message["total_bytes"] = total
         message.update(_torch.amounts(device))

@@ -1,4 +1,4 @@
-"""What a framework said about one device at one moment."""
+"""What a framework reported about one device at one moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Reading(NamedTuple):
     allocated: int
     """Memory in live tensors or buffers."""
     device: Optional[str] = None
-    """The UUID as NVML writes it, or `None` if it is not known for certain; nothing is then reported for the device."""
+    """The UUID in NVML's format, or `None` if it is not known for certain; nothing is then reported for the device."""
     in_use: bool = True
     """False if this process has never allocated anything on the device."""
     peak: Optional[int] = None

@@ -12,7 +12,7 @@ class DeviceResult(NamedTuple):
     ordinal: int
     """The number that the framework gives to the device."""
     device: Optional[str]
-    """The UUID as NVML writes it, if it is known."""
+    """The UUID in NVML's format, if it is known."""
     allocated_before: int
     allocated_after: int
     highest_allocated: int
@@ -34,9 +34,9 @@ class DeviceResult(NamedTuple):
 
 
 class Measurement:
-    """A measured region. The amounts are `None` until the region has ended, and if no framework uses a GPU.
+    """A measured region. The amounts are `None` until the region has ended, or if no framework uses a GPU.
 
-    `highest_allocated` and the other amounts are those of `main`, the device with the highest amount; `devices` has
+    `highest_allocated` and the other amounts are those of `main`, the device with the highest amount; `devices` contains
     those of all devices.
     """
 

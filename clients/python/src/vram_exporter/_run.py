@@ -1,6 +1,6 @@
 """The command `vram-run`: starts a command with the client in each Python process below it, or adds the client to a running process.
 
-Invariant: the command replaces this process, so that signals, exit status and standard streams are its own.
+Invariant: the command replaces this process, so signals, the exit status and the standard streams are those of the command.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ vram_exporter.start(socket={socket!r}, interval={interval!r})
 
 
 def main(arguments: Optional[List[str]] = None) -> NoReturn:
-    """Runs the command line. Exits with status 2 for a wrong command line, 126 or 127 as a shell does, or 1 if attaching failed."""
+    """Runs the command line. Exits with status 2 if it is invalid, with 126 or 127 as a shell does, or with 1 if attaching failed."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.pid is not None:
@@ -67,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vram-run",
         usage="vram-run [--socket PATH] [--interval SECONDS] COMMAND...\n       vram-run [--socket PATH] [--interval SECONDS] --pid PID",
-        description="Starts COMMAND so that each Python process below it tells vram-exporter what PyTorch, JAX and TensorFlow know about "
-        "their GPU memory. The command itself is unchanged; it becomes this process.",
+        description="Starts COMMAND with the client in each Python process below it. The client reports the GPU memory of PyTorch, JAX and "
+        "TensorFlow to vram-exporter. COMMAND itself is unchanged; it replaces this process.",
     )
     parser.add_argument("--socket", metavar="PATH", help="the exporter's socket (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
     parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
@@ -100,8 +100,8 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
     script = _ATTACH.format(
         init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
     )
-    # The process reads the file at a time of its own choosing, so the file must remain. It contains no secret, and the process may run as
-    # another user.
+    # The process reads the file later, at an unknown time, so the file must remain. It contains no secret, and is readable by everyone
+    # because the process may run as another user.
     descriptor, path = tempfile.mkstemp(prefix="vram-run-", suffix=".py")
     with os.fdopen(descriptor, "w") as file:
         file.write("import os\ntry:\n    os.unlink(%r)\nexcept OSError:\n    pass\n" % path + script)

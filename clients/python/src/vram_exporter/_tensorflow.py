@@ -1,7 +1,7 @@
 """Reads the allocators of TensorFlow's GPUs.
 
-Invariant: TensorFlow is found in `sys.modules` and never imported; nothing is read before the program has initialised TensorFlow's
-devices. TensorFlow reports what is in use, but not what it has taken from the driver.
+Invariants: TensorFlow is found in `sys.modules` and never imported; nothing is read before the program has initialised TensorFlow's
+devices. TensorFlow reports the memory in use, but not the memory that it has taken from the driver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TensorFlow:
             return []
         config: Any = sys.modules["tensorflow"].config
         physical = config.get_visible_devices("GPU")
-        # A physical GPU that is divided into several logical ones has only one UUID, which cannot tell their figures apart.
+        # A physical GPU that is divided into several logical GPUs has only one UUID, so their figures could not be told apart.
         if len(config.list_logical_devices("GPU")) != len(physical):
             return []
         readings = []

@@ -1,6 +1,6 @@
 """A thread that the program does not see, and a call after a fork.
 
-Invariant: `threading.enumerate()` and the warnings of a fork are the same as without the client.
+Invariant: `threading.enumerate()` and the warnings at a fork are the same as without the client.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Callable, Optional
 
 
 class Thread:
-    """A running thread, unknown to the module `threading` and never waited for at the end of the program. `function` gets the event that
-    asks it to end."""
+    """A running thread. The module `threading` does not list it, and the interpreter does not wait for it at exit. `function` gets an
+    event, and must return when the event is set."""
 
     def __init__(self, function: Callable[[threading.Event], None]) -> None:
         self.ending = threading.Event()
@@ -32,7 +32,7 @@ class Thread:
         limit = time.monotonic() + seconds
         if not self._ended.wait(seconds):
             return
-        # The kernel counts the thread until it has left Python.
+        # The kernel lists the thread until it has really ended, which is a little later than the end of its Python code.
         while os.path.exists("/proc/self/task/%d" % self._native) and time.monotonic() < limit:
             time.sleep(0.00005)
 
@@ -45,7 +45,7 @@ class Thread:
 
 
 class AfterFork:
-    """Calls a function when the main thread has left os.fork.
+    """Calls a function when the main thread has returned from os.fork.
 
     From Python 3.12 on, os.fork counts the threads of the parent after its last hook, so no hook may start a thread.
     """
@@ -57,17 +57,17 @@ class AfterFork:
         self._instruction = 0
 
     def before(self) -> None:
-        """To be called before the fork, by a hook that os.fork itself has called."""
+        """Must be called before the fork, by a hook that os.fork itself has called."""
         if sys.version_info >= (3, 12) and threading.current_thread() is threading.main_thread():
             self._frame = sys._getframe(2)
             self._instruction = self._frame.f_lasti
 
     def forget(self) -> None:
-        """To be called by a hook in the child. Drops the frame, because it would keep the program's objects alive."""
+        """Must be called by a hook in the child. Drops the frame, because it would keep the program's objects alive."""
         self._frame = None
 
     def schedule(self) -> bool:
-        """To be called by a hook in the parent. Returns False if no wait is needed, or if none is possible."""
+        """Must be called by a hook in the parent. Returns False if no wait is needed, or if none is possible."""
         if self._frame is None:
             return False
         try:
@@ -90,7 +90,7 @@ class AfterFork:
         return 0
 
     def _in_fork(self) -> bool:
-        """Whether the frame that called os.fork is still at that instruction, and the call has not yet returned."""
+        """Whether the call of os.fork has not yet returned: the frame that made it is still at the same instruction."""
         frame: Optional[FrameType] = sys._getframe(2)
         if frame is self._frame:
             return False

@@ -1,7 +1,7 @@
 """Reads the caching allocator of PyTorch.
 
-Invariant: PyTorch is found in `sys.modules` and never imported; nothing is read before the program has initialised CUDA, nor in a forked
-child that must not use it; no peak or counter is reset.
+Invariants: PyTorch is found in `sys.modules` and never imported. Nothing is read before the program has initialised CUDA, or in a forked
+child that must not use CUDA. No peak or counter is reset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PEAKS = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"
 
 
 def cuda() -> Any:
-    """The module `torch.cuda`, or `None` if the program has not imported it or runs on AMD's GPUs."""
+    """The module `torch.cuda`, or `None` if the program has not imported it or runs on AMD GPUs."""
     module = sys.modules.get("torch.cuda")
     version = sys.modules.get("torch.version")
     if module is None or getattr(version, "cuda", None) is None:
@@ -71,7 +71,7 @@ class Torch:
             peak=allocated["peak"],
             reserved=reserved["current"],
             reserved_peak=reserved["peak"],
-            # Other backends leave the figures below at 0, whatever happens.
+            # Other backends always leave the figures below at 0.
             taken=allocated["allocated"] if native else None,
             returned=allocated["freed"] if native else None,
             reserved_taken=reserved["allocated"] if native else None,
@@ -83,7 +83,7 @@ class Torch:
         )
 
     def _inactive_split(self, stats: Dict[str, Any], ordinal: int) -> Optional[int]:
-        """Absent until PyTorch has counted one, because it never counts them with expandable segments."""
+        """The bytes of inactive splits. Absent until PyTorch has counted one, because with expandable segments it never counts any."""
         splits = stats.get("inactive_split_bytes")
         if splits is None or _expandable_segments():
             return None
@@ -96,7 +96,7 @@ def _stats(core: Any, ordinal: int) -> Dict[str, Any]:
     """The figures of one device. Raises ValueError if figures that belong to one moment cannot be obtained."""
     for _ in range(3):
         stats: Dict[str, Any] = core._cuda_memoryStats(ordinal)
-        # The backend cudaMallocAsync asks the driver for one figure after the other.
+        # The backend cudaMallocAsync requests the figures from the driver one after the other.
         if stats["allocated_bytes"]["all"]["current"] <= stats["reserved_bytes"]["all"]["current"]:
             return stats
     raise ValueError("the figures of PyTorch belong to different moments")
@@ -114,8 +114,8 @@ def amounts(ordinal: int) -> Dict[str, int]:
 
 
 def unlimited(ordinal: int) -> bool:
-    """Whether the program has certainly set no limit (`set_per_process_memory_fraction`). To be called in a thread that uses the device:
-    where there is a limit, PyTorch asks the driver for the current device."""
+    """Whether it is certain that the program has set no limit (`set_per_process_memory_fraction`). Must be called in a thread that uses the
+    device: if there is a limit, PyTorch requests the current device from the driver."""
     try:
         core: Any = sys.modules["torch._C"]
         return bool(core._cuda_getMemoryFraction(ordinal) == 1.0)
@@ -134,7 +134,7 @@ def device_uuid(ordinal: int) -> Optional[str]:
 def _device_uuid(ordinal: int) -> Optional[str]:
     found = _uuid.of_ordinal(ordinal)
     if found is None and not _uuid.driver_loaded() and "MIG" not in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
-        # The driver library has another name here. PyTorch gives the UUID without a prefix.
+        # The driver library has another name on this machine. PyTorch returns the UUID without a prefix.
         value = getattr(cuda().get_device_properties(ordinal), "uuid", None)
         found = None if value is None else "GPU-" + str(value)
     return found

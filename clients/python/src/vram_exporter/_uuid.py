@@ -1,6 +1,6 @@
-"""Finds the UUID of a CUDA device ordinal by asking the CUDA driver library that the program has already loaded.
+"""Finds the UUID of a CUDA device ordinal with the CUDA driver library that the program has already loaded.
 
-Invariant: nothing is loaded or initialised here. The result is `None` if the program has not initialised CUDA, and in every case of doubt.
+Invariant: nothing is loaded or initialised here. The result is `None` if the program has not initialised CUDA, and whenever there is doubt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _driver: Any = None
 
 
 def of_ordinal(ordinal: int) -> Optional[str]:
-    """The UUID, as NVML writes it, of the device that CUDA in this process gives the number `ordinal`."""
+    """The UUID, in NVML's format, of the device that has the number `ordinal` for CUDA in this process."""
     found = _known.get(ordinal)
     if found is None:
         found = _ask(ordinal)
@@ -54,15 +54,15 @@ def _ask(ordinal: int) -> Optional[str]:
     try:
         device = ctypes.c_int()
         board, instance = (ctypes.c_ubyte * 16)(), (ctypes.c_ubyte * 16)()
-        # Before cuInit, which is the program's to call, this returns CUDA_ERROR_NOT_INITIALIZED.
+        # Before cuInit, which only the program itself may call, this returns CUDA_ERROR_NOT_INITIALIZED.
         if library.cuDeviceGet(ctypes.byref(device), ctypes.c_int(ordinal)) != 0:
             return None
-        # The first function returns the UUID of the GPU; the second that of the MIG device, if the device is one.
+        # The first function returns the UUID of the GPU. If the device is a MIG device, the second returns the UUID of the MIG device.
         if library.cuDeviceGetUuid(ctypes.byref(board), device) != 0:
             return None
         if library.cuDeviceGetUuid_v2(ctypes.byref(instance), device) != 0:
             return None
     except AttributeError:
-        return None  # A driver older than 470: a MIG device could be taken for its GPU.
+        return None  # A driver older than 470: a MIG device could be mistaken for its GPU.
     prefix = "GPU-" if bytes(board) == bytes(instance) else "MIG-"
     return prefix + str(uuid.UUID(bytes=bytes(instance)))

@@ -15,7 +15,7 @@ except ImportError:
 class VramCallback(Callback):  # type: ignore[misc,unused-ignore]
     """Measures each batch, and logs the highest allocated and reserved memory with the trainer's loggers.
 
-    `every` is the number of batches between two log entries. Gradient accumulation does not matter: a batch is what the trainer calls one.
+    `every` is the number of batches between two log entries. A batch is what the trainer calls one, regardless of gradient accumulation.
     """
 
     def __init__(self, every: int = 50) -> None:

@@ -1,5 +1,5 @@
 """The programs that verify_client.py observes: `jobs.py NAME`. A stepped job prints one JSON line for each step and continues after
-reading a line on its standard input. The jobs do not know the client, except for those that measure."""
+reading a line from its standard input. Only the jobs that measure import the client."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def one(megabytes):
 
 
 def fork():
-    """A parent with CUDA and four forked workers, as a DataLoader has them."""
+    """A parent process that uses CUDA and four forked workers, like those of a DataLoader."""
     import torch
 
     kept = torch.empty(GIB, dtype=torch.uint8, device="cuda")
@@ -199,12 +199,12 @@ def measure():
 
 
 def out_of_memory(first="1"):
-    """Ends with a real OutOfMemoryError and the program's own excepthook. Without `first`, the failed allocation is the very first one."""
+    """Ends with a real OutOfMemoryError and the program's own excepthook. With `first` other than "1", the very first allocation fails."""
     import torch
 
     kept = torch.empty(700 * MIB, dtype=torch.uint8, device="cuda") if first == "1" else None
     if first == "1":
-        # The user's own observer: what it is told is the truth to compare with.
+        # The user's own observer: its arguments are the reference for the comparison.
         torch._C._cuda_attach_out_of_memory_observer(lambda *arguments: say(observer=list(arguments)))
 
     def hook(kind, value, trace):
@@ -218,7 +218,7 @@ def out_of_memory(first="1"):
 
 
 def caught():
-    """Catches the error and goes on, as a search for the largest batch does."""
+    """Catches the error and continues, as a search for the largest batch size does."""
     import torch
 
     failures = 0
@@ -233,7 +233,7 @@ def caught():
 
 
 def step_time(blocks="22"):
-    """Blocks of training steps: twice without the client, with it at 5 Hz and at 100 Hz, in a new order each time."""
+    """Blocks of training steps: two without the client, one with it at 5 Hz and one at 100 Hz, each time in a new random order."""
     import random
 
     import torch

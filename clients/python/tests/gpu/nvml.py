@@ -1,4 +1,4 @@
-"""The few calls of NVML that the programs in this folder need, through ctypes and without any package."""
+"""The few NVML calls that the programs in this folder need, through ctypes and without any package."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """An open NVML. Raises OSError if the library is missing or does not start."""
+    """An initialised NVML library. Raises OSError if the library is missing or cannot be initialised."""
 
     def __init__(self):
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -61,14 +61,14 @@ class Nvml:
         return {rows[i].pid: rows[i].used for i in range(count.value)}
 
     def used(self, index=0):
-        """The used bytes of a GPU."""
+        """The bytes in use on a GPU."""
         memory = _Memory()
         self._check(self._library.nvmlDeviceGetMemoryInfo(self._devices[index], ctypes.byref(memory)))
         return memory.used
 
 
 def open_or_none():
-    """An open NVML, or `None` where there is none."""
+    """An initialised NVML library, or `None` where there is none."""
     try:
         return Nvml()
     except (OSError, AttributeError):

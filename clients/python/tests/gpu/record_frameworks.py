@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records what PyTorch and JAX answer on a real GPU, for the stand-in modules of the tests.
+"""Records what PyTorch and JAX return on a real GPU, for the stand-in modules of the tests.
 
     python3 clients/python/tests/gpu/record_frameworks.py --out clients/python/tests/recorded/frameworks.json
 
-Each case runs in a process of its own, at the same time as the others, because the settings of an allocator are read at the start. A case
+Each case runs in a process of its own, because an allocator reads its settings when it starts. All cases run at the same time. A case
 that fails is recorded with its error. Nothing that identifies the machine is written: hexadecimal digits of UUIDs become `x`.
 """
 
@@ -52,7 +52,7 @@ def percentiles(function, count=2000):
 
 
 def cuda_uuids(count):
-    """For each ordinal: what the two calls of the loaded driver library return."""
+    """For each ordinal: what the UUID calls of the loaded driver library return."""
     library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     rows = []
     for ordinal in range(count):
@@ -67,7 +67,7 @@ def cuda_uuids(count):
 
 
 class Moments:
-    """Successive answers of one allocator, each with what the driver says about the process at that time."""
+    """Successive answers of one allocator, each with the process's memory that the driver reports at that time."""
 
     def __init__(self, read):
         self.read, self.nvml, self.rows = read, nvml.open_or_none(), []
@@ -121,7 +121,7 @@ def out_of_memory(torch, requested=1 << 40):
 
 
 def device(torch):
-    """What PyTorch, the CUDA driver and NVML say about the identity of the first device."""
+    """What PyTorch, the CUDA driver and NVML report as the identity of the first device."""
     properties = torch.cuda.get_device_properties(0)
     count = torch.cuda.device_count()
     uuids = attempt(lambda: nvml.Nvml().uuids())
@@ -196,7 +196,7 @@ def case_torch_fraction():
 
 
 def case_torch_snapshot():
-    """The history of allocations: whether it can be asked for, and what a dump inside the observer costs."""
+    """The history of allocations: whether it can be enabled, and what a dump inside the observer costs."""
     import torch
 
     answer = {"enabled_before": attempt(torch._C._cuda_isHistoryEnabled)}
@@ -218,7 +218,7 @@ def case_torch_snapshot():
 
 
 def case_torch_fork():
-    """What a forked child of a process that has initialised CUDA is told."""
+    """What PyTorch returns in a forked child of a process that has initialised CUDA."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -354,7 +354,7 @@ def main():
             answer = {"error": traceback.format_exc()[-3000:]}
         with open(options.out, "w") as file:
             json.dump(answer, file, default=str)
-        os._exit(0)  # Frameworks may hang while they end, and the answer is written.
+        os._exit(0)  # The answer is already written, and frameworks may hang on exit.
     names = options.only.split(",") if options.only else list(CASES)
     answers = {}
     with tempfile.TemporaryDirectory() as folder:

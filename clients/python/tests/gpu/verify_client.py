@@ -4,7 +4,7 @@
     python3 clients/python/tests/gpu/verify_client.py --out results.json
     python3 clients/python/tests/gpu/verify_client.py --out results.json --exporter http://127.0.0.1:9400 --socket /run/vram-exporter/allocator.sock
 
-Without --exporter, this program itself listens, with a recording server. With --exporter, the jobs report to the real exporter, and its
+Without --exporter, the jobs report to a recording server in this program. With --exporter, they report to the real exporter, and its
 metrics are compared; checks that need the individual messages still use the recording server. A check that fails does not end the others.
 """
 
@@ -75,7 +75,7 @@ class Job:
 
 
 class Exporter:
-    """The values that a real exporter shows."""
+    """The values that a real exporter exports."""
 
     FAMILIES = {
         "allocated_bytes": "gpu_process_allocator_allocated_bytes",
@@ -116,7 +116,7 @@ class Bench:
             return RecordingServer(os.path.join(self.folder, "%d.sock" % self.count))
 
     def watch(self, framework="pytorch"):
-        """A socket path and a function that returns the shown values of a pid."""
+        """A socket path, and a function that returns the values reported for a pid."""
         if self.exporter is not None:
             return self.options.socket, lambda pid: self.exporter.values(pid, framework)
         server = self.server()
@@ -136,7 +136,7 @@ def until(read, accepted, seconds=8.0):
 
 
 def stepped(bench, job, values, expected, steps):
-    """Compares what is shown after each step of a job with what the framework says. One row for each step."""
+    """Compares the values reported after each step of a job with those of the framework. Returns one row for each step."""
     rows = []
     try:
         for _ in range(steps):
@@ -153,7 +153,7 @@ def stepped(bench, job, values, expected, steps):
                 row["uuid_ok"] = list(shown) == [said["uuid"]]
                 row["ok"] = row["ok"] and row["uuid_ok"]
             if said.get("driver") is not None and device.get("reserved_bytes") is not None:
-                # The rungs: outside the allocator, slack, allocated.
+                # The three parts of the driver's figure: outside the allocator, slack, allocated.
                 row["outside"] = said["driver"] - device["reserved_bytes"]
                 row["slack"] = device["reserved_bytes"] - device["allocated_bytes"]
                 row["sum_equals_driver"] = row["outside"] + row["slack"] + device["allocated_bytes"] == said["driver"] and row["outside"] >= 0
@@ -188,7 +188,7 @@ def check_ladder_native(bench):
     result = ladder(bench, "")
     if bench.exporter is None:
         result["ok"] = result["ok"] and all(row["shown"].get("peak_bytes", 0) >= GIB for row in result["rows"])
-        # A reset by the user lowers nothing.
+        # A reset by the user lowers no reported peak.
         peaks = [row["shown"]["peak_bytes"] for row in result["rows"]]
         result["ok"] = result["ok"] and peaks == sorted(peaks)
     return result
@@ -314,7 +314,7 @@ def check_measure(bench):
 
 
 def _format(size):
-    """An amount as PyTorch's exception writes it."""
+    """An amount in the format of PyTorch's exception."""
     if size <= 1024:
         return "%d bytes" % size
     for unit, name in ((1 << 10, "KiB"), (1 << 20, "MiB")):
@@ -324,7 +324,7 @@ def _format(size):
 
 
 def _numbers_masked(text):
-    # PyTorch lists the other processes on the GPU.
+    # PyTorch's message also lists the other processes on the GPU.
     text = re.sub(r"Process \d+ has \S+ \S+ memory in use\. ?", "", text)
     return re.sub(r"[0-9]+(\.[0-9]+)? (bytes|KiB|MiB|GiB)|process [0-9]+", "N", text, flags=re.I)
 
@@ -403,7 +403,7 @@ def check_exporter_out_of_memory(bench):
 
 
 def check_start_cost(bench):
-    """The cost of the import, of arming, and of the .pth file that is not armed: paired starts of Python, in milliseconds."""
+    """The cost of the import, of arming, and of the unarmed .pth file, from paired starts of Python, in milliseconds."""
     empty, unarmed = os.path.join(bench.folder, "empty"), os.path.join(bench.folder, "unarmed")
     for folder in (empty, unarmed):
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
@@ -437,7 +437,7 @@ def check_start_cost(bench):
         half = 2.02 * statistics.stdev(differences) / len(differences) ** 0.5
         mean = statistics.mean(differences)
         result[name] = {"base_ms": statistics.mean(bases), "mean_ms": mean, "interval_95_ms": [mean - half, mean + half], "median_ms": statistics.median(differences)}
-    # The line itself, without the noise of a start.
+    # The time of the line in the .pth file itself, without the noise of a start.
     code = (
         "import site, sys, time\nbest = 1e9\nfor _ in range(300):\n b = time.perf_counter_ns(); site.addpackage(%r, 'vram_exporter_arm.pth', set()); "
         "best = min(best, time.perf_counter_ns() - b)\nprint(best / 1000)" % SOURCE
@@ -453,12 +453,12 @@ def check_step_time(bench):
         said = job.line()
     finally:
         job.end()
-    # At 5 Hz, no slower than chance explains; the width of the interval says how small a slowdown could have been seen.
+    # At 5 Hz, any slowdown must be within chance; the width of the interval shows how small a slowdown could have been detected.
     return dict(said, ok=said["5 Hz"]["interval_95_percent"][0] <= 0, messages=len(server.messages()))
 
 
 CHECKS = {name[6:]: function for name, function in list(globals().items()) if name.startswith("check_")}
-# These measure time, and run after the others, alone.
+# These checks measure time, so they run alone, after the others.
 ALONE = ("start_cost", "step_time")
 
 

@@ -58,7 +58,7 @@ unsafe fn put_pages(
     times: Option<*mut c_ulonglong>,
 ) -> Answer {
     let pages = retired(on, cause)?;
-    // SAFETY: the caller's pointers, with room for as many as `count` says.
+    // SAFETY: the caller guarantees that its pointers are valid and have room for `count` entries.
     unsafe {
         let room = get(count)?;
         put(count, pages)?;

@@ -27,7 +27,7 @@ unsafe fn put_known(to: *mut c_char, length: c_uint, text: &str) -> Answer {
     if text.is_empty() {
         return Err(Code::NOT_SUPPORTED);
     }
-    // SAFETY: the caller's pointer.
+    // SAFETY: the caller guarantees that its pointer is valid.
     unsafe { put_text(to, length, text.as_bytes()) }
 }
 

@@ -18,7 +18,7 @@ use crate::machine::{Machine, NO_INSTANCE};
 
 /// How long a wait sleeps before it checks again, so that it sees changes to the control file.
 const STEP: Nanos = 5_000_000;
-/// The event types that the driver knows (recorded); only Xids are ever reported.
+/// The event types that the driver supports (recorded); only Xids are ever reported.
 const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
@@ -72,7 +72,7 @@ unsafe fn wait(sim: &Sim, set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventDat
                 gpuInstanceId: NO_INSTANCE,
                 computeInstanceId: NO_INSTANCE,
             };
-            // SAFETY: the caller's pointer.
+            // SAFETY: the caller guarantees that its pointer is valid.
             return unsafe { put(data, event) };
         }
         drop(set);

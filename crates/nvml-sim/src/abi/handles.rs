@@ -1,4 +1,5 @@
-//! Device handles: opaque words that name a GPU or one of its MIG devices. They are stable while the library is loaded.
+//! Device handles: opaque words that identify a GPU or one of its MIG devices. They are stable while the library is
+//! loaded.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -53,10 +54,10 @@ unsafe fn text<'t>(of: *const c_char) -> Answer<&'t [u8]> {
     Ok(unsafe { CStr::from_ptr(of) }.to_bytes())
 }
 
-/// Opens a GPU: a fault that affects the GPU affects this too.
+/// Returns a GPU's handle to the caller; a fault that affects the GPU affects this function too.
 unsafe fn hand_out(sim: &Sim, gpu: &Gpu, instance: Option<u32>, to: *mut nvmlDevice_t) -> Answer {
     pass(sim.machine, sim.call, Target::gpu(gpu.index), sim.now)?;
-    // SAFETY: the caller's pointer.
+    // SAFETY: the caller guarantees that its pointer is valid.
     unsafe { put(to, handle(gpu.index, instance)) }
 }
 

@@ -30,7 +30,7 @@ device_calls! {
         if counter >= sys::nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_COUNT {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // 16 lanes of the fifth generation carry 63 GB/s, those of each earlier generation half as much as the next.
+        // 16 lanes of PCIe 5.0 carry 63 GB/s; those of each earlier generation carry half as much as the next one's.
         let full = 61_500_000.0 / f64::from(32_u32 >> generation.min(5));
         let busy = on.machine.activity(on.gpu, None, on.now).busy;
         put(kib, 600 + (full * 0.1 * busy / f64::from(1 + counter)) as c_uint)

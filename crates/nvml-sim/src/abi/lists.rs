@@ -33,7 +33,7 @@ unsafe fn fill<T>(
     entry: impl Fn(&Listed) -> T,
 ) -> Answer {
     library::update_processes();
-    // SAFETY: the caller's pointers; `entries` has room for as many as `count` says.
+    // SAFETY: the caller guarantees that its pointers are valid and that `entries` has room for `count` entries.
     unsafe {
         let room = get(count)?;
         if room > 0 && entries.is_null() {
@@ -62,7 +62,7 @@ unsafe fn fill<T>(
     }
 }
 
-/// An entry as it is, or with implausible memory.
+/// An entry, unchanged or with implausible memory.
 fn twisted(implausible: Option<Implausible>, total: u64, listed: Listed) -> Listed {
     let memory = match implausible {
         None => listed.memory,

@@ -14,7 +14,7 @@ struct Memory {
     used: u64,
 }
 
-/// A MIG device's memory is what its profile gives it, and all of it can be allocated.
+/// A MIG device has the memory of its profile, and all of it can be allocated.
 fn memory(on: &On) -> Answer<Memory> {
     if on.gpu.memory_unsupported {
         return Err(Code::NOT_SUPPORTED);
@@ -26,7 +26,7 @@ fn memory(on: &On) -> Answer<Memory> {
     Ok(Memory { total, reserved, used: on.machine.used(on.gpu, on.instance, on.now) })
 }
 
-/// The figures as they are, or implausible. The first three are total, free and used.
+/// The figures, unchanged or made implausible. The first three are total, free and used.
 fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; N]) -> [u64; N] {
     match implausible {
         None => {}
@@ -40,7 +40,7 @@ fn twisted<const N: usize>(implausible: Option<Implausible>, mut figures: [u64; 
 /// The bytes that BAR1 maps when there is no process, and those that the first process adds (as recorded).
 const BAR1_IDLE: u64 = 1_703_936;
 const BAR1_BUSY: u64 = 65_536;
-/// A MIG device has a share of BAR1 in proportion to its memory slices, less this much, and maps little of it:
+/// A MIG device has a share of BAR1 in proportion to its memory slices, minus this amount, and maps little of it:
 /// nvidia-smi shows 2 to 4 MiB of 32767 MiB for half of an A100 with processes.
 const BAR1_UNSLICED: u64 = 1 << 20;
 const BAR1_SLICE_BUSY: u64 = 2 << 20;

@@ -17,7 +17,7 @@ const SAMPLE_PERIOD: Nanos = LOOK;
 const KEPT: Nanos = 20 * SECOND;
 /// The sampling period of the engines' utilization, in microseconds (recorded).
 const ENGINE_PERIOD: c_uint = 100_000;
-/// Clock event reasons that the driver knows (recorded).
+/// The clock event reasons that the driver supports (recorded).
 const REASONS: c_ulonglong = 0x1FF;
 
 fn percent(share: f64) -> c_uint {
@@ -49,7 +49,7 @@ fn temperature(on: &On, sensor: sys::nvmlTemperatureSensors_t) -> Answer<f64> {
 /// An engine that no simulated process uses.
 unsafe fn idle_engine(on: &On, utilization: *mut c_uint, period: *mut c_uint) -> Answer {
     on.uncut()?;
-    // SAFETY: the caller's pointers.
+    // SAFETY: the caller guarantees that its pointers are valid.
     unsafe {
         put(utilization, 0)?;
         put(period, ENGINE_PERIOD)

@@ -1,4 +1,4 @@
-//! MIG profiles of the models that can be sliced, as `nvidia-smi mig -lgip` lists them.
+//! MIG profiles of the models that support MIG, as `nvidia-smi mig -lgip` lists them.
 
 const MIB: u64 = 1 << 20;
 

@@ -77,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// Whether the power limit holds the clocks down.
+    /// Whether the power limit reduces the clocks.
     pub(crate) fn capped(&self, gpu: &Gpu, now: Nanos) -> bool {
         self.power(gpu, now) > gpu.model.power[2] * 0.95
     }

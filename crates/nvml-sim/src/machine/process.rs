@@ -130,18 +130,18 @@ impl Process {
         }
     }
 
-    /// Bytes that the process wants in a life.
+    /// Bytes that the process requests in a life.
     pub fn wants(&self, life: Life, now: Nanos) -> u64 {
         let allocated = self.memory.as_ref().map_or(0.0, |memory| memory.at(now - life.start, self.noise(life)));
         self.context + allocated as u64
     }
 
-    /// The most bytes that the process ever wants.
+    /// The most bytes that the process ever requests.
     pub fn most(&self) -> u64 {
         self.context + self.overhead() + self.memory.as_ref().map_or(0.0, Curve::bound) as u64
     }
 
-    /// The most bytes that the process has wanted in a life up to a given time.
+    /// The most bytes that the process has requested in a life up to a given time.
     pub fn peak(&self, life: Life, until: Nanos) -> u64 {
         let peak = self.memory.as_ref().map_or(0.0, |memory| memory.peak(until - life.start, self.noise(life)));
         self.context + peak as u64

@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
     pub(crate) fault: Vec<Fault>,
 }
 
-/// A container of a pod, as a cluster would name it. A process runs in it if its cgroup says so.
+/// A container of a pod, as a cluster would name it. A process runs in it if the process's cgroup contains its id.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Container {
@@ -176,7 +176,7 @@ pub(crate) struct Process {
     pub(crate) allocator: Option<Allocator>,
 }
 
-/// What a process would report about its memory allocator. NVML does not know it.
+/// What a process would report about its memory allocator. NVML does not report it.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Allocator {

@@ -43,7 +43,7 @@
 
 {{- define "vram-exporter.volumeMounts" -}}
 {{- if .Values.web.configSecret }}
-# The folder is mounted, not its files: a changed secret is another folder under the same name.
+# The folder is mounted, not its files: a mounted file would not change when the secret does.
 - name: web-config
   mountPath: /etc/vram-exporter/web
   readOnly: true

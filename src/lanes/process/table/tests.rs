@@ -11,7 +11,7 @@ fn table(limit: usize) -> ProcessTable {
     ProcessTable::new(Retention { peak_window: WINDOW, linger: LINGER, limit })
 }
 
-/// No MIG.
+/// The layout of a GPU without MIG devices.
 const LAYOUT: Option<&[Arc<MigDevice>]> = Some(&[]);
 
 /// A process list read in one attempt, with no kind of process left unread.

@@ -17,7 +17,7 @@ use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
 use vram_exporter::metrics::Metrics;
 use vram_exporter::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
-/// How long any wait may take. Generous: valgrind takes fifty times as long.
+/// How long any wait may take. The limit is generous because under valgrind everything takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// An interval for actions that must not happen while something is being counted.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
@@ -51,7 +51,7 @@ impl Workplace {
         Self::eight(MOVING, Snapshot::new())
     }
 
-    /// The same with a feed for a recorder. Nothing reads what is passed on, so the feed is soon full.
+    /// The same as `moving`, with a feed for a recorder. Nothing reads what is passed on, so the feed is soon full.
     pub fn recorded() -> Self {
         Self::eight(MOVING, Snapshot::recorded(Feed::with_room(FEED)))
     }
@@ -103,7 +103,7 @@ impl Workplace {
         place
     }
 
-    /// The same machine, for the process lane: it lists processes as often as it can and reads telemetry once.
+    /// The same machine, for the process lane, which lists processes as often as it can and reads telemetry once.
     pub fn unchanging() -> Self {
         let mut place = Self::on(GOLDEN, |config| {
             config.process.interval = Duration::from_millis(1);

@@ -22,8 +22,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
     allocation_counter::measure(work).count_total
 }
 
-/// The problem if a count is more than a tenth above or below the known count. A lower count is a problem too, because
-/// the constants must stay up to date.
+/// The problem to report if a count is more than a tenth above or below the known count. A lower count is a problem
+/// too, because the constants must stay up to date.
 fn problem(constant: &str, known: f64, found: f64) -> Option<String> {
     let reported = format!("{known} allocations became {found:.1}");
     let remedy = format!("set {constant} in {} to {found:.0}", file!());
@@ -91,7 +91,7 @@ fn a_golden_scrape_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
     let place = Workplace::golden();
     let series = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.starts_with('#')).count();
-    // The first scrape is not counted: the length of its text is not known yet.
+    // The first scrape is not counted, because the length of its text is not yet known.
     assert!(series(&place.scrape()) > 200, "the scenario is incomplete");
     assert_eq!(problem("SCRAPE", SCRAPE, allocations(|| drop(place.scrape())) as f64), None);
 }

@@ -1,7 +1,7 @@
 # Starts the client in each Python process below `vram-run`, then runs the `sitecustomize` that would have run without this one.
 #
 # Invariant: what the program sees afterwards (`sys.path`, `sys.modules["sitecustomize"]`, an exception of the other `sitecustomize`) is
-# what it would have seen without `vram-run`. Any Python may read this file, including Python 2, so only old syntax is used.
+# what it would have seen without `vram-run`. Any version of Python may read this file, even Python 2, so only old syntax is used.
 import os
 import sys
 
@@ -27,7 +27,7 @@ def _start(package=os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
                 sys.modules.pop("vram_exporter", None)
                 raise
         __import__("vram_exporter._arm")
-    except Exception:  # A program must start although its monitoring cannot.
+    except Exception:  # A program must start even if its monitoring cannot.
         pass
 
 

@@ -16,7 +16,7 @@ POOLS = ("all", "small_pool", "large_pool")
 _initialised_in = None
 observers = []
 calls = {"_cuda_memoryStats": 0}
-# Tests set these: an exception that each reading raises, the seconds that each takes, figures that replace the answer.
+# Tests set these: an exception that each reading raises, the seconds that it takes, and figures that it returns instead of the real ones.
 raising = None
 seconds = 0.0
 answer = None
@@ -34,7 +34,7 @@ def empty_stats():
 
 
 def size_text(size):
-    """An amount in the form of PyTorch's message."""
+    """An amount in the format of PyTorch's message."""
     if size <= 1024:
         return "%d bytes" % size
     for unit, name in ((1 << 10, "KiB"), (1 << 20, "MiB")):

@@ -1,4 +1,4 @@
-"""A stand-in for PyTorch: see README.md in the folder above."""
+"""A stand-in for PyTorch: see README.md in the parent folder."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ OutOfMemoryError = _C.OutOfMemoryError
 
 
 class Tensor:
-    """Memory of the stand-in's allocator; freed with the object."""
+    """Memory from the stand-in's allocator; it is freed together with the object."""
 
     def __init__(self, size, device):
         self._block = None
@@ -36,7 +36,8 @@ def empty(size, device="cuda", dtype=uint8):
 
 
 def _wait_for_client():
-    """The import of PyTorch takes seconds, during which the client notices it. This import lasts until then."""
+    """The import of the real PyTorch takes seconds, during which the client notices it. The stand-in's import lasts until the client has
+    noticed it."""
     deadline = time.monotonic() + 60
     while not (sys.modules.get("vram_exporter._oom") and sys.modules["vram_exporter._oom"].watching()) and time.monotonic() < deadline:
         time.sleep(0.01)

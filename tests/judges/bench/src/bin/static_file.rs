@@ -1,4 +1,4 @@
-//! A file, served by the exporter's own web server: the cost of HTTP alone, to compare with a scrape of the same size.
+//! Serves a file with the exporter's own web server: the cost of HTTP alone, to compare with a scrape of the same size.
 //!
 //! `static_file FILE` listens on a free port of 127.0.0.1, prints the address, and answers `/metrics` with the file's
 //! bytes until its standard input ends. The server, its limits, its compression and its single thread are the
@@ -48,15 +48,15 @@ async fn serve(text: Bytes) -> Result<()> {
     Ok(())
 }
 
-/// Compressed as the exporter's pages are.
+/// Serves the text, compressed in the same way as the exporter's pages.
 fn router(text: Bytes) -> Router {
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let page = async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.clone());
     Router::new().route("/metrics", get(page)).layer(compression)
 }
 
-/// Ends when the program that started this one is gone.
+/// Returns when the program that started this one has ended, which closes the standard input.
 async fn input_ended() {
-    // An input that cannot be read has ended too.
+    // An input that cannot be read counts as ended.
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
 }

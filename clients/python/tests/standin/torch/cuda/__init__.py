@@ -11,7 +11,7 @@ _lock = threading.RLock()
 
 
 class Properties:
-    """A device; its UUID is made from its number."""
+    """A device; its UUID is derived from its number."""
 
     def __init__(self, device):
         self.name = "stand-in"
@@ -97,7 +97,7 @@ def device_count():
 
 
 def set_device(device):
-    """Does nothing, because only `empty` names devices."""
+    """Does nothing, because only the argument of `empty` selects a device."""
 
 
 def empty_cache():
