@@ -6,9 +6,10 @@ without a pause. `training` trains a small transformer; `paced` trains it too an
 as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle read from stdin.
 `tensors` holds PyTorch tensors and reports what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold
 seconds and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on
-command, and `job` does so with PyTorch, until there is no memory left. Every mode except `rank` prints one JSON line when it is ready.
-Only `busy`, `leak`, `training`, `paced`, `tensors` and `job` load PyTorch, and only `arrays` loads JAX; the others call the driver
-directly, so that no framework's allocator is involved.
+command, and `job` does so with PyTorch, until there is no memory left. `flat` takes --share of the GPU at once, as an inference server does,
+and keeps it; `climb` trains while its memory grows for --hold seconds, up to --share of the GPU. Every mode except `rank` prints one JSON
+line when it is ready. Only `busy`, `leak`, `training`, `paced`, `tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads
+JAX; the others call the driver directly, so that no framework's allocator is involved.
 """
 
 import argparse
@@ -292,15 +293,45 @@ def job(options):
         say(max_reserved=torch.cuda.max_memory_reserved())
 
 
+def flat(options):
+    """Take --share of what the GPU can allocate, in one allocation, and then compute in it without allocating more."""
+    import torch
+
+    left, result = torch.randn(2, 1024, 1024, device="cuda")
+    torch.mm(left, left, out=result)
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    begun = time.monotonic()
+    kept = torch.empty(int(free - (1 - options.share) * total), dtype=torch.uint8, device="cuda")
+    kept[-1] = 1
+    torch.cuda.synchronize()
+    say(ready=True, held=kept.numel(), seconds=time.monotonic() - begun)
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    while not closed.wait(0.1):
+        torch.mm(left, left, out=result)
+        torch.cuda.synchronize()
+
+
+def climb(options):
+    from training import climb
+
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    climb(options.share, options.hold, say, closed)
+
+
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
-    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job}  # fmt: skip
+    "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job,
+    "flat": flat, "climb": climb}  # fmt: skip
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=list(MODES))
     parser.add_argument("--mib", type=int, default=0, help="device memory to hold")
-    parser.add_argument("--hold", type=float, default=5, help="seconds that rank holds its memory")
+    parser.add_argument("--hold", type=float, default=5, help="seconds that rank holds its memory, or that the memory of climb grows")
+    parser.add_argument("--share", type=float, default=0.91, help="share of what the GPU can allocate that flat and climb reach")
     parser.add_argument("--steps", type=int, default=200, help="training steps")
     parser.add_argument("--nvml", metavar="PATH", help="the NVML library of driver-load")
     options = parser.parse_args()

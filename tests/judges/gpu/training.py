@@ -80,6 +80,39 @@ def train(steps, say, orders):
     orders.read()
 
 
+def climb(share, seconds, say, closed):
+    """Trains until `closed`, and keeps more and more tensors, like a cache of samples that fills. The GPU is at 60 % when the training is
+    ready, at `share` less 1 % after two thirds of `seconds`, and at `share` after all of them."""
+    torch.manual_seed(1)
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    kept = []
+
+    def keep(goal):
+        """Keeps tensors until `goal` of the GPU's memory is in use."""
+        while True:
+            free, total = torch.cuda.mem_get_info()
+            if 1 - free / total >= goal:
+                return
+            kept.append(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"))
+
+    for _ in range(3):
+        step(model, optimizer)
+    keep(0.6)
+    torch.cuda.synchronize()
+    say(ready=True)
+    begun = time.monotonic()
+    knee, slow = seconds * 2 / 3, 0.01
+    while not closed.is_set():
+        step(model, optimizer)
+        torch.cuda.synchronize()
+        second = time.monotonic() - begun
+        if second < knee:
+            keep(0.6 + (share - slow - 0.6) * second / knee)
+        else:
+            keep(share - slow + slow * min(1.0, (second - knee) / (seconds - knee)))
+
+
 def paces(cuda, say, orders):
     """Times steps and allocations on request, so that a parent can compare them under different conditions."""
     torch.manual_seed(1)

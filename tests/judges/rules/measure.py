@@ -1,12 +1,13 @@
 """Measures what the shipped rules cost a real Prometheus, on simulated machines, and extrapolates to a cluster.
 
-    tests/judges/rules/measure.py --exporter target/release/vram-exporter --machines 4 --minutes 8
+    tests/judges/rules/measure.py --exporter target/release/vram-exporter --machines 4 --minutes 8 [--reporting]
 
-Starts one exporter for each of the --machines, with the eight-h200 scenario (8 GPUs with 64 processes each), and a Prometheus with the
-shipped rules, all on loopback ports. Only the groups' intervals are made shorter, so that each group is evaluated often. Prints the median
-time and the number of series of each group, and the same figures extrapolated to 1000 machines. Time grows with the number of series
-read, so it is scaled by the number of machines. The GPUs are simulated; Prometheus and its work are real. Ranges longer than the run
-are only partly filled.
+Starts that many exporters with the eight-h200 scenario (8 GPUs with 64 processes each) and a Prometheus on loopback
+ports, with the shipped rules; only the groups' intervals are made shorter, so that each is evaluated often. With
+--reporting, a client in each of the processes reports what PyTorch's allocator knows; otherwise none does. Prints
+the median time and the number of series of each group, and the same figures extrapolated to 1000 machines: time grows with the number of series read, so it
+is scaled by the number of machines. The GPUs are simulated; Prometheus and its work are real. Ranges longer than the run are only
+partly filled.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "deploy/prometheus/rules"
+SCENARIO = ROOT / "crates/nvml-sim/scenarios/eight-h200.toml"
 INTERVAL = 30
 CLUSTER = 1000
 
@@ -59,6 +61,16 @@ def wait_for(address, path, what):
 def shipped_groups():
     for file in sorted(RULES.glob("*.yml")):
         yield from yaml.safe_load(file.read_text())["groups"]
+
+
+def write_scenario(folder, reporting):
+    """The simulated machine as a file. With `reporting`, its processes have allocators that need four fifths of what they hold."""
+    text = SCENARIO.read_text()
+    if reporting:
+        text = text.replace("[[process]]\n", '[[process]]\nallocator = { framework = "pytorch", allocated = 0.8 }\n')
+    path = folder / "scenario.toml"
+    path.write_text(text)
+    return path
 
 
 def write_configuration(folder, targets):
@@ -110,6 +122,7 @@ def main():
     parser.add_argument("--exporter", required=True)
     parser.add_argument("--machines", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--reporting", action="store_true", help="the processes report about their allocators")
     arguments = parser.parse_args()
     targets = [f"127.0.0.1:{free_port()}" for _ in range(arguments.machines)]
     address = f"127.0.0.1:{free_port()}"
@@ -122,8 +135,9 @@ def main():
             stack.callback(process.wait)
             stack.callback(process.terminate)
 
+        scenario = write_scenario(folder, arguments.reporting)
         for target in targets:
-            start(arguments.exporter, "--demo=eight-h200", f"--web.listen-address={target}", "--memory.rate=1")
+            start(arguments.exporter, f"--demo={scenario}", f"--web.listen-address={target}", "--memory.rate=1")
         for target in targets:
             wait_for(target, "/metrics", "an exporter")
         write_configuration(folder, targets)

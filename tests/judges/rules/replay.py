@@ -1,14 +1,30 @@
-"""Replays jobs that were recorded on a real GPU through the shipped rules: a leak raises alerts, a training run does not.
+"""Replays jobs that were recorded on a real GPU through the shipped rules, with the rule files unchanged.
 
-    replay.py [--stretch N]
+    replay.py [--recordings FOLDER]
 
-The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last seven minutes, and the rules look back over
-half an hour. Time is therefore stretched: what was scraped every 3 s is replayed as if it had been scraped every 18 s. For the rules,
-a leak of 64 MiB a second becomes one of 10.7 MiB a second. The rule files are not changed.
+| recording | what must happen |
+|---|---|
+| leak | GpuMemoryExhaustionPredicted and GpuProcessMemoryLeak fire |
+| training | neither of the two fires |
+| flat, from the moment at which 91 % are taken | in an hour, no alert with the severity warning or critical fires; GpuMemoryReserved does |
+| flat, with its start | GpuMemoryHigh fires, because the use rose, and has resolved at the end of the hour |
+| climb | GpuMemoryHigh and GpuMemoryCritical fire |
+| jax, with its start | in an hour, no alert with the severity warning or critical fires, nor does GpuMemoryReserved, although 90 % are in use |
+
+Two recordings are also replayed with a change, to show that silence is not the only possible result: flat with a use that grows by 5 % in
+the hour, and jax without what its allocator reports. In both, GpuMemoryHigh must fire.
+
+**Stretched time.** The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last minutes, and the rules look
+back over half an hour and more. So time is stretched: what was scraped every second is replayed as if scraped every half a minute or
+so. Everything that is measured in time is stretched with it: a family in seconds (time under pressure, the age of a reading, the peak
+window, how long a process has been idle) is multiplied by the same factor, and a timestamp becomes the stretched time since the
+recording began. Bytes and counts are as recorded. So an hour at 91 % is a minute and a half at 91 %, slowed down, and not a recording of
+an hour; a leak of 64 MiB a second becomes one of 10.7 MiB a second with a factor of six.
 """
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,59 +35,176 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 RECORDINGS = ROOT / "tests/fixtures/recordings"
 RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
-ALERTS = ("GpuMemoryExhaustionPredicted", "GpuProcessMemoryLeak")
+LEAK_ALERTS = ("GpuMemoryExhaustionPredicted", "GpuProcessMemoryLeak")
 TARGET = 'job="vram-exporter",instance="gpu-host"'
+LEAK_STRETCH = 6
+HOUR = 3600
+# Fires truthfully if the exporter of the recording ran in a container with a pid namespace of its own. It is about the exporter's
+# installation, not about the job.
+INSTALLATION_ALERT = "VramExporterProcessesInvisible"
 
 
-def series(recording):
-    """The recorded series in promtool's notation; a scrape without the series is a gap."""
-    for name, values in recording["series"].items():
-        inside = name.index("{")
-        labels = name[inside + 1 : -1]
-        text = " ".join("_" if value is None else repr(value) for value in values)
-        yield {"series": f"{name[:inside]}{{{TARGET}{',' if labels else ''}{labels}}}", "values": text}
-        if name.startswith("gpu_process_memory_used_bytes"):
-            # The recordings do not contain gpu_process_info: they contain the process's workload in a separate family.
-            owner = labels.replace(',type="compute"', "") + ',workload="user:root",kind="user",user="root"'
-            known = " ".join("_" if value is None else "1" for value in values)
-            yield {"series": f"gpu_process_info{{{TARGET},{owner}}}", "values": known}
-    yield {"series": f"up{{{TARGET}}}", "values": f"1x{len(recording['seconds'])}"}
+class Recording:
+    """The series of a job on an even grid: `interval` is the replayed time between two scrapes. A scrape without the series is None."""
+
+    def __init__(self, raw, stretch, first=0):
+        """Leaves out the scrapes before the number `first`."""
+        self.job, self.stretch = raw["job"], stretch
+        every, begin = raw["every"], raw["seconds"][first]
+        self.interval = every * stretch
+        # A scrape belongs to the nearest point of the grid; a point without a scrape is a missed scrape.
+        slots = {round((second - begin) / every): number for number, second in enumerate(raw["seconds"]) if number >= first}
+        self.length = max(slots) + 1
+        self.series = {}
+        for name, values in raw["series"].items():
+            every_scrape = values if isinstance(values, list) else [values] * len(raw["seconds"])
+            in_time = self.time_unit(name, raw.get("started", 0) + begin)
+            self.series[name] = [in_time(every_scrape[slots[slot]]) if slot in slots else None for slot in range(self.length)]
+        self.up = [1 if slot in slots else None for slot in range(self.length)]
+        if not any(name.startswith("gpu_process_info{") for name in raw["series"]):
+            self.add_process_info()
+
+    def time_unit(self, name, began):
+        """What stretching the time does to a value of this series."""
+        family = name.partition("{")[0]
+        if family.endswith(("_timestamp_seconds", "_start_time_seconds")):
+            return lambda value: None if value is None else (value - began) * self.stretch
+        if re.search(r"_seconds(_total)?$", family):
+            return lambda value: None if value is None else value * self.stretch
+        return lambda value: value
+
+    def add_process_info(self):
+        """The first recordings lack gpu_process_info, and hold the process's workload in a separate family."""
+        for name, values in list(self.series.items()):
+            if name.startswith("gpu_process_memory_used_bytes{"):
+                owner = name.partition("{")[2][:-1].replace(',type="compute"', "") + ',workload="user:root",kind="user",user="root"'
+                self.series[f"gpu_process_info{{{owner}}}"] = [None if value is None else 1 for value in values]
+
+    def of(self, family):
+        """The names of the series of this family."""
+        return [name for name in self.series if name.startswith(family + "{")]
+
+    def grow(self, share):
+        """Adds growth by this share of the memory over the length of the recording."""
+        (total,) = (self.series[name][0] for name in self.of("gpu_memory_total_bytes"))
+        for family in ("gpu_memory_used_bytes", "gpu_memory_window_peak_bytes", "gpu_memory_increase_bytes_total"):
+            for name in self.of(family):
+                values = self.series[name]
+                self.series[name] = [None if v is None else v + round(share * total * n / self.length) for n, v in enumerate(values)]
+
+    def forget(self, *prefixes):
+        """Removes the families with these prefixes."""
+        for name in [name for name in self.series if name.startswith(prefixes)]:
+            del self.series[name]
+
+    def input(self):
+        """The series in promtool's notation."""
+        for name, values in [*self.series.items(), ("up{}", self.up)]:
+            family, _, labels = name[:-1].partition("{")
+            text = " ".join("_" if value is None else str(value) if isinstance(value, int) else f"{value:.6f}" for value in values)
+            yield {"series": f"{family}{{{TARGET}{',' if labels else ''}{labels}}}", "values": text}
+
+    def end(self):
+        """The time of the last scrape, in seconds."""
+        return int((self.length - 1) * self.interval)
+
+    def test(self, name, *checks):
+        tests = [
+            {"expr": expr, "eval_time": f"{self.end()}s", "exp_samples": [{"labels": labels, "value": value} for labels, value in expected]}
+            for expr, expected in checks
+        ]
+        return {"name": name, "interval": f"{round(self.interval * 1000)}ms", "input_series": list(self.input()), "promql_expr_test": tests}
 
 
-def test(recording, stretch):
-    every = recording["every"] * stretch
-    end = f"{int(len(recording['seconds']) * every)}s"
-    fires = 1 if recording["job"] == "leak" else 0
-    return {
-        "name": recording["job"],
-        "interval": f"{every:g}s",
-        "input_series": list(series(recording)),
-        "promql_expr_test": [
-            {
-                "expr": f'count(count_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[2h])) or vector(0)',
-                "eval_time": end,
-                "exp_samples": [{"labels": "{}", "value": fires}],
-            }
-            for alert in ALERTS
-        ],
-    }
+def taken(raw):
+    """The number of the first scrape at which the job has taken its memory: at least half of the highest use."""
+    (used,) = (values for name, values in raw["series"].items() if name.startswith("gpu_memory_used_bytes{"))
+    return next(number for number, value in enumerate(used) if value and value >= max(filter(None, used)) / 2)
+
+
+def hour(raw, first=0):
+    """The recording from the scrape `first` on, stretched so that the part in which the job holds its memory lasts an hour."""
+    return Recording(raw, HOUR / (raw["seconds"][-1] - raw["seconds"][taken(raw)]), first)
+
+
+def fired(alert):
+    """A check: the alert fired at some time."""
+    return f'count(count_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[2h])) > bool 0', [("{}", 1)]
+
+
+def never_fired(alert):
+    """A check: the alert did not fire at any time."""
+    return f'count_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[2h])', []
+
+
+def over(alert):
+    """A check: the alert is not firing now."""
+    return f'ALERTS{{alertname="{alert}",alertstate="firing"}}', []
+
+
+def quiet(recording):
+    """A check: no alert with the severity warning or critical fired at any time."""
+    excepted = f',alertname!="{INSTALLATION_ALERT}"' if in_container(recording) else ""
+    selector = f'{{alertstate="firing",severity=~"warning|critical"{excepted}}}'
+    return f"count by (alertname, severity) (count_over_time(ALERTS{selector}[2h]))", []
+
+
+def in_container(recording):
+    """Whether the exporter of the recording had a pid namespace of its own."""
+    return any(0 in recording.series[name] for name in recording.of("vram_exporter_host_pid_namespace"))
+
+
+def full(recording):
+    """A check: the use of the GPU is high enough for the alerts, so that only the rules can keep them silent."""
+    return "count(gpu:gpu_memory_used:ratio >= 0.9)", [("{}", 1)]
+
+
+def tests(raw):
+    """The replays, from the recordings by job."""
+    leak, training = (Recording(raw[job], LEAK_STRETCH) for job in ("leak", "training"))
+    yield leak.test("leak", *map(fired, LEAK_ALERTS))
+    yield training.test("training", *map(never_fired, LEAK_ALERTS))
+
+    flat = hour(raw["flat"], taken(raw["flat"]))
+    yield flat.test("flat", full(flat), quiet(flat), fired("GpuMemoryReserved"))
+    started = hour(raw["flat"])
+    yield started.test("flat, with its start", fired("GpuMemoryHigh"), over("GpuMemoryHigh"), over("GpuMemoryCritical"), fired("GpuMemoryReserved"))
+    grown = hour(raw["flat"], taken(raw["flat"]))
+    grown.grow(0.05)
+    yield grown.test("flat, with growth added", fired("GpuMemoryHigh"), fired("GpuMemoryCritical"))
+
+    yield hour(raw["climb"]).test("climb", fired("GpuMemoryHigh"), fired("GpuMemoryCritical"))
+
+    jax = hour(raw["jax"])
+    needed = "count(gpu_memory_needed_bytes < 0.05 * gpu_memory_total_bytes)", [("{}", 1)]
+    yield jax.test("jax, with its start", full(jax), needed, quiet(jax), never_fired("GpuMemoryReserved"))
+    mute = hour(raw["jax"])
+    mute.forget("gpu_memory_needed_", "gpu_process_allocator_", "gpu_workload_allocator_", "gpu_process_memory_outside_")
+    yield mute.test("jax, without what it reports", fired("GpuMemoryHigh"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stretch", type=float, default=6)
+    parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="the folder of h200-flat.json, h200-climb.json and h200-jax.json")
     options = parser.parse_args()
-    recordings = [json.loads((RECORDINGS / f"h200-{job}.json").read_text()) for job in ("leak", "training")]
-    tests = [test(recording, options.stretch) for recording in recordings]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "replay.yml"
-        path.write_text(yaml.safe_dump({"rule_files": [str(rule) for rule in RULES], "evaluation_interval": "30s", "tests": tests}))
-        done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
-    for recording in recordings:
-        what = "fire" if recording["job"] == "leak" else "stay silent"
-        print(f"{recording['job']} ({recording['gpu']}, {recording['date']}): {' and '.join(ALERTS)} {what}")
+    folders = {job: RECORDINGS for job in ("leak", "training")} | {job: options.recordings for job in ("flat", "climb", "jax")}
+    raw = {job: json.loads((folder / f"h200-{job}.json").read_text()) for job, folder in folders.items()}
+    simulated = [job for job, recording in raw.items() if recording.get("simulated")]
+    if simulated and options.recordings == RECORDINGS:
+        sys.exit(f"not recorded on a real GPU: {', '.join(simulated)}")
+    failed = []
+    for test in tests(raw):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "replay.yml"
+            path.write_text(yaml.safe_dump({"rule_files": [str(rule) for rule in RULES], "evaluation_interval": "30s", "tests": [test]}))
+            done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True)
+        print(f"{test['name']}: {'as expected' if done.returncode == 0 else 'FAILED'}", flush=True)
+        if done.returncode != 0:
+            failed.append(f"{test['name']}\n{done.stdout}{done.stderr}")
+    for job, recording in raw.items():
+        print(f"{job} was recorded on {recording['date']} on an {recording['gpu']}{', SIMULATED' if recording.get('simulated') else ''}")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":
