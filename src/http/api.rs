@@ -111,11 +111,12 @@ fn limit(query: Option<&str>) -> Result<usize, Problem> {
 async fn history(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
-    let of = match given.text("of").as_deref() {
-        None | Some("gpus") => Of::Gpus,
-        Some("processes") => Of::Processes,
-        Some("workloads") => Of::Workloads,
-        Some(_) => return Err(Problem::bad_request("of: must be gpus, processes or workloads")),
+    let of: &[Of] = match given.text("of").as_deref() {
+        None | Some("gpus") => &[Of::Gpus],
+        Some("processes") => &[Of::Processes],
+        Some("workloads") => &[Of::Workloads],
+        Some("all") => &Of::ALL,
+        Some(_) => return Err(Problem::bad_request("of: must be gpus, processes, workloads or all")),
     };
     let (from, to, step) = (given.time("from")?, given.time("to")?, given.number("step", 0.01, 3600.0)?);
     let uuid = given.text("uuid");

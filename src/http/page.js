@@ -108,23 +108,22 @@ async function loadHistory() {
   const whole = state.next == null || now - state.next > span || now < state.to - 5;
   const from = whole ? Math.floor((now - span) / step) * step : state.next;
   const query = `from=${from.toFixed(3)}&step=${step}`;
-  const kinds = ["gpus", "processes", "workloads"];
-  const [gpus, processes, workloads] = await Promise.all(kinds.map((kind) => get(`/api/v1/history?of=${kind}&${query}`)));
+  const recorded = await get(`/api/v1/history?of=all&${query}`);
   if (generation !== state.generation) return;
   if (whole) {
     for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
   }
   // A chart covers no more time than was recorded, so that the first few minutes of data fill the whole chart.
-  [state.to, state.from] = [gpus.to, Math.max(gpus.to - span, Math.min(gpus.recorded_since, gpus.to - LEAST_SPAN))];
-  state.since = gpus.recorded_since;
-  state.next = Math.floor((gpus.to - LATE_SECONDS) / step) * step;
-  const entire = gpus.series.filter((series) => !series.mig_uuid);
-  mergeAll(state.gpus, entire, (series) => series.uuid, gpus.from, step);
+  [state.to, state.from] = [recorded.to, Math.max(recorded.to - span, Math.min(recorded.recorded_since, recorded.to - LEAST_SPAN))];
+  state.since = recorded.recorded_since;
+  state.next = Math.floor((recorded.to - LATE_SECONDS) / step) * step;
+  const entire = recorded.series.filter((series) => !series.process && series.workload == null && !series.mig_uuid);
+  mergeAll(state.gpus, entire, (series) => series.uuid, recorded.from, step);
   const processKey = ({ uuid, process }) => seriesKey(uuid, process.mig_uuid, process.pid);
-  mergeAll(state.processes, processes.series, processKey, processes.from, step);
+  mergeAll(state.processes, recorded.series.filter((series) => series.process), processKey, recorded.from, step);
   const workloadKey = ({ uuid, mig_uuid: migUuid, workload }) => seriesKey(uuid, migUuid, workload);
-  mergeAll(state.workloads, workloads.series, workloadKey, workloads.from, step);
-  state.leftOut = workloads.more_series;
+  mergeAll(state.workloads, recorded.series.filter((series) => series.workload != null), workloadKey, recorded.from, step);
+  state.leftOut = recorded.more_workloads;
 }
 
 /// The key of a process or a workload on a GPU or a MIG device.

@@ -20,7 +20,7 @@ const LEAST_STEP: Micros = SECOND / 100;
 const MAX_SERIES: usize = 128;
 
 /// Which recorded values are requested. Times are Unix times in seconds.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HistoryQuery {
     /// The beginning; if absent, five minutes before the end.
     pub from: Option<f64>,
@@ -30,20 +30,24 @@ pub struct HistoryQuery {
     pub step: Option<f64>,
     /// The UUID of the GPU; if absent, all GPUs are included.
     pub uuid: Option<String>,
-    /// The kind of series that is requested.
-    pub of: Of,
+    /// The kinds of series that are requested.
+    pub of: &'static [Of],
 }
 
 /// The kinds of series.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// GPUs and MIG devices.
-    #[default]
     Gpus,
     /// Processes.
     Processes,
     /// Workloads.
     Workloads,
+}
+
+impl Of {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Gpus, Self::Processes, Self::Workloads];
 }
 
 /// Recorded values.
@@ -59,6 +63,8 @@ pub struct HistoryAnswer {
     pub series: Vec<HistorySeries>,
     /// The number of series that were left out.
     pub more_series: usize,
+    /// The number of workloads among them.
+    pub more_workloads: usize,
 }
 
 /// The values of one GPU, MIG device, process or workload.
@@ -87,6 +93,14 @@ pub struct HistorySeries {
     pub memory: Chart,
 }
 
+/// A time span and the length of the parts that it is divided into.
+#[derive(Clone, Copy)]
+struct Span {
+    from: Micros,
+    to: Micros,
+    step: Micros,
+}
+
 /// The recorded values of a time span.
 pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
     let now = ledger.now();
@@ -94,18 +108,36 @@ pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
     let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
     let from = from.max(to.saturating_sub(COARSE)).min(to);
     let step = query.step.map_or(0, |seconds| (seconds * 1e6) as Micros);
-    let step = step.max(LEAST_STEP).max((to - from).div_ceil(MAX_POINTS));
-    let gpus = ledger.gpus.iter().filter(|gpu| query.uuid.as_ref().is_none_or(|uuid| gpu.gpu.uuid == *uuid));
+    let span = Span { from, to, step: step.max(LEAST_STEP).max((to - from).div_ceil(MAX_POINTS)) };
+    let mut answer = HistoryAnswer {
+        from: now.unix(from),
+        to: now.unix(to),
+        recorded_since: now.unix(0),
+        series: Vec::new(),
+        more_series: 0,
+        more_workloads: 0,
+    };
+    for &kind in query.of {
+        let (series, more) = series_of(ledger, kind, query.uuid.as_deref(), span);
+        answer.series.extend(series);
+        answer.more_series += more;
+        answer.more_workloads += if kind == Of::Workloads { more } else { 0 };
+    }
+    answer
+}
+
+/// The series of one kind, at most [`MAX_SERIES`] of them, and the number of series that were left out.
+fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> (Vec<HistorySeries>, usize) {
+    let (now, Span { from, to, step }) = (ledger.now(), span);
+    let gpus = ledger.gpus.iter().filter(|gpu| uuid.is_none_or(|uuid| gpu.gpu.uuid == uuid));
     let mut series: Vec<(u64, HistorySeries)> = Vec::new();
-    let mut more_series = 0;
+    let mut more = 0;
     for gpu in gpus {
         let draw = |values: &super::series::Series| chart(values, from, to, step, now);
-        match query.of {
+        match kind {
             Of::Gpus => {
-                series.push((
-                    0,
-                    HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) },
-                ));
+                let entire = HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) };
+                series.push((0, entire));
                 series.extend(gpu.mig.iter().map(|(device, values)| {
                     (0, HistorySeries { mig_uuid: Some(device.uuid.clone()), ..of(gpu, draw(values)) })
                 }));
@@ -115,7 +147,7 @@ pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
                     |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
                 let mut found: Vec<_> = gpu.processes().filter(within).collect();
                 found.sort_by_key(|process| std::cmp::Reverse(process.peak));
-                more_series += found.len().saturating_sub(MAX_SERIES);
+                more += found.len().saturating_sub(MAX_SERIES);
                 found.truncate(MAX_SERIES);
                 series.extend(found.into_iter().map(|process| {
                     let peak = process.peak.map_or(0, |(peak, _)| peak);
@@ -134,13 +166,12 @@ pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
             })),
         }
     }
-    if query.of != Of::Gpus {
+    if kind != Of::Gpus {
         series.sort_by_key(|(highest, _)| std::cmp::Reverse(*highest));
     }
-    more_series += series.len().saturating_sub(MAX_SERIES);
+    more += series.len().saturating_sub(MAX_SERIES);
     series.truncate(MAX_SERIES);
-    let series = series.into_iter().map(|(_, series)| series).collect();
-    HistoryAnswer { from: now.unix(from), to: now.unix(to), recorded_since: now.unix(0), series, more_series }
+    (series.into_iter().map(|(_, series)| series).collect(), more)
 }
 
 fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {

@@ -157,6 +157,14 @@ fn a_spike_of_a_few_milliseconds_is_in_the_history() {
     assert_eq!(processes["series"][0]["process"]["name"], "spiky");
     let workloads = json(&exporter, "/api/v1/history?of=workloads");
     assert_eq!(workloads["series"].as_array().unwrap().len(), 1);
+    let all = json(&exporter, "/api/v1/history?of=all");
+    let kind = |series: &Value| match (&series["process"], &series["workload"]) {
+        (Value::Null, Value::Null) => "gpu",
+        (_, Value::Null) => "process",
+        _ => "workload",
+    };
+    assert_eq!(all["series"].as_array().unwrap().iter().map(kind).collect::<Vec<_>>(), ["gpu", "process", "workload"]);
+    assert_eq!((&all["more_series"], &all["more_workloads"]), (&0.into(), &0.into()));
     let other = json(&exporter, "/api/v1/history?uuid=GPU-none");
     assert_eq!(other["series"], serde_json::json!([]));
 }
@@ -201,7 +209,7 @@ fn a_lost_gpu_and_a_memory_xid_are_incidents_and_the_return_is_an_event() {
 fn wrong_parameters_are_refused_with_the_way_out() {
     let exporter = Machine::built_in("idle-h200").export(&[]);
     for (path, says) in [
-        ("/api/v1/history?of=cards", "of: must be gpus, processes or workloads"),
+        ("/api/v1/history?of=cards", "of: must be gpus, processes, workloads or all"),
         ("/api/v1/history?from=yesterday", "from: must be a number from 0"),
         ("/api/v1/history?from=nan", "from: must be a number"),
         ("/api/v1/history?step=0", "step: must be a number from 0.01 to 3600"),

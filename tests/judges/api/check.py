@@ -160,7 +160,7 @@ def judge_machine(judge, exporter):
     exporter.until(lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]), "a recorded value")
     for name in ("gpus", "processes", "workloads", "events"):
         judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
-    for of in ("gpus", "processes", "workloads"):
+    for of in ("gpus", "processes", "workloads", "all"):
         judge.answer(exporter, "GET", "/api/v1/history", f"/api/v1/history?of={of}&step=0.1", 200)
 
 

@@ -256,7 +256,7 @@ class Pages:
         connections = [http.client.HTTPConnection("127.0.0.1", self.exporter.port, timeout=10) for _ in range(6)]
         rounds = 0
         while not self.ended.wait(2):
-            history = [f"history?of={of}&from={time.time() - 5.25:.3f}&step=0.25" for of in ("gpus", "processes", "workloads")]
+            history = [f"history?of=all&from={time.time() - 5.25:.3f}&step=0.25"]
             for group in (["gpus", "processes"], history + (["events", "incidents"] if rounds % 3 == 0 else [])):
                 sent = list(zip(connections, group))
                 for connection, path in sent:
