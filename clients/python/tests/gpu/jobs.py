@@ -112,7 +112,8 @@ def jax():
 
     def stats_step(name):
         stats = jax.local_devices()[0].memory_stats()
-        step(name=name, stats=stats, driver=driver_bytes())
+        # JAX initialises every GPU that is visible.
+        step(name=name, stats=stats, driver=driver_bytes(), devices=len(jax.local_devices()))
 
     array = jnp.ones(GIB // 4, jnp.float32)
     array.block_until_ready()

@@ -143,11 +143,14 @@ def stepped(bench, job, values, expected, steps):
             said = job.line()
             wanted = expected(said)
 
+            def matching(shown):
+                return [device for device in shown.values() if all(device.get(key) == value for key, value in wanted.items())]
+
             def same(shown):
-                return len(shown) == 1 and all(next(iter(shown.values())).get(key) == value for key, value in wanted.items())
+                return len(shown) == said.get("devices", 1) and len(matching(shown)) == 1
 
             shown, ok = until(lambda: values(said["pid"]), same)
-            device = next(iter(shown.values()), {})
+            device = next(iter([*matching(shown), *shown.values()]), {})
             row = {"step": said.get("name"), "ok": ok, "framework": wanted, "driver": said.get("driver"), "shown": device}
             if said.get("uuid"):
                 row["uuid_ok"] = list(shown) == [said["uuid"]]
