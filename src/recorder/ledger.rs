@@ -3,6 +3,8 @@
 //! Invariant: the memory that it uses stays within its limit. The oldest entries are dropped first, and every drop is
 //! counted.
 
+mod size;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -14,7 +16,7 @@ use super::failures::Failures;
 use super::gpu_history::GpuHistory;
 use super::incident::{Incident, Kind};
 use super::process_history::ProcessHistory;
-use super::series::{COARSE, Micros, SECOND, Series};
+use super::series::{Micros, SECOND};
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
 
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
@@ -317,54 +319,6 @@ impl Ledger {
     /// The processes to be logged: those whose exit is known, and those that ended before `since`.
     pub(super) fn take_gone(&mut self, since: Micros) -> Vec<Gone> {
         self.gone.extract_if(.., |process| process.exit.is_known() || process.ended <= since).collect()
-    }
-
-    /// Drops what is too old, and then the oldest entries until the rest uses at most `limit` bytes.
-    pub(super) fn age(&mut self, now: Micros, limit: usize) {
-        let oldest = now.saturating_sub(COARSE);
-        for gpu in &mut self.gpus {
-            gpu.series().for_each(|series| series.age(now));
-            while gpu.ended.front().is_some_and(|process| process.seen < oldest) {
-                gpu.ended.pop_front();
-            }
-            gpu.workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
-        }
-        let mut bytes = self.bytes();
-        while bytes > limit && self.make_room() {
-            self.dropped += 1;
-            bytes = self.bytes();
-        }
-    }
-
-    /// Drops the processes that ended first. If none has ended, drops the older half of the largest series or, if that
-    /// is not possible, the oldest event. Returns whether there was anything to drop.
-    fn make_room(&mut self) -> bool {
-        let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
-        let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
-        if let Some((_, index)) = gpus.min() {
-            // A tenth is dropped at once. Otherwise, after a burst of ending processes, the sizes would be added up
-            // again for each of them.
-            let ended = &mut self.gpus[index].ended;
-            let count = ended.len().div_ceil(10);
-            ended.drain(..count);
-            ended.shrink_to(ended.len() * 2);
-            let oldest = ended.front().map_or(Micros::MAX, |process| process.seen);
-            self.gpus[index].workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
-            self.dropped += count as u64 - 1;
-            return true;
-        }
-        let largest = self.gpus.iter_mut().flat_map(GpuHistory::series).max_by_key(|series| series.bytes());
-        largest.is_some_and(Series::halve) || self.events.drop_oldest()
-    }
-
-    /// An upper estimate of the memory that the ledger uses.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.events.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>()
-    }
-
-    /// The number of processes, series and events that were dropped to make room.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped + self.events.dropped()
     }
 
     /// The current moment on both clocks.
