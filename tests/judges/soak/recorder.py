@@ -3,7 +3,7 @@ a recorder and one without.
 
     recorder.py [--minutes 60] [--births 150] [--alone] [--exporter target/release/vram-exporter] [--out DIR]
 
-Eight GPUs, each with 64 processes that keep running, and by default 150 process starts and 150 exits a second. Every 5 s the resident
+Eight GPUs, each with --lasting processes that keep running, and by default 150 process starts and 150 exits a second. Every 5 s the resident
 memory of both exporters is read from /proc, and every 15 s both are scraped. Writes recorder.json to DIR and exits with status 1 if the
 difference between their means in the second half is above the recorder's limit, if the difference grows, or if processes were not recorded.
 
@@ -29,20 +29,20 @@ import vitals
 MIB = 1 << 20
 EVERY = 5.0
 SCRAPE_EVERY = 15.0
-GPUS, LASTING = 8, 64
+GPUS = 8
 # Each short-lived process starts again after this time, and runs for half of it.
 ROUND_MS = 2000
 
 
-def scenario(births):
-    """`births` process starts a second across all GPUs, and as many ends."""
+def scenario(options):
+    """`options.births` process starts a second across all GPUs, and as many ends."""
     parts = [f'seed = 60\n\n[[gpu]]\nmodel = "H200"\ncount = {GPUS}\n']
     for gpu in range(GPUS):
         parts.append(
-            f'[[process]]\ngpu = {gpu}\ncount = {LASTING}\ncommand = ["serve.py"]\nuser = "serve"\nmemory = "512MiB"\n'
+            f'[[process]]\ngpu = {gpu}\ncount = {options.lasting}\ncommand = ["serve.py"]\nuser = "serve"\nmemory = "512MiB"\n'
             f'cgroup = "0::/system.slice/serve-{{n}}.service"\n'
         )
-    short = births * ROUND_MS // 1000
+    short = options.births * ROUND_MS // 1000
     for number in range(short):
         start = number * ROUND_MS // short
         parts.append(
@@ -56,7 +56,7 @@ def scenario(births):
 def start(options, out, limit_mib):
     folder = out / f"recorder-{limit_mib}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "scenario.toml").write_text(scenario(options.births))
+    (folder / "scenario.toml").write_text(scenario(options))
     port = soak.free_port()
     flags = [f"--demo={folder / 'scenario.toml'}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
     flags.append("--recorder.log-ended-processes=false")
@@ -85,7 +85,9 @@ def observe(processes, seconds):
         samples.append((now - begun, *(each["rss"] for each in read)))  # The exporter with a recorder is the first.
         if now - scraped >= SCRAPE_EVERY:
             scraped = now
-            texts = [*texts[:1], [scrape(port) for _, port in processes]] if now >= begun + seconds / 2 else []
+            # Scrapes begin at the start, so that the memory that the first one needs is not taken for growth.
+            latest = [scrape(port) for _, port in processes]
+            texts = [*texts[:1], latest] if now >= begun + seconds / 2 else []
         time.sleep(max(0.0, EVERY - (time.time() - begun) % EVERY))
     return samples, texts
 
@@ -126,6 +128,7 @@ def main():
     parser.add_argument("--exporter", type=Path, default=soak.ROOT / "target/release/vram-exporter")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--births", type=int, default=150)
+    parser.add_argument("--lasting", type=int, default=64, help="the processes of each GPU that keep running")
     parser.add_argument("--alone", action="store_true", help="run only the exporter with a recorder")
     parser.add_argument("--limit", type=int, default=16, help="the recorder's limit in MiB")
     parser.add_argument("--growth", type=float, default=2, help="the allowed growth in MiB an hour")
