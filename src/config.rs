@@ -1,7 +1,7 @@
 //! Reads and checks the configuration, once. Nothing here binds, opens or starts anything.
 //!
 //! [`load()`] merges defaults, file, environment and flags, and checks the result. The keys of all of these, the
-//! help and the documentation come from the one table [`keys::KEYS`].
+//! help and the documentation come from the one table [`keys::keys`].
 
 mod address;
 mod check;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::key::PREFIX;
-use super::keys::{KEYS, Key};
+use super::keys::{Key, keys};
 use super::layers::Layer;
 use super::problem::{Problem, nearest, preview};
 
@@ -37,7 +37,7 @@ pub(super) fn read(
             environment.config_file = Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty());
             continue;
         }
-        let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
+        let Some(key) = keys().find(|key| key.variable() == name) else {
             if !is_foreign(&name, &value.to_string_lossy()) {
                 problems.push(unknown(&name));
             }
@@ -56,7 +56,7 @@ pub(super) fn read(
 fn unknown(name: &str) -> Problem {
     // Compared without the prefix, which all of them have.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
-    let names = KEYS.iter().map(|key| bare(&key.variable())).chain([bare(CONFIG_FILE)]);
+    let names = keys().map(|key| bare(&key.variable())).chain([bare(CONFIG_FILE)]);
     let elsewhere = || Key::nearest(&bare(name).to_lowercase()).map(Key::variable);
     Problem::Unknown {
         origin: "environment".to_owned(),
@@ -106,7 +106,7 @@ mod tests {
         ] {
             assert!(is_foreign(name, value), "{name}");
         }
-        for key in KEYS {
+        for key in keys() {
             assert!(!is_foreign(&key.variable(), "tcp://x"), "{}", key.name);
         }
         for (name, value) in [

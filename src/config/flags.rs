@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
-use super::keys::{KEYS, Key, LISTEN_ADDRESS, SECTIONS};
+use super::keys::{Key, LISTEN_ADDRESS, SECTIONS, keys};
 use super::layers::Layer;
 use super::problem::{Problem, nearest, preview};
 use super::setting::Kind;
@@ -98,7 +98,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<
         demo: demo(&matches, problems),
         ..CommandLine::default()
     };
-    for key in KEYS {
+    for key in keys() {
         read_key(key, &matches, &mut given.layer, problems);
     }
     given
@@ -231,7 +231,7 @@ fn command() -> clap::Command {
         .disable_help_flag(true)
         .disable_version_flag(true);
     for (section, title) in SECTIONS {
-        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+        for key in keys().filter(|key| key.parts().0 == *section) {
             command = command.arg(key_flag(key).help_heading(*title));
         }
     }

@@ -1,7 +1,7 @@
 //! Finds a key by its name, or the key that was most likely meant by a wrong name.
 
 use super::key::Key;
-use super::keys::{KEYS, LISTEN_ADDRESS};
+use super::keys::{LISTEN_ADDRESS, keys};
 use super::problem::nearest;
 
 /// Words in the names of other programs' flags, each with the key that serves the same purpose.
@@ -16,15 +16,15 @@ const ELSEWHERE: [(&str, &str); 5] = [
 impl Key {
     /// The key with that name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        KEYS.iter().find(|key| key.name == name)
+        keys().find(|key| key.name == name)
     }
 
     /// The key most likely meant by an unknown name: a key with a similar name, otherwise the only key that ends in the
     /// unknown name, otherwise the key that `ELSEWHERE` gives for a word in the unknown name.
     pub(super) fn nearest(name: &str) -> Option<&'static Self> {
-        let similar = nearest(name, KEYS.iter().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
+        let similar = nearest(name, keys().map(|key| key.name.to_owned())).and_then(|near| Self::find(&near));
         let ending = || {
-            let mut ends = KEYS.iter().filter(|key| key.parts().1 == name);
+            let mut ends = keys().filter(|key| key.parts().1 == name);
             ends.next().filter(|_| ends.next().is_none())
         };
         let elsewhere = || {

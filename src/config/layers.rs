@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::keys::{KEYS, Key};
+use super::keys::{Key, keys};
 use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
@@ -19,7 +19,7 @@ impl Layer {
     /// The defaults of the table: a setting for every key.
     pub(super) fn defaults() -> Self {
         let entry = |key: &Key| (key.name, (key.default_setting(), "default".to_owned()));
-        Self { settings: KEYS.iter().map(entry).collect() }
+        Self { settings: keys().map(entry).collect() }
     }
 
     /// Stores a setting that was read, or adds a problem that states why it could not be read. `shown` is the
@@ -59,7 +59,7 @@ impl Layer {
     /// The configuration with these settings. Only for layers that begin with the defaults.
     pub(super) fn config(&self) -> Config {
         let mut config = Config::unset();
-        for key in KEYS {
+        for key in keys() {
             (key.set)(&mut config, self.get(key.name).0);
         }
         config

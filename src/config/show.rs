@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::environment::CONFIG_FILE;
 use super::flags::EXTRAS;
-use super::keys::{KEYS, Key, SECTIONS};
+use super::keys::{Key, SECTIONS, keys};
 use super::layers::Layer;
 use super::setting::Setting;
 use super::units::parse_duration;
@@ -15,7 +15,7 @@ pub(super) fn toml(effective: &Layer) -> String {
     let mut out = String::from("# The configuration of vram-exporter.\n");
     for (section, title) in SECTIONS {
         push(&mut out, format_args!("\n# {title}\n[{section}]\n"));
-        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+        for key in keys().filter(|key| key.parts().0 == *section) {
             out.push('\n');
             for line in wrap(&key.full_help(), 110) {
                 push(&mut out, format_args!("# {line}\n"));
@@ -62,7 +62,7 @@ pub fn reference() -> String {
     for (section, title) in SECTIONS {
         push(&mut out, format_args!("\n## {title}: `{section}`\n\n"));
         out.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
-        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+        for key in keys().filter(|key| key.parts().0 == *section) {
             let default = key.default.map_or("not set".to_owned(), |text| format!("`{text}`"));
             let (allowed, help) = (key.kind.allowed(), key.help);
             let names = format!("`{}`<br>`{}`", key.name, key.variable());

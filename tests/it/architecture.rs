@@ -174,6 +174,19 @@ fn nvml_wrapper_types_stay_in_their_module() {
     }
 }
 
+#[test]
+fn no_file_of_production_code_is_long() {
+    /// The maximum number of lines before a file's unit tests.
+    const LONGEST: usize = 350;
+    let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(files.len() > 100, "{}", files.len());
+    for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+        let text = fs::read_to_string(file).unwrap();
+        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+        assert!(lines <= LONGEST, "{} has {lines} lines", file.display());
+    }
+}
+
 /// The first part of a file's path under `src`.
 fn module_of(file: &Path) -> String {
     let inside = file.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
