@@ -2,7 +2,8 @@
 # Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment,
 # and the README's program.
 # usage: check.sh [EXPORTER SIMULATOR]   (the exporter's program and libnvml_sim.so; without them the tests with the real exporter are skipped)
-# The variable PYTHON selects the interpreter, which must be able to import mypy, build and twine.
+# The variable PYTHON selects the interpreter, which must be able to import mypy, build and twine. VRAM_EXPORTER_FRAMEWORKS is the path of
+# a Python with JAX and TensorFlow; without it, PYTHON is used.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 python=${PYTHON:-python3}
