@@ -22,6 +22,7 @@ need cc gcc
 need curl curl
 command -v google-chrome >/dev/null || need chromium chromium
 need make make
+need patchelf patchelf
 need pkg-config pkg-config
 need python3 python3
 need protoc protobuf-compiler
@@ -49,6 +50,9 @@ environment() { # FOLDER LIST
 environment venv requirements.txt
 # In an environment of their own, so that a change of the other list does not install 2 GB again.
 environment frameworks frameworks.txt
+# The oldest and the newest CPython that the client supports.
+"$here/cpython.sh" "$tools" 3.9 bullseye
+"$here/cpython.sh" "$tools" 3.14 forky
 
 header=$(find "$tools/venv" -name nvml.h -print -quit)
 [ -n "$header" ] || { echo "nvidia-nvml-dev contains no nvml.h" >&2; exit 1; }
