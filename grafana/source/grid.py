@@ -131,7 +131,7 @@ SEVERITIES = {"critical": "red", "warning": "orange", "info": "blue"}
 
 def alerts(names, select, *severities):
     """Thin lines at the times when alerts started firing. Annotations over the whole duration of an alert would cover
-    the graphs during an incident. `names` is a regular expression for the page's alerts; `select` filters them
+    the graphs during an incident. `names` is a regular expression for the dashboard's alerts; `select` filters them
     as it does the panels."""
     return [
         {

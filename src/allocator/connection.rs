@@ -138,7 +138,7 @@ impl Shared {
                 Turn::Wait => tokio::time::sleep(limits::PAUSE).await,
                 Turn::Drop => {
                     self.count(peer, Reason::TooManyMessages, "more than 200 messages in a second");
-                    // Dropping must not take up the exporter's time, so further messages wait in the socket.
+                    // Dropping messages must not take up the exporter's time, so further ones wait in the socket.
                     tokio::time::sleep(limits::PAUSE).await;
                     return Ok(());
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(super) const CONNECTIONS: usize = 1024;
 pub(super) const CONNECTIONS_OF_USER: usize = 512;
 pub(super) const CONNECTIONS_OF_PROCESS: usize = 4;
-/// The maximum numbers on one connection: device–framework pairs, frameworks, and names of regions.
+/// The maximum numbers of device–framework pairs, frameworks, and names of regions on one connection.
 pub(super) const PAIRS: usize = 64;
 pub(super) const FRAMEWORKS: usize = 4;
 pub(super) const NAMES: usize = 32;

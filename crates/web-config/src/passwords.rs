@@ -1,4 +1,4 @@
-//! Checks passwords against bcrypt hashes: one at a time, with a short queue, and remembers the verdicts.
+//! Checks passwords against bcrypt hashes, one at a time and with a short queue, and remembers the verdicts.
 //!
 //! Invariant: no plaintext password is kept. A verdict is remembered under an HMAC of name, hash and password, whose
 //! key never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.

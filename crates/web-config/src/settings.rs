@@ -56,7 +56,7 @@ impl fmt::Display for Summary {
 }
 
 impl Settings {
-    /// Reads and validates.
+    /// Reads and validates the file and the files that it names.
     pub(super) fn read(file: &Path) -> Result<(Self, Fingerprint), Error> {
         let mut files = FileReader::new();
         let settings = Self::validate(file, &mut files).map_err(|problem| Error::new(file, problem))?;
