@@ -22,6 +22,7 @@ need cc gcc
 need curl curl
 command -v google-chrome >/dev/null || need chromium chromium
 need make make
+need patchelf patchelf
 need pkg-config pkg-config
 need python3 python3
 need protoc protobuf-compiler
@@ -38,13 +39,21 @@ for component in rustfmt clippy; do
     cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
 done
 
-# The folder is rebuilt if the list has changed.
-if ! cmp -s "$here/requirements.txt" "$tools/venv/requirements.txt"; then
-    rm -rf "$tools/venv"
-    python3 -m venv "$tools/venv"
-    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$tools/venv/requirements.txt"
-fi
+# A folder is rebuilt if its list has changed.
+environment() { # FOLDER LIST
+    cmp -s "$here/$2" "$tools/$1/$2" && return
+    rm -rf "${tools:?}/$1"
+    python3 -m venv "$tools/$1"
+    "$tools/$1/bin/pip" install --quiet --disable-pip-version-check -r "$here/$2"
+    cp "$here/$2" "$tools/$1/$2"
+}
+environment venv requirements.txt
+# In an environment of their own, so that a change of the other list does not install 2 GB again.
+environment frameworks frameworks.txt
+# The oldest and the newest CPython that the client supports.
+"$here/cpython.sh" "$tools" 3.9 bullseye
+"$here/cpython.sh" "$tools" 3.14 forky
+
 header=$(find "$tools/venv" -name nvml.h -print -quit)
 [ -n "$header" ] || { echo "nvidia-nvml-dev contains no nvml.h" >&2; exit 1; }
 ln -sf "$header" "$tools/nvml.h"

@@ -2,7 +2,8 @@
 # Checks the client as continuous integration does: types, tests, the wheel, its installation in an empty environment,
 # and the README's program.
 # usage: check.sh [EXPORTER SIMULATOR]   (the exporter's program and libnvml_sim.so; without them the tests with the real exporter are skipped)
-# The variable PYTHON selects the interpreter, which must be able to import mypy, build and twine.
+# The variable PYTHON selects the interpreter, which must be able to import mypy, build and twine. VRAM_EXPORTER_FRAMEWORKS is the path of
+# a Python with JAX and TensorFlow; without it, PYTHON is used. The tests also run on the oldest and the newest supported Python.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 python=${PYTHON:-python3}
@@ -12,6 +13,40 @@ trap 'rm -rf -- "$work"' EXIT
 "$python" -m mypy --cache-dir "$work/mypy"
 [ $# -lt 2 ] || export VRAM_EXPORTER_BINARY=$1 VRAM_EXPORTER_SIMULATOR=$2
 PYTHONPATH=src "$python" -m unittest discover -s tests -t .
+
+# The oldest and the newest at the same time, because most of a test's time is waiting. The real frameworks do not depend on the version.
+modules=()
+for file in tests/test_*.py; do
+    [ "$file" = tests/test_real_frameworks.py ] || modules+=("tests.$(basename "$file" .py)")
+done
+tests_on() { # PYTHON OTHER-PYTHON
+    VRAM_EXPORTER_OTHER_PYTHON=$2 PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 "$1" -m unittest "${modules[@]}" >"$work/$1.log" 2>&1
+}
+found=() running=()
+for version in python3.9 python3.14; do
+    if "$version" -c '' 2>/dev/null; then
+        found+=("$version")
+    else
+        echo "SKIPPED: the tests on $version: it is not installed" >&2
+        [ "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" != 1 ] || exit 1
+    fi
+done
+for version in "${found[@]}"; do
+    tests_on "$version" "$(command -v "${found[0]}")" &
+    running+=("$!")
+done
+failed=0
+for index in "${!found[@]}"; do
+    wait "${running[$index]}" || failed=1
+    printf '%s: ' "$("${found[$index]}" -VV | head -n 1)"
+    tail -n 3 "$work/${found[$index]}.log" | tr '\n' ' '
+    echo
+    grep -o 'SKIPPED: .*' "$work/${found[$index]}.log" || true
+done
+[ "$failed" -eq 0 ] || {
+    cat "$work"/python3.*.log >&2
+    exit 1
+}
 unset VRAM_EXPORTER_BINARY VRAM_EXPORTER_SIMULATOR
 
 "$python" -m build --quiet --outdir "$work/dist" .

@@ -227,15 +227,28 @@ IMBALANCE = [
     ),
 ]
 
+# Of the GPUs on which at least one process reports about its allocators.
+REPORTED = f"(gpu_memory_used_bytes{{{NODE}}} and gpu_memory_needed_bytes{{{NODE}}})"
+SLACK = f"(gpu_memory_used_bytes{{{NODE}}} - gpu_memory_needed_bytes{{{NODE}}})"
+NODE_SLACK = f"topk($top, sum by ({BY_NODE}) ({SLACK}))"
+
+
+def most_slack(expression):
+    """`expression` for the $top nodes with the most slack."""
+    return f"{expression} and on ({BY_NODE}) {NODE_SLACK}"
+
+
 UNUSED = [
     p.series(
         "Used, peak and allocatable memory",
         "Sums over all GPUs. The peaks of different GPUs may have occurred at different times. The memory between the "
-        "window peaks and the allocatable memory was not used within the peak window.",
+        "window peaks and the allocatable memory was not used within the peak window. Needed: used memory without what "
+        "allocators reserved and do not use; the memory of processes that do not report counts as needed.",
         [
             p.ranged(f"sum({usable(NODE)})", "allocatable"),
             p.ranged(f"sum({q.peak(NODE, q.STEP)})", "window peaks"),
             p.ranged(f"sum(gpu_memory_used_bytes{{{NODE}}})", "used"),
+            p.ranged(f"sum(gpu_memory_needed_bytes{{{NODE}}} or gpu_memory_used_bytes{{{NODE}}})", "needed"),
             p.ranged(f"sum({q.unattributed(NODE)})", "used, unattributed"),
         ],
         empty="No GPU reports its memory.",
@@ -248,6 +261,39 @@ UNUSED = [
         DEVICE_COLUMNS,
         size=(12, 9),
         empty="No GPU reports its memory.",
+    ),
+    p.table(
+        "Used and needed memory by node",
+        "GPUs on which a process reports about its allocators (docs/needed.md). Slack: memory that allocators reserved "
+        "and do not use. Needed: used memory without the slack; the memory of processes that do not report counts as "
+        "needed. GPUs: how many GPUs of the node these are.",
+        [
+            most_slack(f"sum by ({BY_NODE}) ({REPORTED})"),
+            most_slack(f"sum by ({BY_NODE}) (gpu_memory_needed_bytes{{{NODE}}})"),
+            NODE_SLACK,
+            most_slack(f"count by ({BY_NODE}) ({REPORTED})"),
+        ],
+        [
+            p.column("instance", "Node", links=p.detail("gpu", "instance")),
+            p.column("Value #A", "Used", p.BYTES, width=95),
+            p.column("Value #B", "Needed", p.BYTES, width=95),
+            p.column("Value #C", "Slack", p.BYTES, width=95),
+            p.column("Value #D", "GPUs", p.COUNT, width=70, decimals=0),
+        ],
+        size=(12, 8),
+        empty="No process reports about its allocator.",
+        sort="Slack",
+    ),
+    p.ranking(
+        "Slack by GPU",
+        "Memory of each GPU that allocators reserved and do not use, of the processes that report it. A job that does not "
+        "fit may fit if these processes start with a lower limit (docs/needed.md).",
+        f"topk($top, max by ({GPU_KEY}) ({SLACK}))",
+        [
+            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
+            p.column("gpu", "GPU", width=55),
+        ],
+        empty="No process reports about its allocator.",
     ),
     p.ranking(
         "Idle memory by workload",

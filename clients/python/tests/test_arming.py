@@ -168,10 +168,13 @@ class Pth(support.Case):
         return self.program(text, PYTHONPATH=support.STANDIN, **variables)
 
     def test_unarmed_it_imports_nothing(self):
+        # What Python itself imports to read a .pth file does not count.
+        self.write("empty/empty.pth", "# empty\n")
+        code = "import sys, site; site.addsitedir(%r); before = set(sys.modules); site.addsitedir(%r)\n" % (os.path.join(self.folder, "empty"), self.site)
+        code += "print(sorted(set(sys.modules) - before), sys.modules.keys() >= {'vram_exporter'})"
         for value in (None, "", "0", "true"):
             with self.subTest(value=value):
                 variables = {} if value is None else {"VRAM_EXPORTER_ARM": value}
-                code = "import sys, site; before = set(sys.modules); site.addsitedir(%r)\nprint(sorted(set(sys.modules) - before), sys.modules.keys() >= {'vram_exporter'})" % self.site
                 self.assertEqual(self.finish(self.program(code, PYTHONPATH="", **variables)), "[] False\n")
 
     def test_armed_it_starts_the_client(self):
@@ -211,24 +214,70 @@ class Attach(support.Case):
         self.go_on(job)
         self.finish(job)
 
+    def attach(self, pid, *words):
+        command = [sys.executable, "-m", "vram_exporter", *words, "--pid", str(pid)]
+        done = subprocess.run(command, env=support.environment(TMPDIR=self.folder), capture_output=True, text=True, timeout=support.LIMIT)
+        if "Operation not permitted" in done.stderr:
+            self.missing("the permission to attach to a process")
+        return done
+
+    def running(self, text, *command, **variables):
+        """A program that has printed its first line."""
+        job = self.program(text, PYTHONPATH=support.STANDIN, command=list(command) or None, **variables)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        return job
+
     def test_attaching_to_a_running_program(self):
         if not hasattr(sys, "remote_exec"):
             self.missing("CPython 3.14")
         server = self.server()
-        job = self.program(
-            "import sys, time, torch\nkept = torch.empty(10 << 20)\nprint('ready', flush=True)\nend = time.monotonic() + 100\n"
-            "while 'vram_exporter' not in sys.modules and time.monotonic() < end: time.sleep(0.01)\nsys.stdin.readline()",
-            PYTHONPATH=support.STANDIN,
+        job = self.running(
+            """
+            import sys, time, torch
+            kept = torch.empty(10 << 20)
+            print("ready", flush=True)
+            end = time.monotonic() + 100
+            while "vram_exporter" not in sys.modules and time.monotonic() < end: time.sleep(0.01)
+            sys.stdin.readline()
+            more = torch.empty(5 << 20)
+            sys.stdin.readline()
+            print("went on")
+            """
         )
-        self.assertEqual(job.stdout.readline(), "ready\n")
-        command = [sys.executable, "-m", "vram_exporter", "--socket", self.path, "--pid", str(job.pid)]
-        done = subprocess.run(command, env=support.environment(), capture_output=True, text=True)
-        if "Operation not permitted" in done.stderr:
-            self.missing("the permission to attach to a process")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        done = self.attach(job.pid, "--socket", self.path)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertTrue(server.wait(lambda s: s.values(job.pid).get(DEVICE, {}).get("allocated_bytes") == 10 * MIB))
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("vram-run-")], [], "the script is removed")
+        self.assertEqual(self.attach(job.pid, "--socket", self.path).returncode, 0, "a second time changes nothing")
         self.go_on(job)
-        self.finish(job)
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)[DEVICE]["allocated_bytes"] == 15 * MIB))
+        self.assertEqual(len(server.connections), 1)
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "went on\n")
+
+    def test_a_process_that_cannot_be_attached_to_is_one_line(self):
+        if not hasattr(sys, "remote_exec"):
+            self.missing("CPython 3.14")
+        waits = "print('ready', flush=True); input()"
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        cases = [
+            (ended.pid, "no such process"),
+            (0, "no such process"),
+            (self.running("", "sh", "-c", "echo ready; read line").pid, "not a process of CPython 3.14"),
+            (self.running(waits, PYTHON_DISABLE_REMOTE_DEBUG="1").pid, "not enabled in the remote process"),
+        ]
+        other = os.environ.get("VRAM_EXPORTER_OTHER_PYTHON")
+        if other:
+            cases.append((self.running("", other, "-c", waits).pid, "Python 3."))
+        else:
+            print("SKIPPED: %s: missing: another version of CPython (VRAM_EXPORTER_OTHER_PYTHON=PATH)" % self.id(), file=sys.stderr)
+        for pid, reason in cases:
+            with self.subTest(reason=reason):
+                done = self.attach(pid)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, r"\Avram-run: cannot attach to process %d: [^\n]*%s[^\n]*\n\Z" % (pid, reason))
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("vram-run-")], [])
 
 
 if __name__ == "__main__":

@@ -125,6 +125,38 @@ class Fork(support.Case):
             """
         )
 
+    def test_a_parent_that_waits_for_its_child_still_reports(self):
+        """Even if it does nothing else after the fork, and if the program has a hook of its own."""
+        hook = "os.register_at_fork(before=lambda: None, after_in_parent=lambda: len([None]))"
+        for before, after in (("", ""), (hook, ""), ("", hook)):
+            with self.subTest(before=before, after=after):
+                self.path += "s"
+                server = self.server()
+                job = self.program(
+                    """
+                    import os, vram_exporter, torch
+                    %s
+                    vram_exporter.start(interval=0.02)
+                    %s
+                    kept = torch.empty(10 << 20)
+                    input()
+                    child = os.fork()
+                    if child == 0:
+                        print("forked", flush=True)
+                        os.read(0, 1)
+                        os._exit(0)
+                    os.waitpid(child, 0)
+                    """
+                    % (before, after)
+                )
+                self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+                self.go_on(job)
+                self.assertEqual(job.stdout.readline(), "forked\n")
+                seen = len(server.messages("alive"))
+                self.assertTrue(server.wait(lambda s: len(s.messages("alive")) > seen + 1), "it is silent while it waits")
+                self.go_on(job)
+                self.finish(job)
+
     def test_a_fork_inside_a_measured_region(self):
         self.server()
         out = self.run_program(

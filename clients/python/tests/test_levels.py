@@ -90,7 +90,7 @@ class Trackers(unittest.TestCase):
         tracker.update(reading(10, 80))
         self.assertEqual((tracker.high, tracker.peak), (10, 80))
 
-    def test_the_highest_level_begins_anew_with_each_report(self):
+    def test_the_highest_level_starts_again_with_each_report(self):
         tracker = Tracker()
         tracker.update(reading(10, 10))
         tracker.update(reading(12, 70))

@@ -97,6 +97,9 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
             file=sys.stderr,
         )
         return 1
+    if not os.path.exists("/proc/%d" % pid):
+        print("vram-run: cannot attach to process %d: no such process" % pid, file=sys.stderr)
+        return 1
     script = _ATTACH.format(
         init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
     )
@@ -110,6 +113,8 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
         remote_exec(pid, path)
     except (OSError, RuntimeError, ValueError) as error:
         os.unlink(path)
-        print("vram-run: cannot attach to process %d: %s" % (pid, error), file=sys.stderr)
+        # CPython does not say so if it finds no interpreter in the process.
+        reason = "it is not a process of CPython %d.%d" % sys.version_info[:2] if "PyRuntime" in str(error) else error
+        print("vram-run: cannot attach to process %d: %s" % (pid, reason), file=sys.stderr)
         return 1
     return 0
