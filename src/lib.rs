@@ -11,8 +11,8 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks` and
-//! `unix_socket` are leaves, and only [`app`] knows all modules and passes each its settings. Some modules use other
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks`, `supervise`
+//! and `unix_socket` are leaves, and only [`app`] knows all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory.
@@ -36,4 +36,5 @@ mod peaks;
 pub mod recorder;
 pub mod run;
 pub mod snapshot;
+mod supervise;
 mod unix_socket;

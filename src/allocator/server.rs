@@ -1,6 +1,5 @@
 //! Listens, and publishes what the processes reported.
 
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::checks::Checks;
 use super::connection::Shared;
@@ -17,6 +16,7 @@ use super::credentials::StartTicks;
 use super::table::Table;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::Snapshot;
+use crate::supervise::supervise;
 use crate::unix_socket::{self, Access, SocketFile};
 
 /// The shortest time between two publications.
@@ -24,6 +24,8 @@ const PUBLISH: Duration = Duration::from_millis(100);
 /// How often peaks that are too old for their window are dropped, silence is noticed, and reports are compared with the
 /// driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
+/// The pause before a task that panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -79,27 +81,18 @@ impl Allocator {
         });
         let mut tasks = JoinSet::new();
         let (listener, accepting) = (Arc::new(listener), shared.clone());
-        tasks.spawn(supervise(shared.clone(), REVIEW, move || accept(listener.clone(), accepting.clone())));
+        let start = move || accept(listener.clone(), accepting.clone());
+        tasks.spawn(supervise(start, panicked(&shared), RESTART_PAUSE));
         let publishing = shared.clone();
-        tasks.spawn(supervise(shared, REVIEW, move || publish(publishing.clone())));
+        tasks.spawn(supervise(move || publish(publishing.clone()), panicked(&shared), RESTART_PAUSE));
         Self { _tasks: tasks }
     }
 }
 
-/// Runs a task. If it panics, that is a fault, and the task is started again after a pause.
-async fn supervise<F>(shared: Arc<Shared>, pause: Duration, start: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        // Aborted with this task.
-        let mut task = JoinSet::new();
-        task.spawn(start());
-        if let Some(Err(panicked)) = task.join_next().await {
-            shared.faults.report(Source::Allocator, Reason::Panicked, None, &panicked);
-        }
-        tokio::time::sleep(pause).await;
-    }
+/// Counts a panic of a task as a fault.
+fn panicked(shared: &Shared) -> impl Fn(JoinError) + Send + use<> {
+    let faults = shared.faults.clone();
+    move |error| faults.report(Source::Allocator, Reason::Panicked, None, &error)
 }
 
 async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
@@ -159,37 +152,20 @@ async fn publish(shared: Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_a_fault_and_is_started_again() {
+    async fn a_task_that_panics_is_a_fault() {
         let faults = Arc::new(Faults::default());
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             table: Mutex::new(Table::new(Duration::from_secs(60))),
             changed: Notify::new(),
             snapshot: Snapshot::new(),
             faults: faults.clone(),
             start_ticks: StartTicks::new(|_| None),
-        });
-        let starts = Arc::new(AtomicU32::new(0));
-        let counted = starts.clone();
-        let start = move || {
-            let before = counted.fetch_add(1, Ordering::SeqCst);
-            async move {
-                assert!(before >= 2, "on purpose");
-                std::future::pending().await
-            }
         };
-        let task = tokio::spawn(supervise(shared, Duration::from_millis(1), start));
-        let third = async {
-            while starts.load(Ordering::SeqCst) < 3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), third).await.expect("in time");
-        assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 2);
-        task.abort();
+        let error = tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
+        panicked(&shared)(error);
+        assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 1);
     }
 }
