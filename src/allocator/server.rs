@@ -1,10 +1,12 @@
 //! Listens, and publishes what the processes reported.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
@@ -13,6 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::checks::Checks;
 use super::connection::Shared;
 use super::credentials::StartTicks;
+use super::outcome::Outcomes;
 use super::table::Table;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::Snapshot;
@@ -24,6 +27,8 @@ const PUBLISH: Duration = Duration::from_millis(100);
 /// How often peaks that are too old for their window are dropped, silence is noticed, and reports are compared with the
 /// driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
+/// How often the end of all connections is checked for at the end.
+const LOOK: Duration = Duration::from_millis(2);
 /// The pause before a task that panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, while the system is out of resources.
@@ -36,6 +41,9 @@ pub struct Settings {
     pub peak_window: Duration,
     /// Tells processes with the same pid apart.
     pub start_ticks: StartTicks,
+    /// Takes what is left of each connection. If it is set, a process that ended before its start time could be read is
+    /// served too.
+    pub outcomes: Option<Outcomes>,
 }
 
 /// A bound socket. Its file is removed when the socket is dropped.
@@ -61,12 +69,20 @@ impl Listener {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether a connection waits to be accepted.
+    fn is_waited_for(&self) -> bool {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// The running module. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
 pub struct Allocator {
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
+    listener: Arc<Listener>,
+    shared: Arc<Shared>,
 }
 
 impl Allocator {
@@ -78,14 +94,34 @@ impl Allocator {
             snapshot,
             faults,
             start_ticks: settings.start_ticks,
+            outcomes: settings.outcomes,
         });
         let mut tasks = JoinSet::new();
         let (listener, accepting) = (Arc::new(listener), shared.clone());
-        let start = move || accept(listener.clone(), accepting.clone());
+        let socket = listener.clone();
+        let start = move || accept(socket.clone(), accepting.clone());
         tasks.spawn(supervise(start, panicked(&shared), RESTART_PAUSE));
         let publishing = shared.clone();
         tasks.spawn(supervise(move || publish(publishing.clone()), panicked(&shared), RESTART_PAUSE));
-        Self { _tasks: tasks }
+        Self { tasks, listener, shared }
+    }
+
+    /// Reads every connection until its client has ended it, for `limit` at most, then ends the module. Afterwards all
+    /// outcomes have been handed over. Must be called on a runtime with a single thread, because a connection that another
+    /// thread is just accepting would be overlooked.
+    pub async fn finish(self, limit: Duration) {
+        let Self { tasks, listener, shared } = self;
+        let read = async {
+            while !shared.table.lock().is_empty() || listener.is_waited_for() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(limit, read).await.is_err() {
+            tracing::debug!("connections that are still open are ended");
+        }
+        drop(tasks);
+        let open = shared.table.lock().ids();
+        open.into_iter().for_each(|id| shared.close(id));
     }
 }
 
@@ -152,7 +188,12 @@ async fn publish(shared: Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::super::outcome::Outcome;
     use super::*;
+    use crate::snapshot::AllocatorPart;
 
     #[tokio::test]
     async fn a_task_that_panics_is_a_fault() {
@@ -163,9 +204,71 @@ mod tests {
             snapshot: Snapshot::new(),
             faults: faults.clone(),
             start_ticks: StartTicks::new(|_| None),
+            outcomes: None,
         };
         let error = tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
         panicked(&shared)(error);
         assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 1);
+    }
+
+    const LINES: &str = concat!(
+        r#"{"type":"hello","version":1}"#,
+        "\n",
+        r#"{"type":"report","framework":"jax","device":"GPU-1","allocated_bytes":3}"#,
+        "\n",
+        r#"{"type":"report","framework":"jax","device":"GPU-1","allocated_bytes":5}"#,
+        "\n",
+    );
+
+    /// The running module, its outcomes, and clients of this process that have sent [`LINES`]. Nothing has been read yet.
+    async fn with_clients(clients: usize) -> (Allocator, Arc<Snapshot>, Arc<Mutex<Vec<Outcome>>>, Vec<UnixStream>) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Listener::bind(&folder.path().join("s"), 0o600, None).await.unwrap();
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let taking = outcomes.clone();
+        let settings = Settings {
+            peak_window: Duration::from_secs(60),
+            start_ticks: StartTicks::new(|_| Some(1)),
+            outcomes: Some(Outcomes::new(move |more| taking.lock().extend(more))),
+        };
+        let path = listener.path().to_owned();
+        let snapshot = Snapshot::new();
+        let allocator = Allocator::start(listener, settings, snapshot.clone(), Arc::default());
+        let connect = |_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(LINES.as_bytes()).unwrap();
+            stream
+        };
+        (allocator, snapshot, outcomes, (0..clients).map(connect).collect())
+    }
+
+    fn peaks(outcomes: &Mutex<Vec<Outcome>>) -> Vec<Option<u64>> {
+        outcomes.lock().iter().map(|outcome| outcome.allocated_peak).collect()
+    }
+
+    #[tokio::test]
+    async fn what_ended_clients_sent_is_read_to_its_end() {
+        let (allocator, _, outcomes, clients) = with_clients(3).await;
+        drop(clients);
+        assert_eq!(peaks(&outcomes), []);
+        allocator.finish(Duration::from_secs(30)).await;
+        assert_eq!(peaks(&outcomes), [Some(5); 3]);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stays_is_not_waited_for_and_its_values_are_handed_over() {
+        let (allocator, snapshot, outcomes, _clients) = with_clients(1).await;
+        let is_read = |part: &AllocatorPart| {
+            part.processes.iter().flat_map(|process| &process.reports).any(|report| report.figures.allocated == Some(5))
+        };
+        let read = async {
+            while !is_read(&snapshot.allocator.load()) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), read).await.expect("in time");
+        assert_eq!(peaks(&outcomes), []);
+        allocator.finish(Duration::ZERO).await;
+        assert_eq!(peaks(&outcomes), [Some(5)]);
     }
 }
