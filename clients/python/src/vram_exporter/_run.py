@@ -57,10 +57,15 @@ def environment(inherited: Mapping[str, str], socket: Optional[str] = None, inte
     made["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP] + folders)
     made["VRAM_EXPORTER_ARM"] = "1"
     if socket is not None:
-        made["VRAM_EXPORTER_SOCKET"] = os.path.abspath(socket)
+        made["VRAM_EXPORTER_SOCKET"] = _absolute(socket)
     if interval is not None:
         made["VRAM_EXPORTER_INTERVAL"] = repr(interval)
     return made
+
+
+def _absolute(paths: str) -> str:
+    """A list of paths, separated by `os.pathsep`, each of them absolute."""
+    return os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep) if path)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Starts COMMAND so that each Python process below it tells vram-exporter what PyTorch, JAX and TensorFlow know about "
         "their GPU memory. The command itself is unchanged; it becomes this process.",
     )
-    parser.add_argument("--socket", metavar="PATH", help="the exporter's socket (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
+    parser.add_argument("--socket", metavar="PATH", help="the exporter's socket, or several separated by colons (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
     parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
     parser.add_argument("--pid", metavar="PID", type=int, help="add the client to a running process of the same version of CPython, 3.14 or newer")
     parser.add_argument("--version", action="version", version="vram-run " + __version__)
@@ -98,7 +103,7 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
         )
         return 1
     script = _ATTACH.format(
-        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
+        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else _absolute(socket), interval=interval
     )
     # The process reads the file at a time of its own choosing, so the file must remain. It contains no secret, and the process may run as
     # another user.
