@@ -189,6 +189,26 @@ class Peers(support.Case):
         self.go_on(job)
         self.finish(job)
 
+    def test_what_happens_after_the_last_reading_is_reported_at_the_end(self):
+        servers = [self.server(), self.second()]
+        job = self.program(
+            """
+            import sys, vram_exporter, torch
+            vram_exporter.start(interval=1.5)
+            kept = [torch.empty(10 << 20)]
+            sys.stdin.readline()
+            high = torch.empty(30 << 20); del high
+            """,
+            VRAM_EXPORTER_SOCKET=self.both,
+        )
+        for server in servers:
+            self.assertTrue(server.wait(shown))
+        self.go_on(job)
+        self.finish(job)
+        for server in servers:
+            self.assertTrue(server.wait(lambda s: s.connections[0].closed_at))
+            self.assertEqual(max(message["peak_bytes"] for message in server.messages("report") if "peak_bytes" in message), 40 * MIB)
+
 
 class Paths(unittest.TestCase):
     def test_a_list_has_at_most_four_paths_each_once(self):

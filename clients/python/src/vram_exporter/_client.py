@@ -124,7 +124,8 @@ class Client:
             thread.join(JOIN)
 
     def end(self) -> None:
-        """Ends the thread, sends as many of the remaining messages as it can without waiting, and closes the connections."""
+        """Ends the thread after a last reading, sends as many of the remaining messages as it can without waiting, and closes the
+        connections."""
         self._ended = True
         self.pause()
         # A thread that is held up closes the connections when it continues.
@@ -192,6 +193,12 @@ class Client:
             if self._wake.wait(delay) and not ending.is_set():
                 self._wake.clear()
         if self._ended:
+            try:
+                # A program may be shorter than the time between two readings.
+                if self._allocators.present():
+                    self._report()
+            except Exception:
+                pass
             self._close()
 
     def _tick(self) -> float:
