@@ -7,7 +7,7 @@
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
 //!                      │          └──> recorder (history, incidents) ──^
 //!                      └── asks attribution for the owner of a pid
-//!  processes ──> allocator ──> snapshot (what their memory allocators report)
+//!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` takes what is left at their end)
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!

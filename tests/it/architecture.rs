@@ -29,7 +29,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "supervise",
         ],
     ),
-    ("run", &["attribution", "config", "demo", "faults", "format", "nvml", "snapshot"]),
+    ("run", &["allocator", "attribution", "config", "demo", "faults", "format", "nvml", "snapshot"]),
     ("demo", &["config", "nvml", "peaks", "snapshot"]),
     ("http", &["config", "faults", "format", "metrics", "recorder", "snapshot", "unix_socket"]),
     ("metrics", &["faults", "snapshot"]),
