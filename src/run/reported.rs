@@ -3,7 +3,6 @@
 //! Invariant: a value is the highest, or for a counter the last, that a process reported; nothing is added up. The number
 //! of entries is bounded.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::record::ProcessKey;
@@ -35,7 +34,8 @@ pub(super) struct Entry {
 pub(super) struct Reported {
     /// Why nothing could be reported.
     pub(super) problem: Option<String>,
-    pub(super) entries: BTreeMap<Key, Entry>,
+    /// Sorted by key.
+    pub(super) entries: Vec<(Key, Entry)>,
     /// Whether there was more than can be remembered.
     pub(super) left_out: bool,
     /// How often something was refused, by the label of the reason.
@@ -67,29 +67,36 @@ impl Reported {
                 entry.failures.push(failed);
             }
         }
-        // A process whose start time is unknown on one connection may be known from another one.
-        let unknown: Vec<Key> = self.entries.keys().filter(|(process, ..)| process.start.is_none()).cloned().collect();
-        for key in unknown {
-            let is_same = |other: &&Key| {
-                other.0.pid == key.0.pid && other.0.start.is_some() && (&other.1, &other.2) == (&key.1, &key.2)
-            };
-            if let Some(known) = self.entries.keys().find(is_same).cloned()
-                && let Some(entry) = self.entries.remove(&key)
-            {
-                self.entries.entry(known).or_default().merge(entry);
+        // A process whose start time is unknown on one connection may be known from another one. It is sorted before those
+        // whose start time is known.
+        for at in (0..self.entries.len()).rev() {
+            let (process, device, framework) = self.entries[at].0.clone();
+            let is_same = |(key, _): &(Key, Entry)| key.0.pid == process.pid && key.1 == device && key.2 == framework;
+            let known = self.entries[at + 1..].iter().position(is_same).filter(|_| process.start.is_none());
+            if let Some(after) = known {
+                let entry = std::mem::take(&mut self.entries[at].1);
+                self.entries[at + 1 + after].1.merge(entry);
+                self.entries.remove(at);
             }
         }
-        for entry in self.entries.values_mut().filter(|entry| !entry.failures.is_empty()) {
+        for (_, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.failures.is_empty()) {
             entry.failed = entry.failed.max(Some(entry.failures.len() as u64));
         }
     }
 
     fn entry(&mut self, key: Key) -> Option<&mut Entry> {
-        if self.entries.len() >= MOST && !self.entries.contains_key(&key) {
-            self.left_out = true;
-            return None;
-        }
-        Some(self.entries.entry(key).or_default())
+        let at = match self.entries.binary_search_by(|(known, _)| known.cmp(&key)) {
+            Ok(at) => at,
+            Err(_) if self.entries.len() >= MOST => {
+                self.left_out = true;
+                return None;
+            }
+            Err(at) => {
+                self.entries.insert(at, (key, Entry::default()));
+                at
+            }
+        };
+        Some(&mut self.entries[at].1)
     }
 }
 
@@ -175,7 +182,7 @@ mod tests {
         assert!(!reported.left_out);
         reported.add(vec![outcome(0, 1, 9, None), outcome(0, 2, 1, None)]);
         assert!(reported.left_out);
-        let first = reported.entries.values().next();
-        assert_eq!((reported.entries.len(), first.and_then(|entry| entry.allocated_peak)), (MOST, Some(9)));
+        let first = reported.entries.first();
+        assert_eq!((reported.entries.len(), first.and_then(|(_, entry)| entry.allocated_peak)), (MOST, Some(9)));
     }
 }

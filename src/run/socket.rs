@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
-use tempfile::TempDir;
 
 use super::names::Names;
 use super::record::Membership;
@@ -43,7 +43,7 @@ pub(super) struct Socket {
     reported: Arc<Mutex<Reported>>,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
-    _folder: TempDir,
+    _folder: Folder,
 }
 
 impl Socket {
@@ -93,13 +93,30 @@ impl Socket {
     }
 }
 
-/// A folder of this user, and a socket in it.
-async fn bind(within: &Path) -> Result<(TempDir, Listener)> {
+/// A folder that is removed in the end, with the socket in it.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    /// The path of the socket.
+    fn socket(&self) -> PathBuf {
+        self.0.join("sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // If that fails, nothing is left but an empty folder, or one in which the command has put something.
+        let _ = std::fs::remove_file(self.socket());
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A folder of this user, with mode 0700, and a socket in it.
+async fn bind(within: &Path) -> Result<(Folder, Listener)> {
     ensure!(!within.as_os_str().as_bytes().contains(&b':'), "a colon would end the path in a list of sockets");
-    let mut builder = tempfile::Builder::new();
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    let folder = builder.prefix("vram-run-").permissions(private).tempdir_in(within)?;
-    let listener = Listener::bind(&folder.path().join("sock"), 0o600, None).await?;
+    let folder = Folder(mkdtemp(&within.join("vram-run-XXXXXX"))?);
+    let listener = Listener::bind(&folder.socket(), 0o600, None).await?;
     Ok((folder, listener))
 }
 
@@ -158,7 +175,7 @@ mod tests {
         let within = tempfile::tempdir().unwrap();
         let (folder, listener) = bind(within.path()).await.unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(folder.path()), mode(listener.path())), (0o700, 0o600));
+        assert_eq!((mode(&folder.0), mode(listener.path())), (0o700, 0o600));
         drop((folder, listener));
         assert_eq!(std::fs::read_dir(within.path()).unwrap().count(), 0);
     }
