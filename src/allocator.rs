@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  process ── lines ──> connection ── messages ──> table ── at most ten times a second ──> snapshot
-//!                                                    └── compares with the driver's processes
+//!                               │                    └── compares with the driver's processes
+//!                               └── outcomes of connections that end, for `run`
 //! ```
 //!
 //! Invariants: the kernel identifies the process of each connection, so a process can report only about itself; a
@@ -14,9 +15,11 @@ mod connection;
 mod credentials;
 mod limits;
 pub(crate) mod message;
+mod outcome;
 mod server;
 mod table;
 mod values;
 
 pub use credentials::StartTicks;
+pub use outcome::{Outcome, Outcomes};
 pub use server::{Allocator, Listener, Settings};

@@ -7,12 +7,12 @@
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
 //!                      │          └──> recorder (history, incidents) ──^
 //!                      └── requests the owner of a pid from attribution
-//!  processes ──> allocator ──> snapshot (what their memory allocators report)
+//!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` takes what is left at their end)
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks` and
-//! `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks`, `supervise`
+//! and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory.
@@ -36,4 +36,5 @@ mod peaks;
 pub mod recorder;
 pub mod run;
 pub mod snapshot;
+mod supervise;
 mod unix_socket;

@@ -5,7 +5,8 @@
 //!                   │
 //!                   ├── sampler thread: nvml ──> lists ──> tree (membership) ──> record
 //!                   ├── names thread: attribution ──> owners
-//!                   └── at the end: record + owners ──> report ──> text or JSON ──> output
+//!                   ├── socket: allocator ──> reported (by the processes of the command, about their allocators)
+//!                   └── at the end: record + owners + reported ──> report ──> text or JSON ──> output
 //! ```
 //!
 //! Invariants: the command runs whether or not it can be measured, with its own input and output, and its exit status
@@ -13,6 +14,7 @@
 //! report. A sum is the sum of a list that was read at one moment, and never a sum of peaks. A value that was not
 //! measured is absent.
 
+mod allocators;
 mod arguments;
 mod boards;
 mod child;
@@ -25,8 +27,10 @@ mod output;
 mod places;
 mod record;
 mod report;
+mod reported;
 mod sampler;
 mod signals;
+mod socket;
 mod text;
 mod tree;
 

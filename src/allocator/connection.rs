@@ -13,9 +13,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-use super::credentials::{Peer, StartTicks, start_ticks};
+use super::credentials::{Peer, Start, StartTicks, start_ticks};
 use super::limits;
 use super::message::{self, LONGEST_LINE, Message, VERSION};
+use super::outcome::Outcomes;
 use super::table::{Table, Turn};
 use super::values::ProcessId;
 use crate::faults::{Faults, Reason, Source};
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) faults: Arc<Faults>,
     pub(super) start_ticks: StartTicks,
+    pub(super) outcomes: Option<Outcomes>,
 }
 
 /// A place among the connections. Dropping it removes the connection's values.
@@ -41,7 +43,7 @@ pub(super) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.shared.table.lock().close(self.id);
+        self.shared.close(self.id);
         self.shared.changed.notify_one();
     }
 }
@@ -79,6 +81,14 @@ impl Shared {
         Some((Slot { shared: self.clone(), id }, peer))
     }
 
+    /// Removes a connection with its values, and hands over what is left of it if that is wanted.
+    pub(super) fn close(&self, id: u64) {
+        let closed = self.table.lock().close(id);
+        if let Some((outcomes, closed)) = self.outcomes.as_ref().zip(closed) {
+            outcomes.take(closed.outcomes());
+        }
+    }
+
     /// Serves a connection until either side ends it.
     pub(super) async fn serve(self: Arc<Self>, stream: UnixStream, slot: Slot, peer: Peer) {
         let mut stream = BufReader::with_capacity(LONGEST_LINE, stream);
@@ -88,11 +98,7 @@ impl Shared {
     }
 
     async fn follow(&self, stream: &mut BufReader<UnixStream>, id: u64, peer: Peer) -> End {
-        let start = match peer.pid {
-            Some(pid) => start_ticks(stream.get_ref(), pid, &self.start_ticks).await.map(|start| (pid, start)),
-            None => None,
-        };
-        let Some((pid, start_ticks)) = start else {
+        let Some((pid, start_ticks)) = self.identify(stream.get_ref(), peer).await else {
             let why = "the exporter does not see the process in its pid namespace and path.procfs";
             return End::Refused(Reason::UnknownProcess, why.to_owned());
         };
@@ -126,6 +132,17 @@ impl Shared {
             if let Err(end) = self.take(&line, id, peer).await {
                 return end;
             }
+        }
+    }
+
+    /// The pid and the start time of the process; `None` if the connection cannot be served.
+    async fn identify(&self, stream: &UnixStream, peer: Peer) -> Option<(u32, u64)> {
+        let pid = peer.pid?;
+        match start_ticks(stream, pid, &self.start_ticks).await {
+            Start::Known(start) => Some((pid, start)),
+            // What such a process wrote is of no use for what is shown, but it has an outcome.
+            Start::Ended if self.outcomes.is_some() => Some((pid, 0)),
+            Start::Ended | Start::Unknown => None,
         }
     }
 

@@ -49,13 +49,29 @@ impl Peer {
     }
 }
 
-/// The start time of the process that connected; `None` if it cannot be determined.
-pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks) -> Option<u64> {
-    let held = hold(stream)?;
+/// When a process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// In clock ticks since boot.
+    Known(u64),
+    /// The process ended before its start time was read for certain.
+    Ended,
+    /// No such process is visible.
+    Unknown,
+}
+
+/// When the process that connected started.
+pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks) -> Start {
+    let Some(held) = hold(stream) else { return Start::Ended };
     let read = read.clone();
-    let start = tokio::task::spawn_blocking(move || (read.0)(pid)).await.ok()??;
+    let start = tokio::task::spawn_blocking(move || (read.0)(pid)).await;
     // While the process exists, no other process has its pid.
-    held.is_none_or(|held| is_running(&held)).then_some(start)
+    let has_ended = held.is_some_and(|held| !is_running(&held));
+    match start {
+        _ if has_ended => Start::Ended,
+        Ok(Some(start)) => Start::Known(start),
+        Ok(None) | Err(_) => Start::Unknown,
+    }
 }
 
 /// A descriptor that refers to the process itself. `Some(None)` if the kernel does not provide one, which is the case
@@ -84,7 +100,10 @@ mod tests {
         let pid = std::process::id();
         let uid = nix::unistd::getuid().as_raw();
         assert_eq!(Peer::of(&own).unwrap(), Peer { pid: Some(pid), uid });
-        assert_eq!(start_ticks(&own, pid, &StartTicks::new(move |asked| (asked == pid).then_some(5))).await, Some(5));
-        assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None)).await, None);
+        assert_eq!(
+            start_ticks(&own, pid, &StartTicks::new(move |asked| (asked == pid).then_some(5))).await,
+            Start::Known(5)
+        );
+        assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None)).await, Start::Unknown);
     }
 }

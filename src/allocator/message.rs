@@ -64,6 +64,9 @@ pub struct Report<'a> {
     /// The highest allocated memory since the process started.
     #[serde(default, deserialize_with = "change")]
     pub peak_bytes: Change,
+    /// The highest reserved memory since the process started.
+    #[serde(default, deserialize_with = "change")]
+    pub peak_reserved_bytes: Change,
     /// The most memory that the allocator may hold.
     #[serde(default, deserialize_with = "change")]
     pub limit_bytes: Change,

@@ -1,22 +1,25 @@
 //! Listens for connections, and publishes what the processes reported.
 
-use std::future::Future;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::checks::Checks;
 use super::connection::Shared;
 use super::credentials::StartTicks;
+use super::outcome::Outcomes;
 use super::table::Table;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::Snapshot;
+use crate::supervise::supervise;
 use crate::unix_socket::{self, Access, SocketFile};
 
 /// The shortest time between two publications.
@@ -24,6 +27,10 @@ const PUBLISH: Duration = Duration::from_millis(100);
 /// How often peaks that are too old for their window are dropped, silent connections are detected, and reports are
 /// compared with the driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
+/// How often the end of all connections is checked for at the end.
+const LOOK: Duration = Duration::from_millis(2);
+/// The pause before a task that panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, while the system is out of resources.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -34,6 +41,9 @@ pub struct Settings {
     pub peak_window: Duration,
     /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
+    /// Takes what is left of each connection. If it is set, a process that ended before its start time could be read is
+    /// served too.
+    pub outcomes: Option<Outcomes>,
 }
 
 /// A bound socket. Its file is removed when the socket is dropped.
@@ -59,12 +69,20 @@ impl Listener {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether a connection waits to be accepted.
+    fn is_waited_for(&self) -> bool {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// The running module. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
 pub struct Allocator {
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
+    listener: Arc<Listener>,
+    shared: Arc<Shared>,
 }
 
 impl Allocator {
@@ -76,30 +94,41 @@ impl Allocator {
             snapshot,
             faults,
             start_ticks: settings.start_ticks,
+            outcomes: settings.outcomes,
         });
         let mut tasks = JoinSet::new();
         let (listener, accepting) = (Arc::new(listener), shared.clone());
-        tasks.spawn(supervise(shared.clone(), REVIEW, move || accept(listener.clone(), accepting.clone())));
+        let socket = listener.clone();
+        let start = move || accept(socket.clone(), accepting.clone());
+        tasks.spawn(supervise(start, panicked(&shared), RESTART_PAUSE));
         let publishing = shared.clone();
-        tasks.spawn(supervise(shared, REVIEW, move || publish(publishing.clone())));
-        Self { _tasks: tasks }
+        tasks.spawn(supervise(move || publish(publishing.clone()), panicked(&shared), RESTART_PAUSE));
+        Self { tasks, listener, shared }
+    }
+
+    /// Reads every connection until its client has ended it, for `limit` at most, then ends the module. Afterwards all
+    /// outcomes have been handed over. Must be called on a runtime with a single thread, because a connection that another
+    /// thread is just accepting would be overlooked.
+    pub async fn finish(self, limit: Duration) {
+        let Self { tasks, listener, shared } = self;
+        let read = async {
+            while !shared.table.lock().is_empty() || listener.is_waited_for() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(limit, read).await.is_err() {
+            tracing::debug!("connections that are still open are ended");
+        }
+        drop(tasks);
+        let open = shared.table.lock().ids();
+        open.into_iter().for_each(|id| shared.close(id));
     }
 }
 
-/// Runs a task. If it panics, that is a fault, and the task is started again after a pause.
-async fn supervise<F>(shared: Arc<Shared>, pause: Duration, start: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        // The inner task is aborted together with this one.
-        let mut task = JoinSet::new();
-        task.spawn(start());
-        if let Some(Err(panicked)) = task.join_next().await {
-            shared.faults.report(Source::Allocator, Reason::Panicked, None, &panicked);
-        }
-        tokio::time::sleep(pause).await;
-    }
+/// Counts a panic of a task as a fault.
+fn panicked(shared: &Shared) -> impl Fn(JoinError) + Send + use<> {
+    let faults = shared.faults.clone();
+    move |error| faults.report(Source::Allocator, Reason::Panicked, None, &error)
 }
 
 async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
@@ -159,37 +188,87 @@ async fn publish(shared: Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
 
+    use super::super::outcome::Outcome;
     use super::*;
+    use crate::snapshot::AllocatorPart;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_a_fault_and_is_started_again() {
+    async fn a_task_that_panics_is_a_fault() {
         let faults = Arc::new(Faults::default());
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             table: Mutex::new(Table::new(Duration::from_secs(60))),
             changed: Notify::new(),
             snapshot: Snapshot::new(),
             faults: faults.clone(),
             start_ticks: StartTicks::new(|_| None),
-        });
-        let starts = Arc::new(AtomicU32::new(0));
-        let counted = starts.clone();
-        let start = move || {
-            let before = counted.fetch_add(1, Ordering::SeqCst);
-            async move {
-                assert!(before >= 2, "on purpose");
-                std::future::pending().await
+            outcomes: None,
+        };
+        let error = tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
+        panicked(&shared)(error);
+        assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 1);
+    }
+
+    const LINES: &str = concat!(
+        r#"{"type":"hello","version":1}"#,
+        "\n",
+        r#"{"type":"report","framework":"jax","device":"GPU-1","allocated_bytes":3}"#,
+        "\n",
+        r#"{"type":"report","framework":"jax","device":"GPU-1","allocated_bytes":5}"#,
+        "\n",
+    );
+
+    /// The running module, its outcomes, and clients of this process that have sent [`LINES`]. Nothing has been read yet.
+    async fn with_clients(clients: usize) -> (Allocator, Arc<Snapshot>, Arc<Mutex<Vec<Outcome>>>, Vec<UnixStream>) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Listener::bind(&folder.path().join("s"), 0o600, None).await.unwrap();
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let taking = outcomes.clone();
+        let settings = Settings {
+            peak_window: Duration::from_secs(60),
+            start_ticks: StartTicks::new(|_| Some(1)),
+            outcomes: Some(Outcomes::new(move |more| taking.lock().extend(more))),
+        };
+        let path = listener.path().to_owned();
+        let snapshot = Snapshot::new();
+        let allocator = Allocator::start(listener, settings, snapshot.clone(), Arc::default());
+        let connect = |_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(LINES.as_bytes()).unwrap();
+            stream
+        };
+        (allocator, snapshot, outcomes, (0..clients).map(connect).collect())
+    }
+
+    fn peaks(outcomes: &Mutex<Vec<Outcome>>) -> Vec<Option<u64>> {
+        outcomes.lock().iter().map(|outcome| outcome.allocated_peak).collect()
+    }
+
+    #[tokio::test]
+    async fn what_ended_clients_sent_is_read_to_its_end() {
+        let (allocator, _, outcomes, clients) = with_clients(3).await;
+        drop(clients);
+        assert_eq!(peaks(&outcomes), []);
+        allocator.finish(Duration::from_secs(30)).await;
+        assert_eq!(peaks(&outcomes), [Some(5); 3]);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stays_is_not_waited_for_and_its_values_are_handed_over() {
+        let (allocator, snapshot, outcomes, _clients) = with_clients(1).await;
+        let is_read = |part: &AllocatorPart| {
+            part.processes.iter().flat_map(|process| &process.reports).any(|report| report.figures.allocated == Some(5))
+        };
+        let read = async {
+            while !is_read(&snapshot.allocator.load()) {
+                tokio::time::sleep(LOOK).await;
             }
         };
-        let task = tokio::spawn(supervise(shared, Duration::from_millis(1), start));
-        let third = async {
-            while starts.load(Ordering::SeqCst) < 3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), third).await.expect("in time");
-        assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 2);
-        task.abort();
+        tokio::time::timeout(Duration::from_secs(30), read).await.expect("in time");
+        assert_eq!(peaks(&outcomes), []);
+        allocator.finish(Duration::ZERO).await;
+        assert_eq!(peaks(&outcomes), [Some(5)]);
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::limits::{self, Bucket};
 use super::message::{Measurement, OutOfMemory, Report};
+use super::outcome::Outcome;
 use super::values::{ProcessId, Values};
 use crate::faults::Reason;
 use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, Heard, ReportingProcess};
@@ -22,8 +23,9 @@ pub(super) struct Table {
     keys: usize,
 }
 
+/// One connection, with what it reported.
 #[derive(Debug)]
-struct Connection {
+pub(super) struct Connection {
     uid: u32,
     /// `None` until the process is identified.
     process: Option<ProcessId>,
@@ -102,14 +104,20 @@ impl Table {
         Ok(())
     }
 
-    /// Removes a connection with all that it reported.
-    pub(super) fn close(&mut self, id: u64) {
-        let Some(connection) = self.connections.remove(&id) else { return };
+    /// Removes a connection with all that it reported; `None` if it has been removed already.
+    pub(super) fn close(&mut self, id: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
         self.keys -= connection.keys;
         if let Some(user) = self.users.get_mut(&connection.uid) {
             user.connections -= 1;
             user.keys -= connection.keys;
         }
+        Some(connection)
+    }
+
+    /// The numbers of all connections.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.connections.keys().copied().collect()
     }
 
     /// Forgets the users whose connections ended so long ago that no limit affects these users any longer.
@@ -276,6 +284,12 @@ impl Table {
 }
 
 impl Connection {
+    /// What is left of it; empty if its process was not identified.
+    pub(super) fn outcomes(&self) -> Vec<Outcome> {
+        let Some(process) = self.process else { return Vec::new() };
+        self.values.iter().filter_map(|values| values.outcome(process)).collect()
+    }
+
     fn position(&self, device: &str, framework: &str) -> Option<usize> {
         self.values.iter().position(|known| &*known.device == device && &*known.framework == framework)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::message::{Change, Report};
+use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
 use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, RegionPeak};
@@ -25,6 +26,8 @@ pub(super) struct Values {
     figures: AllocatorFigures,
     /// The peaks of the allocated memory.
     peaks: Peaks,
+    /// Bytes: the highest reserved memory that is known.
+    reserved_peak: Option<u64>,
     /// Sorted by name.
     regions: Vec<RegionPeak>,
 }
@@ -33,7 +36,14 @@ impl Values {
     /// Creates values that are all still unknown.
     pub(super) fn new(device: &str, framework: &str, window: Duration) -> Self {
         let (device, framework) = (Arc::from(device), Arc::from(framework));
-        Self { device, framework, figures: AllocatorFigures::default(), peaks: Peaks::new(window), regions: Vec::new() }
+        Self {
+            device,
+            framework,
+            figures: AllocatorFigures::default(),
+            peaks: Peaks::new(window),
+            reserved_peak: None,
+            regions: Vec::new(),
+        }
     }
 
     /// Applies the values of a report.
@@ -57,12 +67,14 @@ impl Values {
         let contradicts = is_below(Some(figures.reserved), figures.allocated)
             || is_below(report.high_bytes, figures.allocated)
             || is_below(report.peak_bytes, figures.allocated)
+            || is_below(report.peak_reserved_bytes, figures.reserved)
             || is_below(report.retries, before.retries)
             || is_below(report.out_of_memory, before.out_of_memory);
         if contradicts {
             return Err(Reason::Inconsistent);
         }
         self.figures = figures;
+        self.reserved_peak = self.reserved_peak.max(figures.reserved).max(report.peak_reserved_bytes.flatten());
         if let Some(high) = report.high_bytes.flatten().max(figures.allocated) {
             self.peaks.see(high, now);
         }
@@ -87,6 +99,28 @@ impl Values {
         self.regions.insert(at, RegionPeak { name, peak });
     }
 
+    /// Bytes: the highest allocated memory that is known.
+    fn allocated_peak(&self) -> Option<u64> {
+        Some(self.peaks.highest()).filter(|&peak| peak > 0 || self.figures.allocated.is_some())
+    }
+
+    /// What is left when the connection ends; `None` if only regions were reported.
+    pub(super) fn outcome(&self, process: ProcessId) -> Option<Outcome> {
+        let AllocatorFigures { retries, out_of_memory, .. } = self.figures;
+        let (allocated_peak, reserved_peak) = (self.allocated_peak(), self.reserved_peak);
+        let is_known = [allocated_peak, reserved_peak, retries, out_of_memory].iter().any(Option::is_some);
+        is_known.then(|| Outcome {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            device: self.device.clone(),
+            framework: self.framework.clone(),
+            allocated_peak,
+            reserved_peak,
+            retries,
+            out_of_memory,
+        })
+    }
+
     /// The values as they are shown now; `None` if there is none.
     pub(super) fn shown(&mut self, heard: &Arc<Heard>, now: Instant) -> Option<AllocatorReport> {
         // A value that has not changed is still in use.
@@ -95,7 +129,7 @@ impl Values {
         }
         let figures = AllocatorFigures {
             window_peak: self.peaks.within_window(now),
-            peak: Some(self.peaks.highest()).filter(|&peak| peak > 0 || self.figures.allocated.is_some()),
+            peak: self.allocated_peak(),
             ..self.figures
         };
         if figures == AllocatorFigures::default() && self.regions.is_empty() {

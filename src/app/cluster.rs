@@ -3,7 +3,6 @@
 //!
 //! Invariant: a panic in a follower is a fault, and its source is shown as down until it answers again.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use crate::demo::{SimulatedAllocators, SimulatedCluster};
 use crate::faults::{Faults, Reason, Source};
 use crate::kubernetes::{api, kubelet};
 use crate::snapshot::{Allocations, Pods, Snapshot};
+use crate::supervise::supervise;
 
 /// The pause between a follower's panic and its restart.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
@@ -50,22 +50,6 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
         followers.spawn(supervise(start, panicked, RESTART_PAUSE));
     }
     followers
-}
-
-/// Runs a follower. Each time the follower panics, calls `panicked` and restarts it after `pause`. The follower ends
-/// when this future is dropped.
-async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(JoinError), pause: Duration)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        let mut follower = JoinSet::new();
-        follower.spawn(start());
-        if let Some(Err(error)) = follower.join_next().await {
-            panicked(error);
-        }
-        tokio::time::sleep(pause).await;
-    }
 }
 
 /// What to do after the follower of `source` panics. What the follower published stays,
@@ -172,22 +156,5 @@ mod tests {
             assert!(snapshot.pods.load().containers.contains_key("c1"), "names are kept");
             task.abort();
         }
-    }
-
-    #[tokio::test]
-    async fn a_follower_ends_with_its_supervisor() {
-        let held = Arc::new(());
-        let follower = held.clone();
-        let start = move || {
-            let follower = follower.clone();
-            async move {
-                let _held = follower;
-                pending().await
-            }
-        };
-        let task = tokio::spawn(supervise(start, |_| (), SOON));
-        eventually(|| Arc::strong_count(&held) == 3).await;
-        task.abort();
-        eventually(|| Arc::strong_count(&held) == 1).await;
     }
 }

@@ -88,6 +88,7 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
     allocator::Settings {
         peak_window: config.memory.peak_window,
         start_ticks: allocator::StartTicks::new(move |pid| attribution::start_ticks(&procfs, pid)),
+        outcomes: None,
     }
 }
 

@@ -62,7 +62,8 @@ pub(super) struct Reaped {
 impl Child {
     /// Starts the command in the process group of this process, so that the command can use the terminal. Descendants
     /// of the command become children of this process when their parents end, and therefore stay in the tree.
-    pub(super) fn start(command: &[OsString]) -> Result<Self, NotStarted> {
+    /// `variables` are added to the environment.
+    pub(super) fn start(command: &[OsString], variables: Vec<(&'static str, OsString)>) -> Result<Self, NotStarted> {
         let refused = |error: io::Error| {
             let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
             NotStarted { error, status }
@@ -72,7 +73,7 @@ impl Child {
             tracing::debug!(%error, "orphaned descendants do not stay in the tree");
         }
         let (program, arguments) = command.split_first().ok_or_else(|| refused(ErrorKind::NotFound.into()))?;
-        let child = Command::new(program).args(arguments).spawn().map_err(refused)?;
+        let child = Command::new(program).args(arguments).envs(variables).spawn().map_err(refused)?;
         let pid = i32::try_from(child.id()).map_err(|error| refused(io::Error::other(error)))?;
         Ok(Self { pid: Pid::from_raw(pid) })
     }

@@ -1,17 +1,20 @@
 //! What happened in a run, apart from the measurement.
 
 use std::ffi::OsString;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 
 use super::child::Ended;
+use super::reported::Reported;
 
 /// What happened, apart from the measurement.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) command: Vec<OsString>,
     pub(super) begun: SystemTime,
+    /// The same moment as `begun`.
+    pub(super) start: Instant,
     pub(super) ended: Ended,
     pub(super) duration: Duration,
     pub(super) followed: Option<Followed>,
@@ -21,6 +24,8 @@ pub(super) struct Facts {
     pub(super) hangs: Option<Duration>,
     /// Whether the machine's other processes are visible; `None` if that is unknown.
     pub(super) sees_host: Option<bool>,
+    /// What the processes reported about their allocators.
+    pub(super) reported: Reported,
 }
 
 /// The time between the end of the command and the end of its descendants.

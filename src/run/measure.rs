@@ -14,8 +14,10 @@ use super::facts::{Facts, Followed};
 use super::names::Names;
 use super::output::Output;
 use super::report::Report;
+use super::reported::Reported;
 use super::sampler::{LIST_INTERVAL, Sampler};
 use super::signals::{self, Signals};
+use super::socket::Socket;
 use super::text;
 use crate::attribution;
 use crate::config::EXIT_USAGE;
@@ -104,8 +106,11 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
             },
         }
     }
+    // Without the socket, everything else is measured all the same.
+    let socket = Socket::open(names.clone()).await;
+    let variables = socket.as_ref().map_or_else(|_| Vec::new(), Socket::variables);
     let (start, begun) = (Instant::now(), SystemTime::now());
-    let child = match Child::start(&arguments.command) {
+    let child = match Child::start(&arguments.command, variables) {
         Ok(child) => child,
         Err(not_started) => {
             let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
@@ -118,11 +123,16 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     let duration = start.elapsed();
     let followed = follow(&child, &mut signals, &sampler, call_timeout).await;
     let left = child.reap().remaining;
+    let reported = match socket {
+        Ok(socket) => socket.finish(left).await,
+        Err(error) => Reported { problem: Some(format!("{error:#}")), ..Reported::default() },
+    };
     let (state, hangs) = sampler.end(call_timeout);
     let owners = names.map(|names| names.finish(NAMING)).unwrap_or_default();
     let sees_host = attribution::sees_host_processes(Path::new("/proc")).filter(|_| simulated.is_none());
     let hangs = hangs.then_some(call_timeout);
-    let facts = Facts { command: arguments.command, begun, ended, duration, followed, left, hangs, sees_host };
+    let command = arguments.command;
+    let facts = Facts { command, begun, start, ended, duration, followed, left, hangs, sees_host, reported };
     let report = Report::of(&facts, &state, &owners);
     let written = match arguments.format {
         Format::Text => Ok(text::of(&report)),

@@ -110,23 +110,26 @@ fn on_end(facts: &Facts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime};
+    use std::time::{Duration, Instant, SystemTime};
 
     use super::super::child::Ended;
     use super::super::places::{Machine, Place};
     use super::super::record::{Entry, Level, ProcessKey, Record};
+    use super::super::reported::Reported;
     use super::*;
 
     fn facts(sees_host: Option<bool>) -> Facts {
         Facts {
             command: Vec::new(),
             begun: SystemTime::UNIX_EPOCH,
+            start: Instant::now(),
             ended: Ended::Exited(0),
             duration: Duration::from_secs(1),
             followed: None,
             left: false,
             hangs: None,
             sees_host,
+            reported: Reported::default(),
         }
     }
 

@@ -12,6 +12,13 @@ pub(super) struct Place {
     pub(super) mig: Option<Arc<MigDevice>>,
 }
 
+impl Place {
+    /// The UUID of the GPU or MIG device.
+    pub(super) fn uuid(&self) -> &str {
+        self.mig.as_ref().map_or(&self.gpu.uuid, |mig| &mig.uuid)
+    }
+}
+
 /// The machine on which the command runs.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {

@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
+use super::allocators::{self, AllocatorUse};
 use super::boards::{self, Size};
 use super::child::Ended;
 use super::facts::Facts;
@@ -42,6 +43,9 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) together: Option<Together>,
     pub(super) gpus: Vec<Gpu>,
+    /// What the command's processes reported about their memory allocators.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) allocators: Vec<AllocatorUse>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fits_in: Option<Fits>,
     pub(super) notes: Vec<String>,
@@ -111,6 +115,8 @@ pub(super) struct Mig {
 /// A process on one GPU.
 #[derive(Debug, Serialize)]
 pub(super) struct Process {
+    #[serde(skip)]
+    pub(super) key: ProcessKey,
     pub(super) pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
@@ -153,6 +159,11 @@ impl Gpu {
             Some(Mig { index, profile: Some(profile), .. }) => format!("GPU {} MIG {index} ({profile})", self.gpu),
         }
     }
+
+    /// The UUID of the GPU, or of the MIG device.
+    pub(super) fn device(&self) -> &str {
+        self.mig.as_ref().map_or(&self.uuid, |mig| &mig.uuid)
+    }
 }
 
 impl Report {
@@ -168,6 +179,9 @@ impl Report {
             lists: record.lists,
             longest_list_gap_seconds: record.longest_list_gap.as_secs_f64(),
         });
+        let allocators = allocators::of(facts, places, owners);
+        let mut notes = notes::of(facts, state, &gpus.iter().map(Gpu::label).collect::<Vec<_>>());
+        notes.extend(allocators::notes(facts, &allocators));
         let signal = match facts.ended {
             Ended::Killed(signal) => Some(signal.as_str()),
             Ended::Exited(_) => None,
@@ -185,7 +199,8 @@ impl Report {
             sampling,
             together: record.together.map(|peak| together(peak, None)),
             fits_in: fits(records),
-            notes: notes::of(facts, state, &gpus.iter().map(Gpu::label).collect::<Vec<_>>()),
+            allocators,
+            notes,
             gpus,
         }
     }
@@ -225,6 +240,7 @@ fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
 fn describe(key: &ProcessKey, process: &ProcessRecord, owners: &Owners) -> Process {
     let owner = owners.get(key);
     Process {
+        key: *key,
         pid: key.pid,
         name: owner.and_then(|owner| owner.name.clone()),
         user: owner.and_then(|owner| owner.user.clone()),

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::allocators::AllocatorUse;
 use super::report::{Board, Gpu, Process, Report};
 use crate::format::{bytes, printable, seconds};
 
@@ -38,8 +39,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     let has_process = |gpu: &&Gpu| gpu.processes.as_ref().is_some_and(|processes| !processes.is_empty());
     let all = !report.gpus.iter().any(|gpu| has_process(&gpu));
     for gpu in report.gpus.iter().filter(|gpu| all || has_process(gpu)) {
-        write_gpu(gpu, out)?;
+        write_gpu(gpu, &report.allocators, out)?;
     }
+    write_unlisted(report, out)?;
     if let Some(fits) = &report.fits_in {
         let at_least = if fits.at_least { "at least " } else { "" };
         let on = if report.gpus.iter().filter(|gpu| gpu.together.is_some()).count() > 1 { " for each GPU" } else { "" };
@@ -71,7 +73,7 @@ fn name(board: Option<&Board>) -> String {
     board.map_or("none in the table".to_owned(), |board| format!("{} ({})", board.name, bytes(board.allocatable_bytes)))
 }
 
-fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
+fn write_gpu(gpu: &Gpu, allocators: &[AllocatorUse], out: &mut String) -> std::fmt::Result {
     write!(out, "  {}", gpu.label())?;
     if let Some(name) = &gpu.name {
         write!(out, " {}", printable(name))?;
@@ -83,6 +85,9 @@ fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
     let processes = gpu.processes.as_deref().unwrap_or_default();
     for process in processes.iter().take(PROCESSES) {
         writeln!(out, "    {}", describe(process))?;
+        for used in allocators.iter().filter(|used| used.is_of(process.key, gpu.device())) {
+            writeln!(out, "      {}", used.sentence())?;
+        }
     }
     if processes.len() > PROCESSES {
         writeln!(out, "    and {} more", processes.len() - PROCESSES)?;
@@ -106,6 +111,25 @@ fn write_gpu(gpu: &Gpu, out: &mut String) -> std::fmt::Result {
         more => format!("; and {more} more"),
     };
     writeln!(out, "    others: {}{more}", shown.join("; "))
+}
+
+/// What processes reported about devices on which the driver did not list them.
+fn write_unlisted(report: &Report, out: &mut String) -> std::fmt::Result {
+    let is_listed = |used: &&AllocatorUse| {
+        let on = report.gpus.iter().filter(|gpu| gpu.device() == used.device);
+        on.flat_map(|gpu| gpu.processes.iter().flatten()).any(|process| used.is_of(process.key, &used.device))
+    };
+    let unlisted: Vec<_> = report.allocators.iter().filter(|used| !is_listed(used)).collect();
+    for used in unlisted.iter().take(PROCESSES) {
+        let name = used.name.as_deref().map(|name| format!(" {}", printable(name))).unwrap_or_default();
+        let gpu = report.gpus.iter().find(|gpu| gpu.device() == used.device);
+        let device = gpu.map_or_else(|| used.device.clone(), Gpu::label);
+        writeln!(out, "  reported   pid {}{name} on {device}: {}", used.pid, used.sentence())?;
+    }
+    if unlisted.len() > PROCESSES {
+        writeln!(out, "  reported   and {} more", unlisted.len() - PROCESSES)?;
+    }
+    Ok(())
 }
 
 fn describe(process: &Process) -> String {

@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use crate::harness::{Machine, bare, eventually, finish, pid};
 
+mod allocators;
+
 const MIB: u64 = 1 << 20;
 /// The memory that a context uses, according to the simulator.
 const CONTEXT: u64 = 520 * MIB;

@@ -132,8 +132,8 @@ class Reports(support.Case):
             sys.stdin.readline()
             from vram_exporter import _client
             end = time.monotonic() + 60
-            while _client._client._connection.interval != 0.05 and time.monotonic() < end: time.sleep(0.01)
-            print(_client._client._connection.interval)
+            while _client._client._peers[0].connection.interval != 0.05 and time.monotonic() < end: time.sleep(0.01)
+            print(_client._client._peers[0].connection.interval)
             """
         )
         self.assertTrue(server.wait(allocated(MIB)))
@@ -242,14 +242,14 @@ class Trouble(support.Case):
             vram_exporter.start(interval=0.01)
             client = _client._client
             kept, end = [], time.monotonic() + 60
-            while not (client._connection and client._connection._unsent) and time.monotonic() < end:
+            while not (client._peers[0].connection and client._peers[0].connection._unsent) and time.monotonic() < end:
                 kept.append(torch.empty(1 << 20))
                 for _ in range(100): client.urgent({"type": "alive", "padding": "x" * 3000})
-                assert len(client._urgent) <= 32, "the queue is bounded"
-            assert client._connection._unsent, "the buffer of the socket is not full"
-            size = len(client._connection._unsent)
+                assert len(client._peers[0].urgent) <= 32, "the queue is bounded"
+            assert client._peers[0].connection._unsent, "the buffer of the socket is not full"
+            size = len(client._peers[0].connection._unsent)
             for _ in range(300): client.urgent({"type": "alive", "padding": "x" * 3000})
-            assert len(client._connection._unsent) <= size, "what waits is bounded"
+            assert len(client._peers[0].connection._unsent) <= size, "what waits is bounded"
             print("done")
             """
         )
@@ -273,11 +273,11 @@ class Trouble(support.Case):
             vram_exporter.start(interval=0.02)
             kept = torch.empty(1 << 20)
             end = time.monotonic() + 60
-            while time.monotonic() < end and not (_client._client._connection and _client._client._connection.refused): time.sleep(0.01)
+            while time.monotonic() < end and not (_client._client._peers[0].connection and _client._client._peers[0].connection.refused): time.sleep(0.01)
             tick, ticks = _client._client._tick, []
             _client._client._tick = lambda: ticks.append(1) or tick()
             while len(ticks) < 20 and time.monotonic() < end: time.sleep(0.02)
-            print(_client._client._connection.refused, len(ticks) >= 20)
+            print(_client._client._peers[0].connection.refused, len(ticks) >= 20)
             """
         )
         self.assertEqual(self.finish(job), "True True\n")
@@ -328,7 +328,7 @@ class Trouble(support.Case):
             vram_exporter.start(interval=0.02)
             kept = torch.empty(1 << 20)
             sys.stdin.readline()
-            number = _client._client._connection._socket.fileno()
+            number = _client._client._peers[0].connection._socket.fileno()
             ours, theirs = socket.socketpair()
             os.dup2(ours.fileno(), number)
             kept = [kept, torch.empty(3 << 20)]
@@ -357,7 +357,7 @@ class Trouble(support.Case):
             vram_exporter.start(interval=0.02)
             kept = torch.empty(1 << 20)
             sys.stdin.readline()
-            number = _client._client._connection._socket.fileno()
+            number = _client._client._peers[0].connection._socket.fileno()
             os.write(out, b"above\\n" if number > 2 else b"taken\\n")
             os._exit(0)
             """

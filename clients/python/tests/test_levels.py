@@ -75,7 +75,7 @@ class Totals(unittest.TestCase):
 
 
 def reading(allocated, peak, **more):
-    return Reading("pytorch", 0, allocated, peak=peak, peaks=(peak,), **more)
+    return Reading("pytorch", 0, allocated, device="GPU-1", peak=peak, peaks=(peak,), **more)
 
 
 class Trackers(unittest.TestCase):
@@ -90,12 +90,12 @@ class Trackers(unittest.TestCase):
         tracker.update(reading(10, 80))
         self.assertEqual((tracker.high, tracker.peak), (10, 80))
 
-    def test_the_highest_level_starts_again_with_each_report(self):
+    def test_the_highest_level_begins_again_when_it_is_taken(self):
         tracker = Tracker()
         tracker.update(reading(10, 10))
         tracker.update(reading(12, 70))
         self.assertEqual(tracker.high, 70)
-        tracker.reported()
+        tracker.take()
         tracker.update(reading(11, 70))
         self.assertEqual(tracker.high, 12)
 

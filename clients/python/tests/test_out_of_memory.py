@@ -181,7 +181,7 @@ class OutOfMemory(support.Case):
             client = _client._client
             with client._lock:  # Whoever holds it will not give it back before the observer has returned.
                 try: torch.empty(1 << 40)
-                except torch.OutOfMemoryError: print("caught", len(client._urgent), flush=True)
+                except torch.OutOfMemoryError: print("caught", len(client._peers[0].urgent), flush=True)
             sys.stdin.readline()
             """
         )
@@ -226,7 +226,7 @@ class OutOfMemory(support.Case):
         server = self.server()
         job = self.dying(STANDIN_BACKEND="cudaMallocAsync")
         self.assertTrue(server.wait(lambda s: s.values(job.pid)))
-        self.assertEqual(set(server.values(job.pid)[DEVICE]), {"allocated_bytes", "high_bytes", "reserved_bytes", "peak_bytes"})
+        self.assertEqual(set(server.values(job.pid)[DEVICE]), {"allocated_bytes", "high_bytes", "reserved_bytes", "peak_bytes", "peak_reserved_bytes"})
         self.go_on(job)
         job.communicate(timeout=support.LIMIT)
         self.assertEqual(server.messages("out_of_memory"), [])

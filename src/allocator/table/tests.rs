@@ -75,6 +75,7 @@ fn a_report_that_contradicts_itself_changes_nothing() {
         r#""allocated_bytes":6,"high_bytes":5"#,
         r#""high_bytes":4"#,
         r#""peak_bytes":4"#,
+        r#""peak_reserved_bytes":8"#,
         r#""limit_bytes":7,"retries":1"#,
     ];
     for more in refused {
@@ -156,7 +157,7 @@ fn a_user_that_connects_again_and_again_is_refused_for_a_while() {
     let mut world = World::new();
     let connect = |world: &mut World| {
         let id = world.table.admit(5, world.now);
-        id.inspect(|&id| world.table.close(id)).is_some()
+        id.inspect(|&id| drop(world.table.close(id))).is_some()
     };
     let granted = (0..5000).filter(|_| connect(&mut world)).count();
     assert_eq!(granted, 1000);
@@ -236,7 +237,7 @@ fn the_keys_of_one_user_are_limited_and_come_back_with_the_connection() {
     assert_eq!(full, Some((limits::KEYS_OF_USER / limits::PAIRS) as u32));
     let stranger = world.connect(1, 1);
     assert_eq!(world.report(stranger, r#""allocated_bytes":1"#), Ok(()), "another user has room");
-    ids.into_iter().for_each(|id| world.table.close(id));
+    ids.into_iter().for_each(|id| drop(world.table.close(id)));
     assert_eq!((world.table.keys, world.table.users[&0].keys), (1, 0));
 }
 
@@ -271,4 +272,29 @@ fn failed_allocations_of_one_user_are_limited() {
     assert_eq!((0..15).filter(|_| world.send(other, line).is_ok()).count(), 5);
     assert_eq!(world.send(other, line), Err(Reason::TooManyMessages));
     assert_eq!(world.send(stranger, line), Ok(()));
+}
+
+#[test]
+fn a_connection_that_ends_leaves_its_highest_values_and_its_last_counters() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":5,"reserved_bytes":9,"high_bytes":8,"retries":2"#).unwrap();
+    world.report(id, r#""allocated_bytes":1,"reserved_bytes":2,"retries":3"#).unwrap();
+    world.send(id, r#"{"type":"report","framework":"jax","device":"GPU-2","peak_reserved_bytes":70}"#).unwrap();
+    world.measure(id, "GPU-3", "a region alone leaves nothing").unwrap();
+    let outcomes = world.table.close(id).unwrap().outcomes();
+    let outcome = |framework: &str, device: &str| Outcome {
+        pid: 7,
+        start_ticks: 1,
+        device: device.into(),
+        framework: framework.into(),
+        allocated_peak: None,
+        reserved_peak: None,
+        retries: None,
+        out_of_memory: None,
+    };
+    let pytorch =
+        Outcome { allocated_peak: Some(8), reserved_peak: Some(9), retries: Some(3), ..outcome("pytorch", "GPU-1") };
+    assert_eq!(outcomes, [pytorch, Outcome { reserved_peak: Some(70), ..outcome("jax", "GPU-2") }]);
+    assert!(world.table.close(id).is_none(), "once");
 }

@@ -8,11 +8,12 @@ use crate::choices::{Choose, Unstructured, choices};
 
 /// The largest number that the protocol allows.
 const LARGEST: u64 = 1 << 53;
-const NUMBERS: [&str; 9] = [
+const NUMBERS: [&str; 10] = [
     "allocated_bytes",
     "reserved_bytes",
     "high_bytes",
     "peak_bytes",
+    "peak_reserved_bytes",
     "limit_bytes",
     "largest_free_block_bytes",
     "inactive_split_bytes",
@@ -86,6 +87,7 @@ fn numbers(report: &Report<'_>) -> [Option<Option<u64>>; NUMBERS.len()] {
         report.reserved_bytes,
         report.high_bytes,
         report.peak_bytes,
+        report.peak_reserved_bytes,
         report.limit_bytes,
         report.largest_free_block_bytes,
         report.inactive_split_bytes,
@@ -105,7 +107,7 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
     }
     while !u.is_empty() && keys.len() < 40 {
         let key = match u.below(4) {
-            0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "peak_reserved_bytes", "version"]),
+            0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "version"]),
             1 => u.pick(&["name", "snapshot_path", "future", "exact", "seconds"]),
             _ => u.pick(&NUMBERS),
         };

@@ -11,7 +11,7 @@ import time
 from typing import Callable, Dict, List, Optional, Protocol, Set, Tuple
 
 from ._jax import Jax
-from ._levels import Span, Tracker
+from ._levels import Level, Span, Tracker
 from ._reading import Reading
 from ._tensorflow import TensorFlow
 from ._torch import Torch
@@ -60,6 +60,16 @@ class Allocators:
     def sample(self, patience: float = PATIENCE) -> bool:
         """Reads every device. False if nothing was read because another reading did not end within `patience` seconds."""
         return self._with_lock(patience, lambda: None)
+
+    def take(self, patience: float = PATIENCE) -> Optional[List[Level]]:
+        """Reads every device. Returns what is to be reported about those that the program uses, or `None` if another reading did not end
+        within `patience` seconds."""
+        levels: List[Level] = []
+
+        def take() -> None:
+            levels.extend(level for level in [tracker.take() for tracker in self.trackers.values()] if level is not None)
+
+        return levels if self._with_lock(patience, take) else None
 
     def listen(self, listener: Listener, before: Callable[[], None], patience: float = PATIENCE) -> bool:
         """Reads every device, calls `before`, and from then on passes each change to `listener`, in the thread that reads."""

@@ -1,4 +1,4 @@
-"""The client of this process: the thread that reads the allocators and sends what changed, and the handling of forks and of the exit.
+"""The client of this process: the thread that reads the allocators and reports to its peers, and its handling of forks and of the exit.
 
 Invariants: the program never waits for the exporter, no exception leaves this module, and no connection exists before a framework uses a
 GPU in this very process.
@@ -10,18 +10,13 @@ import atexit
 import os
 import sys
 import threading
-import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _oom, _torch, _uuid
 from ._allocators import Allocators
-from ._levels import Tracker
+from ._peer import Peer
 from ._result import Measurement
 from ._thread import AfterFork, Thread
-
-if TYPE_CHECKING:
-    from ._connection import Connection
 
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
 INTERVAL = 0.2
@@ -31,16 +26,14 @@ IDLE = 0.5
 # because the program's first allocation may already fail.
 IMPORTING = 0.05
 LOOKS = 200
-# The longest time without a message, in seconds; the protocol allows at most 2.
-ALIVE = 1.5
-# The exporter drops the messages that exceed 200 per second.
+# The exporter drops messages beyond 200 per second.
 MESSAGES_PER_SECOND = 150.0
 # The longest time that a fork or the end of the program waits for the thread, in seconds. The thread waits for nothing but a framework.
 JOIN = 0.1
 NAMES = 32
 NAME_LENGTH = 64
-
-Values = Dict[str, Optional[int]]
+# The maximum number of sockets.
+PEERS = 4
 
 _allocators = Allocators()
 _client: Optional[Client] = None
@@ -56,9 +49,10 @@ def allocators() -> Allocators:
 def start(socket: Optional[str] = None, interval: Optional[float] = None) -> bool:
     """Starts the client, unless it runs already. Returns whether it runs; never raises.
 
-    `socket` is the path of the exporter's socket; the default is `$VRAM_EXPORTER_SOCKET`, or `/run/vram-exporter/allocator.sock` if that is
-    not set. `interval` is the time between two readings in seconds, from 0.01 to 1.5; the default is `$VRAM_EXPORTER_INTERVAL`, then what
-    the exporter suggests, then 0.2. If the exporter starts later, the client connects to it within 5 seconds.
+    `socket` is the path of the exporter's socket, or up to four paths separated by `os.pathsep`, to all of which the client reports; by
+    default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
+    `interval` is the time between two readings in seconds, from 0.01 to 1.5; by default `$VRAM_EXPORTER_INTERVAL`, otherwise the
+    shortest that an exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
     """
     global _client, _asked
     try:
@@ -66,7 +60,7 @@ def start(socket: Optional[str] = None, interval: Optional[float] = None) -> boo
             return True
         _hook()
         _asked = (socket, interval)
-        _client = Client(socket or os.environ.get("VRAM_EXPORTER_SOCKET") or DEFAULT_SOCKET, interval or _from_environment(), _allocators)
+        _client = Client(_paths(socket or os.environ.get("VRAM_EXPORTER_SOCKET", "")), interval or _from_environment(), _allocators)
         _client.resume()
         return True
     except Exception:
@@ -75,7 +69,7 @@ def start(socket: Optional[str] = None, interval: Optional[float] = None) -> boo
 
 
 def stop() -> None:
-    """Stops the client and closes its connection; the exporter then no longer shows values of this process. Never raises."""
+    """Stops the client and closes its connections; the exporter then no longer shows values of this process. Never raises."""
     global _client
     stopped, _client = _client, None
     try:
@@ -98,25 +92,19 @@ def measured(result: Measurement) -> None:
 
 
 class Client:
-    """The thread and its connection."""
+    """The thread and its peers."""
 
-    def __init__(self, path: str, interval: Optional[float], allocators: Allocators) -> None:
-        self._path = path
+    def __init__(self, paths: List[str], interval: Optional[float], allocators: Allocators) -> None:
         self._interval = interval
         self._allocators = allocators
         self._thread: Optional[Thread] = None
         self._ended = False
         self._wake = threading.Event()
         self._looks = 0
-        # Guards the connection and everything below.
-        self._lock = threading.Lock()
-        self._connection: Optional[Connection] = None
-        self._generation = 0
-        self._sent: Dict[Tuple[str, str], Values] = {}
-        self._sent_at = 0.0
-        self._urgent: Deque[bytes] = deque(maxlen=32)
-        self._measurements: Dict[Tuple[str, str, str], Dict[str, Any]] = {}
         self._names: Dict[str, None] = {}
+        self._peers = [Peer(path) for path in paths]
+        # Guards the peers, except what they allow without it.
+        self._lock = threading.Lock()
 
     def resume(self) -> None:
         """Starts the thread."""
@@ -136,43 +124,44 @@ class Client:
             thread.join(JOIN)
 
     def end(self) -> None:
-        """Ends the thread, sends as many of the remaining messages as it can without waiting, and closes the connection."""
+        """Ends the thread after a last reading, sends as many of the remaining messages as it can without waiting, and closes the
+        connections."""
         self._ended = True
         self.pause()
-        # A thread that is held up closes the connection when it continues.
+        # A thread that is held up closes the connections when it continues.
         self._close()
 
     def _close(self) -> None:
         if self._lock.acquire(timeout=JOIN):
             try:
-                if self._connection is not None:
-                    if self._connection.ready():
-                        self._connection.send(self._leftovers())
-                    self._connection.end()
+                for peer in self._peers:
+                    peer.end()
             finally:
                 self._lock.release()
 
     def abandon(self) -> None:
-        """In a forked child: closes the inherited descriptor, which leaves the parent's connection open."""
-        if self._connection is not None:
-            self._connection.close()
+        """In a forked child: closes the inherited descriptors."""
+        for peer in self._peers:
+            peer.abandon()
 
     def urgent(self, message: Dict[str, Any]) -> None:
-        """Sends a message now, without waiting. If the socket is full or the thread is sending, the thread sends it."""
+        """Sends a message now, without waiting. If a socket is full or the thread is sending, the thread sends it."""
         from ._connection import line
 
-        self._urgent.append(line(message))
-        # The thread holds the lock only for the duration of a system call that does not wait.
+        text = line(message)
+        for peer in self._peers:
+            peer.urgent.append(text)
+        # The thread holds the lock only for the duration of a few system calls that do not wait.
         if self._lock.acquire(timeout=0.02):
             try:
-                if self._open().ready():
-                    self._send([])
+                for peer in self._peers:
+                    peer.report([])
             finally:
                 self._lock.release()
         self._wake.set()
 
     def measured(self, result: Measurement) -> None:
-        """Keeps a result for the thread. Of several results with the same name between two sends, the highest is sent."""
+        """Keeps a result for the thread."""
         name = result.name[:NAME_LENGTH]
         if not name or (name not in self._names and len(self._names) >= NAMES):
             return
@@ -191,10 +180,8 @@ class Client:
             }
             if device.highest_reserved is not None:
                 message["peak_reserved_bytes"] = device.highest_reserved
-            key = (device.framework, device.device, name)
-            known = self._measurements.get(key)
-            if known is None or known["peak_bytes"] <= message["peak_bytes"]:
-                self._measurements[key] = message
+            for peer in self._peers:
+                peer.measured((device.framework, device.device, name), message)
 
     def _run(self, ending: threading.Event) -> None:
         while not ending.is_set():
@@ -206,6 +193,12 @@ class Client:
             if self._wake.wait(delay) and not ending.is_set():
                 self._wake.clear()
         if self._ended:
+            try:
+                # A program may be shorter than the time between two readings.
+                if self._allocators.present():
+                    self._report()
+            except Exception:
+                pass
             self._close()
 
     def _tick(self) -> float:
@@ -217,81 +210,27 @@ class Client:
         elif "torch" in sys.modules and self._looks < LOOKS:
             self._looks += 1
             return IMPORTING
-        if not self._allocators.sample(patience=1.0):
-            return INTERVAL
-        trackers = [t for t in list(self._allocators.trackers.values()) if t.last is not None and t.last.in_use and t.last.device]
-        if not trackers and not self._urgent:
+        return self._report()
+
+    def _report(self) -> float:
+        levels = self._allocators.take(patience=1.0)
+        if levels is None or not (levels or any(peer.urgent for peer in self._peers)):
             return INTERVAL
         with self._lock:
-            if self._open().ready():
-                self._send(trackers)
-            suggested = None if self._connection is None else self._connection.interval
-        return max(self._interval or suggested or INTERVAL, len(trackers) / MESSAGES_PER_SECOND)
+            for peer in self._peers:
+                peer.report(levels)
+            suggested = [peer.interval for peer in self._peers if peer.interval is not None]
+        return max(self._interval or min(suggested, default=INTERVAL), len(levels) / MESSAGES_PER_SECOND)
 
     def _initialised(self) -> None:
         """Called when the program initialises CUDA."""
         self._wake.set()
 
-    def _open(self) -> Connection:
-        if self._connection is None:
-            from ._connection import Connection
 
-            self._connection = Connection(self._path)
-        return self._connection
-
-    def _send(self, trackers: List[Tracker]) -> None:
-        from ._connection import line
-
-        connection = self._open()
-        if connection.generation != self._generation:
-            self._generation = connection.generation
-            self._sent.clear()
-        # Failed allocations are sent first, because the process may be about to end.
-        lines = self._leftovers()
-        for tracker in trackers:
-            message = self._report(tracker)
-            if message is not None:
-                lines.append(line(message))
-        now = time.monotonic()
-        if not lines and now - self._sent_at >= ALIVE:
-            lines.append(b'{"type":"alive"}\n')
-        if lines:
-            self._sent_at = now
-            connection.send(lines)
-
-    def _leftovers(self) -> List[bytes]:
-        from ._connection import line
-
-        lines = []
-        while self._urgent:
-            lines.append(self._urgent.popleft())
-        while self._measurements:
-            lines.append(line(self._measurements.popitem()[1]))
-        return lines
-
-    def _report(self, tracker: Tracker) -> Optional[Dict[str, Any]]:
-        """A report of what is new about one device, or `None`. Each contains the level and the highest level, which belong together."""
-        last = tracker.last
-        if last is None or last.device is None:
-            return None
-        values: Values = {
-            "reserved_bytes": last.reserved,
-            "peak_bytes": tracker.peak,
-            "limit_bytes": last.limit,
-            "largest_free_block_bytes": last.largest_free_block,
-            "inactive_split_bytes": last.inactive_split,
-            "retries": tracker.retries,
-            "out_of_memory": tracker.out_of_memory,
-        }
-        sent = self._sent.setdefault((last.framework, last.device), {})
-        changed = {key: value for key, value in values.items() if sent.get(key) != value}
-        if not changed and sent.get("allocated_bytes") == last.allocated and tracker.high <= last.allocated:
-            return None
-        message: Dict[str, Any] = {"type": "report", "framework": last.framework, "device": last.device}
-        message.update(allocated_bytes=last.allocated, high_bytes=max(tracker.high, last.allocated), **changed)
-        sent.update(values, allocated_bytes=last.allocated)
-        tracker.reported()
-        return message
+def _paths(text: str) -> List[str]:
+    """The paths in a list, each once, without empty ones; the default if there is none."""
+    paths = dict.fromkeys(path for path in text.split(os.pathsep) if path)
+    return list(paths)[:PEERS] or [DEFAULT_SOCKET]
 
 
 def _from_environment() -> Optional[float]:

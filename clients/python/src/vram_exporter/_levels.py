@@ -6,7 +6,7 @@ in it (`None` if no bound is known). The program's own peaks are read and never 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from ._reading import Reading
 
@@ -30,6 +30,18 @@ class Point(NamedTuple):
     peak: Optional[int]
     taken: Optional[int]
     returned: Optional[int]
+
+
+class Level(NamedTuple):
+    """What is to be reported about one device."""
+
+    framework: str
+    device: str
+    allocated: int
+    high: int
+    """The highest `allocated` known since the previous `Level` of the device; at least `allocated`."""
+    values: Dict[str, Optional[int]]
+    """All other values, under their names in the protocol."""
 
 
 def between(before: Point, after: Point, reset: bool) -> Span:
@@ -87,8 +99,10 @@ class Tracker:
         self._retries, self._out_of_memory = Total(), Total()
         self.peak: Optional[int] = None
         """The highest `allocated` known since the process started. A reset by the program does not lower it."""
+        self.reserved_peak: Optional[int] = None
+        """The highest `reserved` known since the process started, or `None` if the framework does not provide it."""
         self.high: int = 0
-        """The highest `allocated` known since the previous report."""
+        """The highest `allocated` known since the previous call of `take`."""
         self.retries: Optional[int] = None
         self.out_of_memory: Optional[int] = None
 
@@ -109,15 +123,31 @@ class Tracker:
         # The first reading of a process that started long ago does not show when its peak was reached.
         self.high = max(self.high, now.allocated if before is None else allocated.low)
         self.peak = max(self.peak or 0, allocated.low, now.peak or 0)
+        if now.reserved is not None:
+            low = now.reserved if reserved is None else reserved.low
+            self.reserved_peak = max(self.reserved_peak or 0, low, now.reserved_peak or 0)
         self.retries = self._retries.update(now.retries)
         self.out_of_memory = self._out_of_memory.update(now.out_of_memory)
         self._last = now
         return allocated, reserved
 
-    def reported(self) -> None:
-        """Begins a new interval for `high`."""
-        if self._last is not None:
-            self.high = self._last.allocated
+    def take(self) -> Optional[Level]:
+        """What is to be reported, or `None`. Begins a new interval for `high`."""
+        last = self._last
+        if last is None or last.device is None or not last.in_use:
+            return None
+        high, self.high = max(self.high, last.allocated), last.allocated
+        values = {
+            "reserved_bytes": last.reserved,
+            "peak_bytes": self.peak,
+            "peak_reserved_bytes": self.reserved_peak,
+            "limit_bytes": last.limit,
+            "largest_free_block_bytes": last.largest_free_block,
+            "inactive_split_bytes": last.inactive_split,
+            "retries": self.retries,
+            "out_of_memory": self.out_of_memory,
+        }
+        return Level(last.framework, last.device, last.allocated, high, values)
 
 
 def _allocated_point(reading: Reading) -> Point:

@@ -57,10 +57,15 @@ def environment(inherited: Mapping[str, str], socket: Optional[str] = None, inte
     made["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP] + folders)
     made["VRAM_EXPORTER_ARM"] = "1"
     if socket is not None:
-        made["VRAM_EXPORTER_SOCKET"] = os.path.abspath(socket)
+        made["VRAM_EXPORTER_SOCKET"] = _absolute(socket)
     if interval is not None:
         made["VRAM_EXPORTER_INTERVAL"] = repr(interval)
     return made
+
+
+def _absolute(paths: str) -> str:
+    """A list of paths, separated by `os.pathsep`, each of them absolute."""
+    return os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep) if path)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Starts COMMAND with the client in each Python process below it. The client reports the GPU memory of PyTorch, JAX and "
         "TensorFlow to vram-exporter. COMMAND itself is unchanged; it replaces this process.",
     )
-    parser.add_argument("--socket", metavar="PATH", help="the exporter's socket (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
+    parser.add_argument("--socket", metavar="PATH", help="the exporter's socket, or several separated by colons (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
     parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
     parser.add_argument("--pid", metavar="PID", type=int, help="add the client to a running process of the same version of CPython, 3.14 or newer")
     parser.add_argument("--version", action="version", version="vram-run " + __version__)
@@ -101,7 +106,7 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
         print("vram-run: cannot attach to process %d: no such process" % pid, file=sys.stderr)
         return 1
     script = _ATTACH.format(
-        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else os.path.abspath(socket), interval=interval
+        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else _absolute(socket), interval=interval
     )
     # The process reads the file later, at an unknown time, so the file must remain. It contains no secret, and is readable by everyone
     # because the process may run as another user.
