@@ -17,7 +17,7 @@ DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000000"
 SECOND_DEVICE = "GPU-05b7b3b8-a000-0000-0000-000000000001"
 MIB = 1 << 20
 
-# The time after which a program that hangs is ended, in seconds.
+# The time after which a program that hangs is killed, in seconds.
 LIMIT = 120
 
 
@@ -77,7 +77,7 @@ class Case(unittest.TestCase):
         return process
 
     def finish(self, process):
-        """Waits for the end of a program. Returns its standard output; fails unless it succeeded without any error output."""
+        """Waits for a program to end. Returns its standard output; fails unless it succeeded without any error output."""
         out, err = process.communicate(timeout=LIMIT)
         self.assertEqual((process.returncode, err), (0, ""), "output: " + out)
         return out

@@ -7,7 +7,7 @@ use crate::stable_hash::fraction;
 /// A process whose memory moves from one value to another allocates it in pieces of this size, as in CUDA.
 const GRAIN: f64 = 2_097_152.0;
 
-/// A quantity over the life of a process.
+/// A quantity over the lifetime of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     phases: Vec<(Nanos, Shape)>,

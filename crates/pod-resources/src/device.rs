@@ -124,8 +124,8 @@ fn by_index(id: &str) -> Option<DeviceName> {
 }
 
 /// Whether `name`, after `nvidia.com/`, is one that NVIDIA's GPU plugin gives to resources. NVIDIA's KubeVirt plugin
-/// names resources after the product (`GA102GL_A10`), and its ids are numbers of IOMMU groups; the ids from a plugin
-/// for network cards are numbers of cards.
+/// names resources after the product (`GA102GL_A10`), and its ids are IOMMU group numbers; the ids from a plugin for
+/// network cards are card numbers.
 fn is_plugin_name(name: &str) -> bool {
     name == "gpu" || ["gpu.", "gpu-", "mig-"].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -28,7 +28,7 @@ IMPORTING = 0.05
 LOOKS = 200
 # The exporter drops messages beyond 200 per second.
 MESSAGES_PER_SECOND = 150.0
-# The longest time that a fork or the end of the program waits for the thread, in seconds. The thread waits for nothing but a framework.
+# The longest time that a fork or the program's exit waits for the thread, in seconds. The thread waits for nothing but a framework.
 JOIN = 0.1
 NAMES = 32
 NAME_LENGTH = 64
@@ -42,12 +42,12 @@ _asked: Tuple[Optional[str], Optional[float]] = (None, None)
 
 
 def allocators() -> Allocators:
-    """The allocators of this process, even while no client runs."""
+    """The allocators of this process, even while no client is running."""
     return _allocators
 
 
 def start(socket: Optional[str] = None, interval: Optional[float] = None) -> bool:
-    """Starts the client, unless it runs already. Returns whether it runs; never raises.
+    """Starts the client unless it is already running. Returns whether it is running; never raises.
 
     `socket` is the path of the exporter's socket, or up to four paths separated by `os.pathsep`, to all of which the client reports; by
     default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
@@ -81,12 +81,12 @@ def stop() -> None:
 
 
 def running() -> bool:
-    """Whether the client runs in this process."""
+    """Whether the client is running in this process."""
     return _client is not None
 
 
 def measured(result: Measurement) -> None:
-    """Passes a result on to the exporter, if the client runs."""
+    """Passes a result on to the exporter if the client is running."""
     if _client is not None:
         _client.measured(result)
 
@@ -112,7 +112,7 @@ class Client:
         self._thread = Thread(self._run)
 
     def runs(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self._thread is not None
 
     def pause(self) -> None:

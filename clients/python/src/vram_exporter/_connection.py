@@ -34,7 +34,7 @@ def _open() -> socket.socket:
 
 
 def _clean(text: str) -> str:
-    """The text without what the exporter refuses: control characters, and lone surrogates, which are not valid JSON."""
+    """The text without the characters that the exporter refuses: control characters, and lone surrogates, which are not valid JSON."""
     return text.encode("utf-8", "replace").decode().translate(_CONTROL)
 
 
@@ -56,7 +56,7 @@ class Connection:
         self._received = b""
         self._retry_at = 0.0
         self.refused = False
-        """No further attempt is made, because the exporter does not support this version or `end` was called."""
+        """Whether no further attempt is made, because the exporter does not support this version or `end` was called."""
         self.generation = 0
         """The number of connections so far. A new number means that every value must be sent again."""
         self.interval: Optional[float] = None
@@ -73,7 +73,7 @@ class Connection:
         return self._socket is not None and not self._unsent
 
     def send(self, lines: List[bytes]) -> None:
-        """Sends as much as the socket accepts; the next call of `ready` sends the rest."""
+        """Sends as much as the socket accepts; the next call to `ready` sends the rest."""
         self._unsent += b"".join(lines)
         self._flush()
 

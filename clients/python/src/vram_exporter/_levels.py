@@ -12,7 +12,7 @@ from ._reading import Reading
 
 
 class Span(NamedTuple):
-    """The highest amount of an interval: at least `low`, at most `high` bytes. Equal values are exact."""
+    """The highest amount in an interval: at least `low`, at most `high` bytes. Equal values are exact."""
 
     low: int
     high: Optional[int]
@@ -92,7 +92,7 @@ class Total:
 
 
 class Tracker:
-    """The history of one framework on one device that the peaks and counters require."""
+    """The history that the peaks and counters of one framework on one device require."""
 
     def __init__(self) -> None:
         self._last: Optional[Reading] = None

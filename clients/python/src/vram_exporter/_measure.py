@@ -159,7 +159,7 @@ def measure(name: Union[Function, str, None] = None) -> Union[Function, _Measure
 
     Regions can be nested and can run in several threads. Allocations belong to the process, so a region also counts those
     made by other threads while it runs. A decorated function has its latest result in the attribute `last`. The result is sent to the
-    exporter if the client runs (`start`); the exporter accepts 32 names, of at most 64 characters, for each process.
+    exporter if the client is running (`start`); the exporter accepts 32 names, of at most 64 characters, for each process.
     """
     if callable(name):
         return _Measure(None)(name)

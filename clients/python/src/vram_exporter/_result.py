@@ -20,12 +20,12 @@ class DeviceResult(NamedTuple):
     at_most_allocated: Optional[int]
     """An amount that was not exceeded in the region, if one is known."""
     exact: bool
-    """Whether `highest_allocated` is the highest amount of the region."""
+    """Whether `highest_allocated` is the highest amount in the region."""
     reserved_before: Optional[int]
     reserved_after: Optional[int]
     highest_reserved: Optional[int]
     reserved_exact: bool
-    """Whether `highest_reserved` is the highest amount of the region."""
+    """Whether `highest_reserved` is the highest amount in the region."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Measurement:
 
     @property
     def main(self) -> Optional[DeviceResult]:
-        """The device on which the region allocated most; the first one if several are equal."""
+        """The device on which the region allocated the most; the first one if several are equal."""
         return max(self.devices, key=lambda device: device.highest_allocated, default=None)
 
     @property

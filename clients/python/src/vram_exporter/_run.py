@@ -1,4 +1,4 @@
-"""The command `vram-run`: starts a command with the client in each Python process below it, or adds the client to a running process.
+"""The command `vram-run`: starts a command with the client in each Python process under it, or adds the client to a running process.
 
 Invariant: the command replaces this process, so signals, the exit status and the standard streams are those of the command.
 """

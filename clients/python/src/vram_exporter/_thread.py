@@ -1,4 +1,4 @@
-"""A thread that the program does not see, and a call after a fork.
+"""A thread that the program does not see, and a way to call a function after a fork.
 
 Invariant: `threading.enumerate()` and the warnings at a fork are the same as without the client.
 """
@@ -26,7 +26,7 @@ class Thread:
         _thread.start_new_thread(self._main, (function,))
 
     def join(self, seconds: float) -> None:
-        """Waits at most `seconds` for the end of the thread. Returns at once if it is the calling thread."""
+        """Waits at most `seconds` for the thread to end. Returns at once if it is the calling thread."""
         if self._ident == _thread.get_ident():
             return
         limit = time.monotonic() + seconds
@@ -94,7 +94,7 @@ class AfterFork:
         return 0
 
     def _in_fork(self) -> bool:
-        """Whether the call of os.fork has not yet returned: the frame that made it is still at the same instruction."""
+        """Whether the call to os.fork has not yet returned: the frame that made it is still at the same instruction."""
         frame: Optional[FrameType] = sys._getframe(2)
         if frame is self._frame:
             return False

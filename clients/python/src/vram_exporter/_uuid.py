@@ -14,7 +14,7 @@ _driver: Any = None
 
 
 def of_ordinal(ordinal: int) -> Optional[str]:
-    """The UUID, in NVML's format, of the device that has the number `ordinal` for CUDA in this process."""
+    """The UUID, in NVML's format, of the device whose CUDA ordinal in this process is `ordinal`."""
     found = _known.get(ordinal)
     if found is None:
         found = _ask(ordinal)

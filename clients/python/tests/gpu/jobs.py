@@ -1,5 +1,5 @@
 """The programs that verify_client.py observes: `jobs.py NAME`. A stepped job prints one JSON line for each step and continues after
-reading a line from its standard input. Only the jobs that measure import the client."""
+reading a line from its standard input. The client is imported only by the jobs that measure."""
 
 import json
 import os

@@ -67,7 +67,7 @@ def cuda_uuids(count):
 
 
 class Moments:
-    """Successive answers of one allocator, each with the process's memory that the driver reports at that time."""
+    """Successive answers of one allocator, each with the amount of memory that the driver reports for the process at that time."""
 
     def __init__(self, read):
         self.read, self.nvml, self.rows = read, nvml.open_or_none(), []
@@ -104,7 +104,7 @@ def torch_moments(torch):
 
 
 def out_of_memory(torch, requested=1 << 40):
-    """A failed allocation: the observer's arguments, what is readable inside it, the exception's text, the counters."""
+    """A failed allocation: the observer's arguments, what can be read inside the observer, the exception's text, the counters."""
     seen = []
 
     def observer(*arguments):

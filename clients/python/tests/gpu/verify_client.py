@@ -5,7 +5,7 @@
     python3 clients/python/tests/gpu/verify_client.py --out results.json --exporter http://127.0.0.1:9400 --socket /run/vram-exporter/allocator.sock
 
 Without --exporter, the jobs report to a recording server in this program. With --exporter, they report to the real exporter, and its
-metrics are compared; checks that need the individual messages still use the recording server. A check that fails does not end the others.
+metrics are compared; checks that need the individual messages still use the recording server. A check that fails does not stop the others.
 """
 
 import argparse
@@ -36,7 +36,7 @@ GIB = 1 << 30
 
 
 class Job:
-    """One program of jobs.py, armed by the environment of `vram-run`."""
+    """One program from jobs.py, armed by the environment of `vram-run`."""
 
     def __init__(self, socket, *words, arm=True, launcher=(), **variables):
         environment = dict(os.environ, **variables)
@@ -440,7 +440,7 @@ def check_start_cost(bench):
         half = 2.02 * statistics.stdev(differences) / len(differences) ** 0.5
         mean = statistics.mean(differences)
         result[name] = {"base_ms": statistics.mean(bases), "mean_ms": mean, "interval_95_ms": [mean - half, mean + half], "median_ms": statistics.median(differences)}
-    # The time of the line in the .pth file itself, without the noise of a start.
+    # The time of the line in the .pth file itself, without the noise of Python's startup.
     code = (
         "import site, sys, time\nbest = 1e9\nfor _ in range(300):\n b = time.perf_counter_ns(); site.addpackage(%r, 'vram_exporter_arm.pth', set()); "
         "best = min(best, time.perf_counter_ns() - b)\nprint(best / 1000)" % SOURCE
@@ -456,7 +456,7 @@ def check_step_time(bench):
         said = job.line()
     finally:
         job.end()
-    # At 5 Hz, any slowdown must be within chance; the width of the interval shows how small a slowdown could have been detected.
+    # At 5 Hz, any slowdown must be explainable by chance; the width of the interval shows how small a slowdown could have been detected.
     return dict(said, ok=said["5 Hz"]["interval_95_percent"][0] <= 0, messages=len(server.messages()))
 
 

@@ -15,7 +15,7 @@ const BUFFER: c_uint = 4000;
 const MICROSECOND: Nanos = 1_000;
 const MILLISECOND: Nanos = 1_000_000;
 
-/// The lives that accounting reports: for each process the current one, or the last one if the process has ended.
+/// The runs that accounting reports: for each process the current one, or the last one if the process has ended.
 fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Nanos>)> {
     let (machine, now) = (on.machine, on.now);
     // Accounting is off on a GPU with MIG devices.

@@ -1,4 +1,4 @@
-//! A process: when it lives, its identity, and what it holds.
+//! A process: when it is alive, its identity, and what it holds.
 
 use std::sync::Arc;
 
@@ -39,11 +39,11 @@ pub struct Process {
     pub(crate) lists: Lists,
     /// Index of the MIG device that it runs on.
     pub(crate) mig: Option<u32>,
-    /// The start of the first life.
+    /// The start of the first run.
     pub(crate) start: Nanos,
-    /// How long a life lasts; `None`: forever.
+    /// How long a run lasts; `None`: forever.
     pub(crate) lasts: Option<Nanos>,
-    /// From the start of a life to the start of the next.
+    /// The time from the start of one run to the start of the next.
     pub(crate) repeat: Option<Nanos>,
     /// Bytes that it allocates; `None` if NVML does not report what the process holds.
     pub(crate) memory: Option<Curve>,
@@ -55,16 +55,16 @@ pub struct Process {
     pub(crate) identity: Arc<Identity>,
 }
 
-/// Which pid a life has.
+/// Which pid each run has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pids {
     /// Always the same.
     Fixed(u32),
-    /// A different pid for each life, from a range that only this process uses.
+    /// A different pid for each run, from a range that only this process uses.
     Fresh(u32),
 }
 
-/// The number of pids available to a process that takes a fresh one for each life.
+/// The number of pids available to a process that takes a fresh one for each run.
 pub(crate) const FRESH_PIDS: u32 = 128;
 
 /// The identity of a process, for the simulated `/proc`.
@@ -78,7 +78,7 @@ pub(crate) struct Identity {
     pub(crate) allocator: Vec<u8>,
 }
 
-/// One life of a process.
+/// One run of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     pub number: u64,
@@ -86,7 +86,7 @@ pub struct Life {
 }
 
 impl Process {
-    /// The current life.
+    /// The current run.
     pub fn life(&self, now: Nanos) -> Option<Life> {
         let since = now - self.start;
         if since < 0 {
@@ -98,7 +98,7 @@ impl Process {
         alive.then_some(Life { number: number as u64, start })
     }
 
-    /// The last life that ended before now.
+    /// The last run that ended before now.
     pub fn last_ended(&self, now: Nanos) -> Option<(Life, Nanos)> {
         let lasts = self.lasts?;
         let since_first_end = now - self.start - lasts;
@@ -110,7 +110,7 @@ impl Process {
         Some((Life { number: number as u64, start }, start + lasts))
     }
 
-    /// When the process's current life ends or its next one begins; `None`: nothing will change.
+    /// When the process's current run ends or its next one begins; `None`: nothing will change.
     pub fn next_change(&self, now: Nanos) -> Option<Nanos> {
         match self.life(now) {
             Some(life) => Some(life.start + self.lasts?),
@@ -122,7 +122,7 @@ impl Process {
         }
     }
 
-    /// The pid of a life.
+    /// The pid of a run.
     pub fn pid(&self, number: u64) -> u32 {
         match self.pids {
             Pids::Fixed(pid) => pid,
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Bytes that the process requests in a life.
+    /// Bytes that the process requests in a run.
     pub fn wants(&self, life: Life, now: Nanos) -> u64 {
         let allocated = self.memory.as_ref().map_or(0.0, |memory| memory.at(now - life.start, self.noise(life)));
         self.context + allocated as u64
@@ -141,13 +141,13 @@ impl Process {
         self.context + self.overhead() + self.memory.as_ref().map_or(0.0, Curve::bound) as u64
     }
 
-    /// The most bytes that the process has requested in a life up to a given time.
+    /// The most bytes that the process has requested in a run up to a given time.
     pub fn peak(&self, life: Life, until: Nanos) -> u64 {
         let peak = self.memory.as_ref().map_or(0.0, |memory| memory.peak(until - life.start, self.noise(life)));
         self.context + peak as u64
     }
 
-    /// Share of the GPU that the process uses in a life.
+    /// Share of the GPU that the process uses in a run.
     pub fn busy(&self, life: Life, now: Nanos) -> f64 {
         self.utilization.at(now - life.start, self.noise(life))
     }
@@ -157,12 +157,12 @@ impl Process {
         self.lists.is_empty()
     }
 
-    /// Bytes that are in use while this process lives, and that are attributed to no process.
+    /// Bytes that are in use while this process is alive, and that are attributed to no process.
     pub(crate) fn overhead(&self) -> u64 {
         if self.context > 0 { CONTEXT_OVERHEAD } else { 0 }
     }
 
-    /// Bytes that the process always holds, if it lives forever from scenario time zero and its memory never changes.
+    /// Bytes that the process always holds, if it runs forever from scenario time zero and its memory never changes.
     pub(crate) fn fixed(&self) -> Option<u64> {
         let memory = self.memory.as_ref().map_or(Some(0.0), Curve::fixed)?;
         (self.start <= 0 && self.lasts.is_none()).then_some(self.context + self.overhead() + memory as u64)

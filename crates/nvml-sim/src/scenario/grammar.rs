@@ -147,7 +147,7 @@ pub(crate) enum ProcessType {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
-    /// Fixed if present; if absent, each life of the process has a different one.
+    /// Fixed if present; if absent, each run of the process has a different one.
     pub(crate) pid: Option<u32>,
     pub(crate) count: Option<u32>,
     pub(crate) gpu: Option<u32>,

@@ -1,6 +1,6 @@
 //! Configurations built from the table of keys. Most of each one is valid, so that parsing gets to the invalid part.
 
-use vram_exporter::config::keys::{KEYS, Key, SECTIONS};
+use vram_exporter::config::keys::{Key, SECTIONS, keys};
 use vram_exporter::config::setting::Kind;
 
 use super::Given;
@@ -58,7 +58,8 @@ pub(super) fn given(u: &mut Unstructured<'_>) -> Given {
 }
 
 fn key(u: &mut Unstructured<'_>) -> &'static Key {
-    &KEYS[u.below(KEYS.len())]
+    let all: Vec<&Key> = keys().collect();
+    all[u.below(all.len())]
 }
 
 /// A value as text, mostly of the kind that the key requires.
@@ -141,7 +142,7 @@ fn yaml(u: &mut Unstructured<'_>) -> Vec<u8> {
             2 => format!("? {section}\n:\n"),
             _ => format!("{section}:\n"),
         };
-        for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
+        for key in keys().filter(|key| key.parts().0 == *section) {
             if u.once_in(2) {
                 let leaf = if u.once_in(10) { u.text(8) } else { key.parts().1.to_owned() };
                 let indent = if u.once_in(20) { 1 + u.below(200) } else { 2 };

@@ -1,4 +1,4 @@
-# Starts the client in each Python process below `vram-run`, then runs the `sitecustomize` that would have run without this one.
+# Starts the client in each Python process under `vram-run`, then runs the `sitecustomize` that would have run without this one.
 #
 # Invariant: what the program sees afterwards (`sys.path`, `sys.modules["sitecustomize"]`, an exception of the other `sitecustomize`) is
 # what it would have seen without `vram-run`. Any version of Python may read this file, even Python 2, so only old syntax is used.

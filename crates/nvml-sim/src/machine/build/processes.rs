@@ -163,7 +163,7 @@ fn places(machine: &Machine, entry: &grammar::Process) -> Result<Vec<u32>, Refus
     Ok(gpus)
 }
 
-/// Start of the first life, length of a life, and time between two starts.
+/// Start of the first run, length of a run, and time between two starts.
 fn life(entry: &grammar::Process, begin: Nanos) -> Result<(Nanos, Option<Nanos>, Option<Nanos>), Refusal> {
     let start = entry.start.map_or(begin, |Span(start)| start);
     let lasts = entry.end.map(|Span(end)| end - start);
@@ -210,7 +210,7 @@ fn allocator(entry: &grammar::Process, context: u64) -> Result<Vec<u8>, Refusal>
     Ok(format!("{framework}\t{}\t{context}\n", allocated.number()).into_bytes())
 }
 
-/// Two processes with the same fixed pid must not live at the same time.
+/// Two processes with the same fixed pid must not be alive at the same time.
 pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
     let mut by_pid: BTreeMap<u32, Vec<&Process>> = BTreeMap::new();
     let ranges = machine.processes.iter().filter_map(|process| match process.pids {
@@ -236,7 +236,7 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
 fn never_together(a: &Process, b: &Process) -> bool {
     let ends_before =
         |a: &Process, b: &Process| a.repeat.is_none() && a.lasts.is_some_and(|lasts| a.start + lasts <= b.start);
-    // Whether each life of `a` is over by the next start of `b`.
+    // Whether each run of `a` is over by the next start of `b`.
     let follows = |a: &Process, b: &Process, every: Nanos| {
         a.lasts.is_some_and(|lasts| lasts <= (b.start - a.start).rem_euclid(every))
     };
