@@ -1,4 +1,4 @@
-"""The client of this process: the thread that reads the allocators and reports to its peers, and its handling of forks and of the exit.
+"""The client of this process: the thread that reads the allocators and reports to its peers, and its handling of forks and of process exit.
 
 Invariants: the program never waits for the exporter, no exception leaves this module, and no connection exists before a framework uses a
 GPU in this very process.
@@ -145,7 +145,7 @@ class Client:
             peer.abandon()
 
     def urgent(self, message: Dict[str, Any]) -> None:
-        """Sends a message now, without waiting. If a socket is full or the thread is sending, the thread sends it."""
+        """Sends a message now, without waiting. If a socket is full or the thread is already sending, the thread sends the message later."""
         from ._connection import line
 
         text = line(message)

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vram-run",
         usage="vram-run [--socket PATH] [--interval SECONDS] COMMAND...\n       vram-run [--socket PATH] [--interval SECONDS] --pid PID",
-        description="Starts COMMAND with the client in each Python process below it. The client reports the GPU memory of PyTorch, JAX and "
+        description="Starts COMMAND with the client in each Python process under it. The client reports the GPU memory of PyTorch, JAX and "
         "TensorFlow to vram-exporter. COMMAND itself is unchanged; it replaces this process.",
     )
     parser.add_argument("--socket", metavar="PATH", help="the exporter's socket, or several separated by colons (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
