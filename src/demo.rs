@@ -234,8 +234,8 @@ impl SimulatedMachine {
     pub fn prepare(scenario: &str) -> Result<Self, Error> {
         let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
-        // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now never
-        // can be.
+        // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now cannot be
+        // opened later either.
         let opened = machine.library().open();
         let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
         let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));

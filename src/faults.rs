@@ -98,7 +98,7 @@ closed_enum! {
         GpuIsLost => "gpu_is_lost",
         /// `NVML_ERROR_RESET_REQUIRED`.
         ResetRequired => "reset_required",
-        /// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`: the driver was replaced under a running library.
+        /// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`: the driver was replaced while the library was running.
         LibRmVersionMismatch => "lib_rm_version_mismatch",
         /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
         ArgumentVersionMismatch => "argument_version_mismatch",

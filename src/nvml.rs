@@ -1,4 +1,4 @@
-//! The boundary to NVIDIA's driver: each call returns a plain reading or an [`Error`].
+//! The boundary with NVIDIA's driver: each call returns a plain reading or an [`Error`].
 //!
 //! Invariant: no nvml-wrapper type leaves this module. A value that the driver cannot provide is `None` or an error of
 //! severity [`Severity::Absent`], never a number. The module's unsafe code is in [`raw`], which holds the calls that

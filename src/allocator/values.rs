@@ -121,7 +121,7 @@ impl Values {
         })
     }
 
-    /// The values as they are shown now; `None` if there is none.
+    /// The values as they are shown now; `None` if there are none.
     pub(super) fn shown(&mut self, heard: &Arc<Heard>, now: Instant) -> Option<AllocatorReport> {
         // A value that has not changed is still in use.
         if let Some(allocated) = self.figures.allocated {

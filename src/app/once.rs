@@ -17,7 +17,7 @@ use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
 /// The longest wait for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
-/// Maximum process interval under `--once`, so that the first complete list comes quickly.
+/// Maximum process interval under `--once`, so that the first complete list arrives quickly.
 const ONCE_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);

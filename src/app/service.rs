@@ -9,7 +9,7 @@ use sd_notify::NotifyState;
 /// Keep-alives per watchdog interval of the manager.
 const PER_INTERVAL: u32 = 3;
 
-/// The exporter is listening; its first samples may come later.
+/// The exporter is listening; its first samples may follow later.
 pub(super) fn ready() {
     notify(NotifyState::Ready);
 }

@@ -18,7 +18,7 @@ use crate::lanes::DriverLease;
 /// runtime.
 ///
 /// # Errors
-/// When the system refuses.
+/// When the system refuses to install them.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
@@ -33,7 +33,7 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
 /// Installs the handler for SIGUSR1. Call it within a runtime.
 ///
 /// # Errors
-/// When the system refuses.
+/// When the system refuses to install it.
 pub(super) fn release_signal() -> Result<Signal> {
     signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be handled")
 }
@@ -41,7 +41,7 @@ pub(super) fn release_signal() -> Result<Signal> {
 /// Installs the handler for SIGHUP. Call it within a runtime.
 ///
 /// # Errors
-/// When the system refuses.
+/// When the system refuses to install it.
 pub(super) fn reread_signal() -> Result<Signal> {
     signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }

@@ -43,7 +43,7 @@ impl ReadError {
         Self::Io { path, source: io::ErrorKind::NotFound.into() }
     }
 
-    /// Whether the process does not exist, no longer exists, or may not be seen by the exporter.
+    /// Whether the process does not exist, no longer exists, or is hidden from the exporter.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Io { source, .. } => {

@@ -241,8 +241,8 @@ impl Attribution {
         CachedProcess::new(directory, stat, owner, self.locate(cgroup, stat))
     }
 
-    /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may have moved
-    /// it to the root already.
+    /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may already
+    /// have moved it to the root.
     fn locate(&mut self, cgroup: Option<&[u8]>, stat: &Stat) -> Option<CgroupLocation> {
         let procfs = &self.settings.procfs;
         let own = self.own_cgroup.get_or_insert_with(|| directory::own_cgroup(procfs));

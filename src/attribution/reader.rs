@@ -24,7 +24,7 @@ use crate::faults::Reason;
 const PASS: Duration = Duration::from_millis(400);
 /// Additional wait for a reader that is late, since all threads of the exporter may have been stopped together.
 const GRACE: Duration = Duration::from_millis(20);
-/// If reading its files takes this long, a process counts as hanging. Normally it takes 0.1 ms; a lack of CPU time on
+/// A process counts as hanging if reading its files takes this long. Normally it takes 0.1 ms; a lack of CPU time on
 /// the machine must not look like a hang.
 const STALLED: Duration = Duration::from_millis(300);
 /// With this many abandoned readers or more, arguments are not read.

@@ -179,7 +179,7 @@ fn without_unknown(args: Vec<OsString>, problems: &mut Vec<Problem>) -> Vec<OsSt
     known
 }
 
-/// The flag that was most likely meant; with the value, if that is a bare port and the flag takes one.
+/// The flag that was most likely meant. The value is included if it is a bare port and the flag takes one.
 fn nearest_flag(name: &str, value: Option<&str>) -> Option<String> {
     let mut extras = EXTRAS.iter().map(|(extra, ..)| (*extra).to_owned());
     let begins = |extra: &String| extra.split_once('.').is_some_and(|(section, _)| section == name);

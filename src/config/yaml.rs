@@ -10,10 +10,10 @@ use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
 /// A configuration needs at most one bracket for each section and each address.
 const MAX_BRACKETS: usize = 256;
-/// Columns of indentation, or of markers such as `- - -`: each can be a level. The keys are two levels deep.
+/// Columns of indentation, or of markers such as `- - -`: each column can be a level. The keys are two levels deep.
 const MAX_INDENT: usize = 128;
 
-/// Reads the text of a file; a file without keys gives an empty table.
+/// Reads the text of a file; a file without keys results in an empty table.
 ///
 /// # Errors
 /// The problem with its line number, as one or more lines of text.

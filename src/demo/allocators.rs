@@ -1,7 +1,7 @@
 //! What the clients in the processes of a simulated machine would report about their allocators.
 //!
-//! Invariant: in the simulated `/proc` no real process exists, so no real client can report; these reports come from the
-//! scenario alone, and the rules about what is shown are the same as for real ones.
+//! Invariant: no real process exists in the simulated `/proc`, so no real client can report; these reports come from
+//! the scenario alone, and the rules about what is shown are the same as for real ones.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

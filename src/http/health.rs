@@ -20,7 +20,7 @@ pub(super) fn is_probe(path: &str) -> bool {
 }
 
 /// Why the exporter is not alive; `None` while it is. `uptime` is how long the exporter has been running: the lanes
-/// must beat for the first time within `limit`.
+/// must send their first heartbeat within `limit`.
 pub(super) fn unhealthy(vitals: &Vitals, uptime: Duration, limit: Duration) -> Option<String> {
     let beats = Lane::ALL.map(|lane| (lane, vitals.since_beat(lane)));
     if beats.iter().all(|(_, beat)| beat.is_none()) && uptime > limit {
@@ -47,7 +47,8 @@ pub(super) fn healthy(vitals: &Vitals) -> String {
     }
 }
 
-/// Why there is nothing to scrape yet; `None` once each GPU of an open driver was sampled or found unreadable.
+/// Why there is nothing to scrape yet; `None` once each GPU of an open driver has been sampled or found
+/// unreadable.
 pub(super) fn unready(driver: &Driver, gpus: &[GpuView<'_>]) -> Option<String> {
     if !driver.up {
         return Some(driver.problem.clone().unwrap_or_else(|| "the driver has not been opened yet".to_owned()));

@@ -66,7 +66,7 @@ fn write_page(out: &mut String, parts: &Parts, state: &HttpState) -> fmt::Result
     Ok(())
 }
 
-/// Writes what to look at in a demo.
+/// Writes the list of things to look at in a demo.
 fn write_sights(out: &mut String, sights: &[&str]) -> fmt::Result {
     if sights.is_empty() {
         return Ok(());

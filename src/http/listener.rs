@@ -16,7 +16,7 @@ use crate::unix_socket::{self, Access, SocketFile};
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A bound socket that connections come from.
+/// A bound socket that accepts connections.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -50,10 +50,11 @@ impl Listener {
         }
     }
 
-    /// The sockets that the service manager passes (`LISTEN_FDS`), in its order. Must be called within a runtime.
+    /// The sockets that the service manager passes (`LISTEN_FDS`), in the order in which it passes them. Must be called
+    /// within a runtime.
     ///
     /// # Errors
-    /// When there is none, or one of them does not accept connections.
+    /// When there are none, or one of them does not accept connections.
     pub fn inherited() -> io::Result<Vec<Self>> {
         let mut passed = ListenFd::from_env();
         let listeners =

@@ -1,7 +1,7 @@
 // The text, series and drawing functions of the page. Nothing here depends on the API or on the elements of the page.
 
-/// The interval, in seconds, of the slow readings that the charts draw for comparison with the recorded values. They
-/// are derived from the recorded values.
+/// The interval, in seconds, of the slow readings that the charts draw for comparison with the recorded values. The
+/// slow readings are derived from the recorded values.
 const SLOW_SECONDS = 15;
 
 // Text

@@ -162,7 +162,7 @@ mod tests {
         let admitted = pool.admit().unwrap();
         let due = pool.close_overdue(start, || panic!("no connection is overdue")).unwrap();
         assert_eq!(due, start + LIMITS.read_timeout);
-        // A response may take longer, but the next request begins its own, shorter time.
+        // A response may take longer, but the next request has its own, shorter time limit.
         admitted.connection().begin_response();
         let later = Instant::now() + Duration::from_secs(29);
         let due = pool.close_overdue(later, || panic!("no connection is overdue")).unwrap();

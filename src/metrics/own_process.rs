@@ -69,8 +69,8 @@ const LINE: usize = 2048;
 
 /// The directory of the exporter's open files.
 const FILES: &str = "/proc/self/fd";
-/// How long a count of the open files is reused. Counting can take long, because thousands of process directories may
-/// be open.
+/// How long a count of the open files is reused. Counting can take a long time, because thousands of process
+/// directories may be open.
 const COUNT_VALID: Duration = Duration::from_secs(10);
 
 /// Reads the values of the exporter's process on each scrape, and keeps those that do not change while it runs.

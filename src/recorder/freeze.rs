@@ -134,7 +134,7 @@ pub(super) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now
     for point in series.points(from, to, step) {
         let (min, max) = point.range.unzip();
         let values = (min, max, point.last);
-        // Unknown parts are left out at the beginning. Later they must be distinguishable from repeated parts.
+        // Unknown parts at the beginning are left out. Later ones must be distinguishable from repeated parts.
         if before != Some(values) && (before.is_some() || min.is_some()) {
             points.push((now.unix(point.at), min, max, point.last));
             before = Some(values);

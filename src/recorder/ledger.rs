@@ -296,7 +296,7 @@ impl Ledger {
         self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).filter_map(ProcessHistory::identity)
     }
 
-    /// For each process that ended at `since` or later, records how it ended if `exit` returns this.
+    /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(Identity) -> Option<Exit>) {
         let Self { gpus, events, gone, .. } = self;
         for gpu in gpus {

@@ -84,7 +84,7 @@ impl ProcessHistory {
         }
     }
 
-    /// How long it lived, as far as that is known: since its start, or since it was first listed.
+    /// How long it ran, as far as that is known: since its start, or since it was first listed.
     pub(super) fn lived(&self, now_wall: f64, now: Micros) -> f64 {
         let end = self.ended.map_or(now, |(after, _)| after);
         let listed = end.saturating_sub(self.first) as f64 / 1e6;

@@ -75,7 +75,7 @@ fn once_waits_for_names_that_come_after_the_first_list() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let api = runtime.block_on(ApiServer::start());
     api.put(pod("team-b", "notebook-7", &[("main", &format!("containerd://{CONTAINER}"))]));
-    // The second request comes a while after the first one, and after the processes were listed.
+    // The second request is made a while after the first one, and after the processes were listed.
     api.list_with(Some(Trouble::Status(503, status(503, "busy"), Some(1))));
     let scrape = std::thread::scope(|scope| {
         scope.spawn(|| {

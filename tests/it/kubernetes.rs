@@ -162,8 +162,8 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
 
 #[test]
 fn a_late_name_is_used_and_the_peak_stays_with_its_workload() {
-    // The process holds 40 GiB until the exporter has shown this, and 5 GiB when its name arrives. Its start time is
-    // the same, so it counts as the same process.
+    // The process holds 40 GiB until the exporter has shown this, and 5 GiB by the time its name becomes known. Its
+    // start time is the same, so it counts as the same process.
     let holding = |gib| process(11, gib, 'a', "start = \"0s\"");
     let node = Node::new(&[]);
     node.machine.control(&holding(40));

@@ -38,7 +38,7 @@ memory = [
 ]
 "#;
 
-/// A real process of this machine that uses a simulated GPU for 3 s; then the GPU's list no longer contains it.
+/// A real process on this machine that uses a simulated GPU for 3 s; then the GPU's list no longer contains it.
 fn real_process(pid: u32) -> String {
     format!(
         "[[gpu]]\nmodel = \"H200\"\n\n[[process]]\ngpu = 0\npid = {pid}\nend = \"3s\"\ncommand = [\"train.py\"]\nmemory = \"1GiB\"\n"

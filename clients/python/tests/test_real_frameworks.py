@@ -25,16 +25,16 @@ COMMON = """
     def settle():
         from vram_exporter import _client
         allocators, readings = _client.allocators(), []
-        sample = allocators.sample
+        take = allocators.take
         def counted(*words, **named):
-            done = sample(*words, **named)
-            readings.append((done, threading.get_ident(), set(allocators.failed)))
-            return done
-        allocators.sample = counted
+            levels = take(*words, **named)
+            readings.append((levels is not None, threading.get_ident(), set(allocators.failed)))
+            return levels
+        allocators.take = counted
         deadline = time.monotonic() + 60
         while len([thread for _, thread, _ in readings if thread != threading.get_ident()]) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-        del allocators.sample
+        del allocators.take
         assert len(readings) >= 3, "the client's thread reads nothing"
         assert {(done, *failed) for done, _, failed in readings} == {(True,)}, readings
         assert allocators.trackers == {}, "there is no GPU, but figures of one"

@@ -84,9 +84,9 @@ impl Workloads {
         }
     }
 
-    /// Renames workloads. The workload name of processes can differ from the one at the time of the previous list,
-    /// because the name of the pod or the user has become known. In that case, the workload continues under the new
-    /// name.
+    /// Renames workloads. The workload name of a process can differ from the one at the time of the previous list,
+    /// because the name of the pod or the user has become known since then. In that case, the workload continues under
+    /// the new name.
     fn rename(&mut self, members: &[WorkloadMember<'_>]) {
         let alive = members.iter().filter(|member| member.alive);
         let living: HashSet<_> = alive.clone().map(|member| (&**member.workload, member.instance)).collect();

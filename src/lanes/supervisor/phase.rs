@@ -10,7 +10,7 @@ use crate::snapshot::Lane;
 
 /// How often the supervisor checks its threads.
 pub(super) const POLL: Duration = Duration::from_millis(500);
-/// How often it checks them while they are about to end.
+/// How often it checks them while it waits for them to end.
 pub(super) const FAST_POLL: Duration = Duration::from_millis(10);
 
 /// The state of the driver and its session.

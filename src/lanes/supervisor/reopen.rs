@@ -41,7 +41,7 @@ impl Reopening {
 
 impl Supervisor {
     /// Opens another session alongside the open one if there is a reason to, and returns it once it is open. The open
-    /// session continues in the meantime, and even if no other session can be opened.
+    /// session continues in the meantime, and also if no other session can be opened.
     pub(super) fn poll_reopening(&mut self, session: &Session, since: Instant) -> Option<Box<OpenedDriver>> {
         let Some(opening) = self.reopening.opening.take() else {
             let why = self.reopen_reason(session, since)?;

@@ -9,7 +9,7 @@ use crate::faults::Source;
 use crate::lanes::opening::{Closing, Progress};
 use crate::nvml::OpenError;
 
-/// The longest remaining release time that is published. Computing a much later end date could overflow.
+/// The longest remaining release time that is published. Computing a much later end time could overflow.
 const LONGEST_RELEASE_SHOWN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Supervisor {

@@ -28,8 +28,8 @@ impl Ledger {
         let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
         let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
         if let Some((_, index)) = gpus.min() {
-            // A tenth is dropped at once. Otherwise, after a burst of ending processes, the sizes would be added up
-            // again for each of them.
+            // A tenth is dropped at once. Otherwise, after many processes have ended in a burst, the sizes would be
+            // added up again for each of them.
             let ended = &mut self.gpus[index].ended;
             let count = ended.len().div_ceil(10);
             ended.drain(..count);

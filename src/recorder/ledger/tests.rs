@@ -11,7 +11,7 @@ const ALLOCATABLE: u64 = 140 * GIB;
 /// The memory that the driver uses for each context in addition to that of the processes.
 const CONTEXT: u64 = 8 << 20;
 
-/// One GPU, its processes, and a ledger that receives every change in them the way the lanes would pass it on.
+/// One GPU, its processes, and a ledger that receives every change to them just as the lanes would pass it on.
 struct Scene {
     start: Instant,
     gpu: Arc<Gpu>,
@@ -306,7 +306,7 @@ fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
     let keep = scene.alive.remove(1);
     scene.alive.clear();
     scene.millis += 10;
-    // The list left out one running process, and an ended one.
+    // The list left out one running process and one that had ended.
     let other = Other { entries: 2, processes: 1, used: Some(GIB) };
     scene.list_of(vec![keep.clone()], Some(other));
     let counts = |scene: &Scene| {
@@ -315,7 +315,7 @@ fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
     };
     assert_eq!(counts(&scene), (2, 2), "the listed process and one more are running");
     scene.millis += 10;
-    // This list left out only ended processes.
+    // This list left out only processes that had ended.
     scene.list_of(vec![keep], Some(Other { entries: 5, processes: 0, used: None }));
     assert_eq!(counts(&scene), (1, 3));
 }

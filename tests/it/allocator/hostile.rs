@@ -13,7 +13,7 @@ fn lines_may_arrive_in_pieces_and_a_client_need_not_read() {
     for byte in first {
         slow.write(&[*byte]);
     }
-    // A client that has sent half a line delays no other.
+    // A client that has sent half a line does not delay any other client.
     let mut quick = Client::open(&site.socket);
     quick.send(HELLO);
     quick.send(&report("jax", &uuid, r#""allocated_bytes":6"#));

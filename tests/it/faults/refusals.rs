@@ -1,4 +1,5 @@
-//! A call returns every NVML error code at once: a machine has one GPU for each code, and one that stays healthy.
+//! A call returns all NVML error codes at the same time: the machine has one GPU for each code, and one that stays
+//! healthy.
 //!
 //! Invariant: each refusal is awaited, never checked only once; and a call is tested only when no effect of the
 //! previous call is left, so that every effect is caused by the call under test.
@@ -246,7 +247,7 @@ impl Bench {
         });
     }
 
-    /// Everything recovers by itself: no GPU is given up on because it once refused a call.
+    /// Everything recovers by itself: the exporter does not give up on a GPU because it once refused a call.
     pub(crate) fn comes_back(self) {
         self.machine.control("");
         let after = self.exporter.scrape_until("all is as it was", |s| {

@@ -1,5 +1,5 @@
 """The machine that every subject watches: simulated GPUs whose processes have the pids of real sleeping processes, or a real GPU with
-CUDA processes on it. Every process started here is killed by its own pid."""
+CUDA processes on it. Every process started here is killed individually, by pid."""
 
 import json
 import os

@@ -244,9 +244,9 @@ def none(setup, results):
 
 
 class Pages:
-    """Ten clients that send the requests of ten open pages (src/http/page.js) while the `with` block runs: every 2 s the machine and
-    what was recorded since the last response, every third time also events and incidents. Like a browser, a client keeps its
-    connections and sends the requests of a group at the same time."""
+    """Ten clients that send the requests of ten open pages (src/http/page.js) while the `with` block runs: every 2 s they
+    request the machine and what was recorded since the last response, and every third time also events and incidents. Like a browser, a
+    client keeps its connections and sends the requests of a group at the same time."""
 
     def __init__(self, exporter):
         self.exporter, self.ended, self.answered = exporter, threading.Event(), [0] * 10

@@ -1,4 +1,4 @@
-"""Starts and stops the CUDA processes and programs under test; each is stopped by its own pid."""
+"""Starts and stops the CUDA processes and programs under test; each is stopped individually, by pid."""
 
 import json
 import os

@@ -8,8 +8,8 @@
 |---|---|
 | leak | holds 90 GiB and allocates 64 MiB more each second |
 | training | a loop of training steps |
-| flat | takes 91 % of what the GPU can allocate at once, and keeps it; does not report to the exporter |
-| climb | a training whose memory climbs from 60 % to 92 % of the GPU and still grows at the end; does not report either |
+| flat | takes, all at once, 91 % of what the GPU can allocate, and keeps it; does not report to the exporter |
+| climb | a training run whose memory climbs from 60 % to 92 % of the GPU and is still growing at the end; does not report either |
 | jax | JAX preallocates 91 % of the GPU and holds 1 GiB of arrays; vram-run starts it, so it reports to the exporter |
 
 `reservations` records flat, climb and jax, one after another, as FOLDER/<GPU>-<job>.json. flat and climb need PyTorch.
@@ -127,7 +127,7 @@ def record(job, options, setup, socket):
 
 
 def report(recording):
-    """One line with the figures by which a failed recording is noticed at once."""
+    """One line with the figures that show at once whether a recording has failed."""
     scrapes = recording["scrapes"]
 
     def last(family):

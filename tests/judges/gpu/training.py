@@ -81,8 +81,8 @@ def train(steps, say, orders):
 
 
 def climb(share, seconds, say, closed):
-    """Trains until `closed`, and keeps more and more tensors, like a cache of samples that fills. The GPU is at 60 % when the training is
-    ready, at `share` less 1 % after two thirds of `seconds`, and at `share` after all of them."""
+    """Trains until `closed`, and keeps more and more tensors, like a cache of samples that fills up. The GPU is at 60 % when the training
+    run is ready, at `share` less 1 % after two thirds of `seconds`, and at `share` after all of them."""
     torch.manual_seed(1)
     model = Model().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)

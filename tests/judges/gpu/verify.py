@@ -4,7 +4,7 @@
     verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
 
 Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. It changes no setting of the
-GPU, and kills every process that it starts by pid.
+GPU, and kills, by pid, every process that it starts.
 """
 
 import argparse

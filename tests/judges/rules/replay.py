@@ -7,15 +7,15 @@
 | leak | GpuMemoryExhaustionPredicted and GpuProcessMemoryLeak fire |
 | training | neither of the two fires |
 | flat, from the moment at which 91 % are taken | in an hour, no alert with the severity warning or critical fires; GpuMemoryReserved does |
-| flat, with its start | GpuMemoryHigh fires, because the use rose, and has resolved at the end of the hour |
+| flat, with its start | GpuMemoryHigh fires, because memory use rose, and has resolved by the end of the hour |
 | climb | GpuMemoryHigh and GpuMemoryCritical fire |
 | jax, with its start | in an hour, no alert with the severity warning or critical fires, nor does GpuMemoryReserved, although 90 % are in use |
 
-Two recordings are also replayed with a change, to show that silence is not the only possible result: flat with a use that grows by 5 % in
-the hour, and jax without what its allocator reports. In both, GpuMemoryHigh must fire.
+Two recordings are also replayed with a change, to show that silence is not the only possible result: flat with memory use that grows by 5 %
+in the hour, and jax without what its allocator reports. In both, GpuMemoryHigh must fire.
 
 **Stretched time.** The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last minutes, and the rules look
-back over half an hour and more. So time is stretched: what was scraped every second is replayed as if scraped every half a minute or
+back over half an hour and more. So time is stretched: what was scraped every second is replayed as if scraped every half minute or
 so. Everything that is measured in time is stretched with it: a family in seconds (time under pressure, the age of a reading, the peak
 window, how long a process has been idle) is multiplied by the same factor, and a timestamp becomes the stretched time since the
 recording began. Bytes and counts are as recorded. So an hour at 91 % is a minute and a half at 91 %, slowed down, and not a recording of
@@ -39,8 +39,8 @@ LEAK_ALERTS = ("GpuMemoryExhaustionPredicted", "GpuProcessMemoryLeak")
 TARGET = 'job="vram-exporter",instance="gpu-host"'
 LEAK_STRETCH = 6
 HOUR = 3600
-# Fires truthfully if the exporter of the recording ran in a container with a pid namespace of its own. It is about the exporter's
-# installation, not about the job.
+# This alert is right to fire if the exporter that was recorded ran in a container with a pid namespace of its own. It is about the
+# exporter's installation, not about the job.
 INSTALLATION_ALERT = "VramExporterProcessesInvisible"
 
 
@@ -48,7 +48,7 @@ class Recording:
     """The series of a job on an even grid: `interval` is the replayed time between two scrapes. A scrape without the series is None."""
 
     def __init__(self, raw, stretch, first=0):
-        """Leaves out the scrapes before the number `first`."""
+        """Leaves out the scrapes before number `first`."""
         self.job, self.stretch = raw["job"], stretch
         every, begin = raw["every"], raw["seconds"][first]
         self.interval = every * stretch
@@ -155,7 +155,7 @@ def in_container(recording):
 
 
 def full(recording):
-    """A check: the use of the GPU is high enough for the alerts, so that only the rules can keep them silent."""
+    """A check: the memory use of the GPU is high enough for the alerts, so that only the rules can keep them silent."""
     return "count(gpu:gpu_memory_used:ratio >= 0.9)", [("{}", 1)]
 
 

@@ -3,10 +3,10 @@
     soak.py [--minutes 60] [--exporter target/release/vram-exporter] [--out DIR]
     soak.py --short --minutes 5
 
-The machine has eight GPUs with 64 processes each, 20 process starts and 20 exits a second, and a fault of a different kind at
-intervals. The exporter takes 100 samples a second. Three scrapers scrape it every 1 s, every 5 s with gzip, and every 15 s over a
-new connection each time. Every 5 s the exporter's memory, file descriptors and threads are read from /proc. Writes samples.json,
-scrapes-*.jsonl, soak.json and soak.md to DIR, and exits with status 1 if a resource grew, a scrape was missed, a counter fell or
+The machine has eight GPUs with 64 processes each, 20 process starts and 20 exits a second, and, at intervals, a fault of a
+different kind. The exporter takes 100 samples a second. Three scrapers scrape it: one every 1 s, one every 5 s with gzip, and one
+every 15 s over a new connection each time. Every 5 s the exporter's memory, file descriptors and threads are read from /proc. Writes
+samples.json, scrapes-*.jsonl, soak.json and soak.md to DIR, and exits with status 1 if a resource grew, a scrape was missed, a counter fell or
 an exposition was malformed.
 
 The simulator runs in the exporter's process: its resources are included in all figures. Nothing here is a measurement of a GPU."""
