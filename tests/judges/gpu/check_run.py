@@ -17,6 +17,22 @@ from children import HERE, Child
 ROUNDS = 60
 RANK_MIB = 1024
 CHILD = os.path.join(HERE, "cuda_child.py")
+CLIENT = os.path.normpath(os.path.join(HERE, "../../../clients/python/src"))
+# Its memory falls, rises again below its peak, and an allocation fails. The figures are PyTorch's own.
+ALLOCATING = """
+import json, os, torch
+first = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+del first
+torch.cuda.empty_cache()
+second = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError:
+    pass
+stats = torch.cuda.memory_stats()
+print(json.dumps({"pid": os.getpid(), "allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
+    "retries": stats["num_alloc_retries"], "failed": stats["num_ooms"]}))
+"""
 
 
 class Measured:
@@ -152,6 +168,23 @@ def open_files(setup, under_run):
     prefix = Measured(setup, "run-files").prefix if under_run else []
     done = subprocess.run([*prefix, "sh", "-c", "ls /proc/$$/fd | wc -l"], capture_output=True, text=True, check=True, timeout=60)
     return int(done.stdout)
+
+
+def allocators(setup, results):
+    """What the Python client reports to `run`, compared with PyTorch's own figures."""
+    measured = Measured(setup, "run-allocators")
+    # As vram-run does for a client that is not installed.
+    folders = [os.path.join(CLIENT, "vram_exporter/_bootstrap"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run([*measured.prefix, sys.executable, "-c", ALLOCATING], env=environment, capture_output=True, text=True, timeout=180)
+    results.check("run, allocators: exit status", done.returncode, "0", done.returncode == 0)
+    torch = json.loads(done.stdout.splitlines()[-1])
+    shown = [used for used in measured.report().get("allocators", []) if used["pid"] == torch["pid"]]
+    figures = [[used.get(key) for key in ("allocated_peak_bytes", "reserved_peak_bytes", "retries", "failed_allocations")] for used in shown]
+    wanted = [torch["allocated"], torch["reserved"], torch["retries"], torch["failed"]]
+    results.check("run, allocators: highest allocated and reserved, retries, failed allocations", figures, f"PyTorch's {wanted}", figures == [wanted])
+    requested = [failure["requested_bytes"] for used in shown for failure in used.get("failures", [])]
+    results.check("run, allocators: the failed allocation", requested, "1 TiB was requested", requested == [1 << 40])
 
 
 def pace(setup, results):

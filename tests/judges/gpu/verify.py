@@ -53,6 +53,7 @@ CHECKS = {
     "run-ranks": check_run.ranks,
     "run-tree": check_run.tree,
     "run-ends": check_run.ends,
+    "run-allocators": check_run.allocators,
     "run-pace": check_run.pace,
 }
 
