@@ -41,8 +41,8 @@ pub struct Settings {
     pub peak_window: Duration,
     /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
-    /// Takes what is left of each connection. If it is set, a process that ended before its start time could be read is
-    /// served too.
+    /// Takes what is left of each connection. If it is set, a process is served even if it ended before the module could
+    /// read its start time.
     pub outcomes: Option<Outcomes>,
 }
 
@@ -70,7 +70,7 @@ impl Listener {
         &self.path
     }
 
-    /// Whether a connection waits to be accepted.
+    /// Whether a connection is waiting to be accepted.
     fn is_waited_for(&self) -> bool {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

@@ -1,4 +1,4 @@
-//! What the connected processes reported, and how much of the limits each user takes up.
+//! What the connected processes reported, and how much of each limit every user has used.
 //!
 //! Invariant: a message that is refused changes nothing; what a connection reported is removed with it.
 

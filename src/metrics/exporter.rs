@@ -16,14 +16,14 @@ static STUCK: Family = Family::gauge(
     Unit::Number,
     When::Scrape,
     &[],
-    "Threads that hang in a driver call. Their GPU is not read until the call returns. From 32 on, a thread that hangs is no longer replaced, the driver is not opened, and /healthz fails.",
+    "Threads that hang in a driver call. Their GPU is not read until the call returns. Once there are 32, threads that hang are no longer replaced, the driver is not opened, and /healthz fails.",
 );
 static FAULTS: Family = Family::counter(
     "vram_exporter_faults_total",
     Unit::Number,
     When::Scrape,
     &["source"],
-    "Faults by the part of the exporter in which they occurred, for all reasons together. Every source that the configuration uses exists from the start at 0.",
+    "Faults by the part of the exporter in which they occurred, for all reasons together. Every source that the configuration uses is present from the start, with the value 0.",
 );
 static FAULTS_BY_REASON: Family = Family::counter(
     "vram_exporter_faults_by_reason_total",

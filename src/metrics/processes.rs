@@ -88,7 +88,7 @@ static INFO: Family = Family::gauge(
 
 pub(super) static SECTION: Section = Section {
     title: "Processes",
-    intro: "One series for each process on each GPU or MIG device, `mig_uuid` under MIG only. A process is a pid with a start \
+    intro: "One series for each process on each GPU or MIG device; `mig_uuid` is present only under MIG. A process is a pid with a start \
             time: a reused pid is another process. `namespace`, `pod` and `container` are present where the cluster \
             names the process's container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
@@ -159,8 +159,8 @@ fn preference(process: &Process) -> Reverse<(bool, Option<u64>)> {
     Reverse((process.alive, process.peak))
 }
 
-/// One entry for each process, even if it has entries of several types, because the info family has no `type` label. It
-/// has none so that it can be joined on the pid.
+/// One entry for each process, even if it has entries of several types, because the info family has no `type` label, so
+/// that other families can be joined with it on the pid.
 fn described<'e, 'a>(entries: &'e [LabeledProcess<'a>]) -> impl Iterator<Item = &'e LabeledProcess<'a>> {
     // Entries that differ only in the type are neighbours.
     let alike = entries.chunk_by(|a, b| a.process.pid == b.process.pid && a.untyped == b.untyped);

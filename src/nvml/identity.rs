@@ -15,9 +15,9 @@ pub(super) struct ReportedIdentity {
 
 /// The earlier GPU at each index; `None` for a GPU that is new or cannot be identified.
 ///
-/// GPUs are matched by UUID or, without a UUID, by PCI bus id. A GPU that returns neither must be an earlier one that
-/// no other index claims, that is `present` in the machine, and whose PCI bus id is between those of its neighbours,
-/// since NVML enumerates GPUs in the order of their PCI bus ids. If the number of such GPUs differs from the number of
+/// GPUs are matched by UUID or, without a UUID, by PCI bus id. A GPU that returns neither is
+/// matched with an earlier GPU that no other index claims and that is `present` in the machine. The PCI bus id of the
+/// earlier GPU must be between those of the neighbours, since NVML enumerates GPUs in the order of their PCI bus ids. If the number of such GPUs differs from the number of
 /// indices between the neighbours, nothing is inherited there.
 pub(super) fn inherit(
     reported: &[ReportedIdentity],

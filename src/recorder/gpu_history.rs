@@ -132,7 +132,7 @@ impl GpuHistory {
         Some((at, What::NewPeak { used_bytes, holders }))
     }
 
-    /// The moment at which the memory use of the processes matches the memory use of the GPU from `at` on. This moment
+    /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment
     /// is just before the GPU's memory use changed again, because a list is read only after the change that it shows.
     pub(super) fn list_moment(&self, at: Micros) -> Micros {
         const LONGEST_PLATEAU: Micros = SECOND;

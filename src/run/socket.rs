@@ -1,7 +1,7 @@
 //! The socket on which the processes of the command report about their memory allocators, and the variables that tell
 //! them about it.
 //!
-//! Invariant: the socket is in a folder that only this user may enter, and the folder is removed in the end. A socket
+//! Invariant: the socket is in a folder that only this user may enter, and the folder is removed at the end. A socket
 //! that the command would report to without `run` stays in the list.
 
 use std::ffi::{OsStr, OsString};

@@ -31,7 +31,7 @@ fn machine() -> Machine {
     Machine::new(&format!("[[gpu]]\nmodel = \"H200\"\nuuid = \"{DEVICE}\"\n"))
 }
 
-/// The interpreter, which the scripts' search path does not contain everywhere; `None` if it is missing.
+/// The path of the interpreter, because it may not be on the search path of the scripts; `None` if there is none.
 fn python() -> Option<String> {
     let code = "import sys; assert sys.version_info >= (3, 9); print(sys.executable)";
     let output = Command::new("python3").args(["-c", code]).output().ok().filter(|output| output.status.success());

@@ -66,7 +66,7 @@ class Clock:
 
 
 def spent(first, last, ticks):
-    """CPU seconds between two readings of the threads, but no less than the process's ticks guarantee. User and system time are each
+    """CPU seconds between two readings of the threads, but at least the minimum that follows from the process's ticks. User and system time are each
     rounded down to a whole tick, so the real increase in their sum may be up to two ticks less than shown."""
     if not last:
         return ticks

@@ -1,4 +1,4 @@
-"""Replays jobs that were recorded on a real GPU through the shipped rules, with the rule files unchanged.
+"""Evaluates the shipped rules, unchanged, on jobs that were recorded on a real GPU.
 
     replay.py [--recordings FOLDER]
 
@@ -6,10 +6,10 @@
 |---|---|
 | leak | GpuMemoryExhaustionPredicted and GpuProcessMemoryLeak fire |
 | training | neither of the two fires |
-| flat, from the moment at which 91 % are taken | in an hour, no alert with the severity warning or critical fires; GpuMemoryReserved does |
+| flat, from the moment at which 91 % is in use | in an hour, no alert with the severity warning or critical fires; GpuMemoryReserved does |
 | flat, with its start | GpuMemoryHigh fires, because memory use rose, and has resolved by the end of the hour |
 | climb | GpuMemoryHigh and GpuMemoryCritical fire |
-| jax, with its start | in an hour, no alert with the severity warning or critical fires, nor does GpuMemoryReserved, although 90 % are in use |
+| jax, with its start | in an hour, no alert with the severity warning or critical fires, nor does GpuMemoryReserved, although 90 % is in use |
 
 Two recordings are also replayed with a change, to show that silence is not the only possible result: flat with memory use that grows by 5 %
 in the hour, and jax without what its allocator reports. In both, GpuMemoryHigh must fire.

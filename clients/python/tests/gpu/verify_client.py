@@ -191,7 +191,7 @@ def check_ladder_native(bench):
     result = ladder(bench, "")
     if bench.exporter is None:
         result["ok"] = result["ok"] and all(row["shown"].get("peak_bytes", 0) >= GIB for row in result["rows"])
-        # A reset by the user lowers no reported peak.
+        # A reset by the user does not lower any reported peak.
         peaks = [row["shown"]["peak_bytes"] for row in result["rows"]]
         result["ok"] = result["ok"] and peaks == sorted(peaks)
     return result
