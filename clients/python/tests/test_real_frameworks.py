@@ -126,7 +126,7 @@ class RealJax(RealFramework):
             """
             assert sys.modules["vram_exporter"].running()
             from vram_exporter import _client
-            assert _client.allocators().sample()
+            assert _client.allocators().take() is not None
             assert modules("jax", "jaxlib", "numpy", "tensorflow", "torch") == set(), "the client has imported a framework"
             import jax
             from jax._src import xla_bridge
@@ -238,7 +238,7 @@ class RealTensorFlow(RealFramework):
             """
             assert sys.modules["vram_exporter"].running()
             from vram_exporter import _client, _tensorflow
-            assert _client.allocators().sample()
+            assert _client.allocators().take() is not None
             assert modules("jax", "numpy", "tensorflow", "torch", "keras") == set(), "the client has imported a framework"
             import tensorflow as tf
             context = sys.modules["tensorflow.python.eager.context"]

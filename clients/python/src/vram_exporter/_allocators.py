@@ -57,10 +57,6 @@ class Allocators:
         """Whether the program has imported a framework."""
         return any(reader.present() for reader in self._readers)
 
-    def sample(self, patience: float = PATIENCE) -> bool:
-        """Reads every device. False if nothing was read because another reading did not end within `patience` seconds."""
-        return self._with_lock(patience, lambda: None)
-
     def take(self, patience: float = PATIENCE) -> Optional[List[Level]]:
         """Reads every device. Returns what is to be reported about those that the program uses, or `None` if another reading did not end
         within `patience` seconds."""
