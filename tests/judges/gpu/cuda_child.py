@@ -29,6 +29,13 @@ def say(**message):
     print(json.dumps(message), flush=True)
 
 
+def stdin_closed():
+    """An event that is set once stdin is closed."""
+    closed = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    return closed
+
+
 class IpcHandle(ctypes.Structure):
     """CUipcMemHandle: 64 opaque bytes, passed by value."""
 
@@ -127,8 +134,7 @@ def busy(options):
     keep = torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")
     left = torch.randn(1024, 1024, device="cuda")
     (left @ left).sum().item()
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     say(ready=True, held=keep.numel())
     while not closed.is_set():
         for _ in range(50):
@@ -142,8 +148,7 @@ def leak(options):
 
     kept = [torch.empty(options.mib * MIB, dtype=torch.uint8, device="cuda")]
     left = torch.randn(1024, 1024, device="cuda")
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     say(ready=True)
     due = time.monotonic()
     while not closed.wait(max(0.0, due - time.monotonic())):
@@ -157,8 +162,7 @@ def burst(options):
     is still allocated."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     say(ready=True)
     turn = 0
     while not closed.is_set():
@@ -186,8 +190,7 @@ def driver_load(options):
 
     gpu = nvml_abi.Gpu(path=options.nvml)
     energy = ctypes.c_ulonglong()
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     say(ready=True)
     while not closed.is_set():
         gpu.check("nvmlDeviceGetTotalEnergyConsumption", gpu.lib.nvmlDeviceGetTotalEnergyConsumption(gpu.device, byref(energy)))
@@ -306,8 +309,7 @@ def flat(options):
     kept[-1] = 1
     torch.cuda.synchronize()
     say(ready=True, held=kept.numel(), seconds=time.monotonic() - begun)
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     while not closed.wait(0.1):
         torch.mm(left, left, out=result)
         torch.cuda.synchronize()
@@ -316,8 +318,7 @@ def flat(options):
 def climb(options):
     from training import climb
 
-    closed = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), closed.set()), daemon=True).start()
+    closed = stdin_closed()
     climb(options.share, options.hold, say, closed)
 
 
