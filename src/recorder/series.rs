@@ -137,7 +137,9 @@ impl Series {
         match &mut self.open {
             Some(open) if open.number == number => open.range.join(Range::of(value)),
             _ => {
-                self.seconds.extend(self.open);
+                if let Some(ended) = self.open.take() {
+                    push(&mut self.seconds, ended);
+                }
                 let mut range = Range::of(before);
                 range.join(Range::of(value));
                 self.open = Some(Second { number, range });
@@ -146,14 +148,14 @@ impl Series {
         if self.changes.len() >= MAX_CHANGES {
             self.drop_changes_before(self.exact_from + SECOND);
         }
-        self.changes.push_back(Change { at, value });
+        push(&mut self.changes, Change { at, value });
     }
 
     /// Drops what is too old at `now`.
     pub(super) fn age(&mut self, now: Micros) {
         self.drop_changes_before(now.saturating_sub(FINE));
-        if self.open.is_some_and(|open| open.end() <= now) {
-            self.seconds.extend(self.open.take());
+        if let Some(ended) = self.open.take_if(|open| open.end() <= now) {
+            push(&mut self.seconds, ended);
         }
         self.drop_seconds_before(now.saturating_sub(COARSE));
         // The memory that a burst of changes used must be freed eventually.
@@ -294,6 +296,15 @@ impl Series {
     }
 }
 
+/// Appends an item. A full deque grows by an eighth: a deque that doubles counts up to half of its memory for items that
+/// it does not hold yet, and the memory of a series grows for two hours.
+fn push<T>(deque: &mut VecDeque<T>, item: T) {
+    if deque.len() == deque.capacity() {
+        deque.reserve_exact((deque.len() / 8).max(4));
+    }
+    deque.push_back(item);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +347,17 @@ mod tests {
         series.age(7206 * SECOND);
         assert_eq!(series.highest(0, 7206 * SECOND), Some((6 * SECOND, 10)), "the second of the spike is gone");
         assert_eq!(series.at(5 * SECOND), None);
+    }
+
+    #[test]
+    fn little_of_the_counted_memory_is_unused() {
+        let mut series = Series::default();
+        for second in 0..7000 {
+            series.see(second * SECOND, Some(second));
+            series.age(second * SECOND);
+            let items = series.seconds.len() * size_of::<Second>() + series.changes.len() * size_of::<Change>();
+            assert!(second < 300 || series.bytes() < items * 5 / 4 + 4096, "{second}: {} {items}", series.bytes());
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ def start(options, out, limit_mib):
     flags = [f"--demo={folder / 'scenario.toml'}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
     flags.append("--recorder.log-ended-processes=false")
     with open(folder / "exporter.log", "wb") as log:
-        return subprocess.Popen([str(options.exporter), *flags], stdout=log, stderr=log, env=dict(os.environ)), port
+        return subprocess.Popen([str(options.exporter), *flags], stdout=log, stderr=log, env={**os.environ, "TMPDIR": "/dev/shm"}), port
 
 
 def scrape(port):
