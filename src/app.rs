@@ -4,6 +4,7 @@ mod check;
 mod cluster;
 mod descriptors;
 mod exporter;
+mod foreign;
 mod heap;
 mod logging;
 mod once;

@@ -168,8 +168,9 @@ impl SimulatedCluster {
             containers.insert(id, holder.clone());
             allocated.extend(fields.map(|uuid| Allocation { holder: holder.clone(), device: device(uuid) }));
         }
+        number_shares(&mut allocated);
         let mut allocatable: Vec<_> = allocated.iter().map(|allocation| allocation.device.clone()).collect();
-        allocatable.sort_by(|a, b| format!("{:?}", a.device).cmp(&format!("{:?}", b.device)));
+        allocatable.sort_by_key(|device| format!("{device:?}"));
         allocatable.dedup();
         let pods = Pods { up: Some(true), containers: Arc::new(containers), ..Pods::default() };
         let cluster = Self { pods, allocated: Arc::new(allocated), allocatable: Arc::new(allocatable) };
@@ -188,6 +189,22 @@ impl SimulatedCluster {
             at: Some(Instant::now()),
             allocated: self.allocated.clone(),
             allocatable: Some(self.allocatable.clone()),
+        }
+    }
+}
+
+/// Numbers the shares of a device that is allocated to several containers, as a device plugin does under time-slicing.
+fn number_shares(allocated: &mut [Allocation]) {
+    let mut containers: HashMap<DeviceName, u32> = HashMap::new();
+    for allocation in &*allocated {
+        *containers.entry(allocation.device.device.clone()).or_default() += 1;
+    }
+    let mut next: HashMap<DeviceName, u32> = HashMap::new();
+    for device in allocated.iter_mut().map(|allocation| &mut allocation.device) {
+        if containers.get(&device.device).is_some_and(|&containers| containers > 1) {
+            let share = next.entry(device.device.clone()).or_default();
+            device.replica = Some(share.to_string());
+            *share += 1;
         }
     }
 }
@@ -278,6 +295,15 @@ impl SimulatedMachine {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_of_several_containers_is_shared() {
+        let text = "c1\tteam\ta\tmain\tGPU-1\tGPU-2\nc2\tteam\tb\tmain\tGPU-1\nc3\tteam\tc\tmain\n";
+        let cluster = SimulatedCluster::read(text).unwrap();
+        let shares: Vec<_> = cluster.allocated.iter().map(|held| held.device.replica.as_deref()).collect();
+        assert_eq!(shares, [Some("0"), None, Some("1")]);
+        assert_eq!(cluster.allocatable.len(), 3);
+    }
 
     #[test]
     fn the_folder_is_created_in_the_first_writable_place() {

@@ -27,6 +27,6 @@ mod stream;
 
 pub use limits::Limits;
 pub use listener::Listener;
-pub use router::{health_router, router};
+pub use router::{dcgm_router, health_router, router};
 pub use server::Server;
 pub use state::{ALIVE_WITHIN, HttpState};

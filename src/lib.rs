@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
+//!                      │          │        └──> dcgm ──────────────────^
 //!                      │          └──> recorder (history, incidents) ──^
 //!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` takes what is left at their end)
@@ -22,6 +23,7 @@ pub mod app;
 pub mod attribution;
 pub mod backoff;
 pub mod config;
+pub mod dcgm;
 pub mod demo;
 pub mod faults;
 mod format;

@@ -29,7 +29,9 @@ mod telemetry;
 mod view;
 mod workloads;
 
+pub(crate) use exposition::Exposition;
 pub use family::{Family, Kind, Section, Unit, When};
+pub(crate) use label::Labels;
 pub use reference::reference;
 pub use scrape::{CONTENT_TYPE, Error, Metrics, Scrape};
 pub use settings::Settings;

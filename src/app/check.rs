@@ -3,6 +3,7 @@
 use web_config::Guard;
 
 use crate::config::Config;
+use crate::dcgm::{self, Collectors};
 use crate::demo;
 
 /// A file that the configuration names is invalid.
@@ -14,15 +15,19 @@ pub enum CheckError {
     /// The scenario of the demo.
     #[error(transparent)]
     Demo(#[from] demo::Error),
+    /// The list of fields for dcgm-exporter's families.
+    #[error(transparent)]
+    Collectors(#[from] dcgm::Error),
 }
 
-/// Checks the web-config file and the demo's scenario. Returns a summary of the web-config
+/// Checks the web-config file, the demo's scenario and the collectors file. Returns a summary of the web-config
 /// file, which is empty if no file is configured.
 ///
 /// # Errors
 /// When one of them is invalid.
 pub fn check(config: &Config) -> Result<String, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
+    config.dcgm.collectors_file.as_deref().map(Collectors::from_file).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use web_config::Guard;
 
 use super::exporter::Exporter;
-use super::{descriptors, reports, runtime, service, settings, signals, web_guard};
+use super::{descriptors, foreign, reports, runtime, service, settings, signals, web_guard};
 use crate::allocator::Allocator;
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
@@ -35,6 +35,11 @@ async fn run(config: Config) -> Result<()> {
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
     health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
+    let dcgm = bind(&config.dcgm.listen_addresses, "dcgm.listen-address").await?;
+    dcgm.iter().for_each(|listener| {
+        tracing::info!(address = listener.name(), "listening for scrapes of dcgm-exporter's families")
+    });
+    let dcgm_settings = foreign::settings(&config)?;
     let reports = reports::listen(&config.allocator).await?;
     if let Some(scenario) = &config.demo {
         introduce(scenario, &config.web, &listeners, guard.tls().is_some());
@@ -64,7 +69,13 @@ async fn run(config: Config) -> Result<()> {
     let probes = server(http::health_router(state.clone()), open);
     tokio::spawn(signals::follow_reread(reread, guard.clone()));
     let watching = tokio::spawn(guard.clone().watch());
-    serve_until(vec![(server(http::router(state), guard), listeners), (probes, health)], stop).await;
+    let mut servers = vec![(probes, health)];
+    if let Some(settings) = dcgm_settings {
+        let families = foreign::families(settings, &exporter);
+        servers.push((server(http::dcgm_router(state.clone(), families), guard.clone()), dcgm));
+    }
+    servers.push((server(http::router(state), guard), listeners));
+    serve_until(servers, stop).await;
     watching.abort();
     keeping_alive.abort();
     let stop = move || {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::descriptors;
-use crate::config::{Config, Recorder, Web};
+use crate::config::{Config, DcgmNames, Recorder, Web};
+use crate::dcgm::{self, Collectors, Naming};
 use crate::faults::Source;
 use crate::http::Limits;
 use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
@@ -119,6 +120,28 @@ pub(super) fn feed(config: &Config) -> Feed {
         return Feed::default();
     }
     Feed::with_room((2.0 * recorder::PERIOD.as_secs_f64() * config.memory.rate * GPUS).ceil() as usize)
+}
+
+/// The settings of dcgm-exporter's families.
+///
+/// # Errors
+/// When the collectors file is refused.
+pub(super) fn dcgm(config: &Config) -> Result<dcgm::Settings, dcgm::Error> {
+    let naming = naming(config.dcgm.names);
+    let collectors = match &config.dcgm.collectors_file {
+        Some(path) => Collectors::from_file(path)?,
+        None => Collectors::by_default(naming),
+    };
+    let hostname = host(config);
+    Ok(dcgm::Settings { naming, collectors, virtual_gpus: config.dcgm.virtual_gpus, hostname })
+}
+
+fn naming(names: DcgmNames) -> Naming {
+    match names {
+        DcgmNames::Exporter48 => Naming::Exporter48,
+        DcgmNames::ExporterMain => Naming::ExporterMain,
+        DcgmNames::Dcgm46 => Naming::Dcgm46,
+    }
 }
 
 /// The limits of the web server.

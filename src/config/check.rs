@@ -44,7 +44,8 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
 
     let listen = ("web.listen-address", &config.web.listen_addresses);
     let health = ("web.health-address", &config.web.health_addresses);
-    let pairs = [(listen, listen), (health, health), (health, listen)];
+    let dcgm = ("dcgm.listen-address", &config.dcgm.listen_addresses);
+    let pairs = [(listen, listen), (health, health), (health, listen), (dcgm, dcgm), (dcgm, listen), (dcgm, health)];
     // With sockets from the service manager, web.listen-address is not used.
     for ((key, some), (other, others)) in
         pairs.into_iter().filter(|(_, other)| *other != listen || !config.web.systemd_socket)
@@ -56,6 +57,10 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
         });
         require(key, other, overlap.is_none(), must_be.unwrap_or_default());
     }
+
+    let fits = config.dcgm.collectors_file.is_none() || !config.dcgm.listen_addresses.is_empty();
+    let must_be = "given together with dcgm.listen-address, which serves the fields".to_owned();
+    require("dcgm.collectors-file", "dcgm.listen-address", fits, must_be);
 
     let server = effective.get("kubernetes.api-server").0.text();
     let named = server.is_none() || config.kubernetes.node_name.is_some();

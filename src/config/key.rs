@@ -14,6 +14,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("process", "GPU processes"),
     ("telemetry", "GPU telemetry"),
     ("kubernetes", "Kubernetes"),
+    ("dcgm", "Families of dcgm-exporter"),
     ("allocator", "Reports of memory allocators"),
     ("recorder", "Recorder of the recent past"),
     ("log", "Log"),

@@ -1,10 +1,12 @@
 //! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration, the
 //! fields of [`Config`](super::Config) and the documentation all come from it.
 
+mod dcgm;
 mod web;
 
 use std::time::Duration;
 
+use dcgm::DCGM;
 use web::WEB;
 
 pub use super::key::{Key, SECTIONS};
@@ -16,10 +18,10 @@ pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Every key, by section.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
-    WEB.iter().chain(OTHERS)
+    WEB.iter().chain(DCGM).chain(OTHERS)
 }
 
-/// The keys of all sections after the web server's.
+/// The keys of all other sections.
 const OTHERS: &[Key] = &[
     Key {
         name: "nvml.library",

@@ -23,6 +23,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// `kubernetes.*`
     pub kubernetes: Kubernetes,
+    /// `dcgm.*`
+    pub dcgm: Dcgm,
     /// `allocator.*`
     pub allocator: Allocator,
     /// `recorder.*`
@@ -44,6 +46,7 @@ impl Config {
             process: Process::default(),
             telemetry: Telemetry::default(),
             kubernetes: Kubernetes::default(),
+            dcgm: Dcgm::default(),
             allocator: Allocator::default(),
             recorder: Recorder::default(),
             log: Log::default(),
@@ -191,6 +194,45 @@ impl ApiServer {
         match text.as_str() {
             IN_CLUSTER => Self::InCluster,
             _ => Self::At { url: text, token_file: None, ca_file: None },
+        }
+    }
+}
+
+/// The listener that serves dcgm-exporter's families.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Dcgm {
+    /// `dcgm.listen-address`: additional addresses; none if the families are not served.
+    pub listen_addresses: Vec<ListenAddress>,
+    /// `dcgm.names`
+    pub names: DcgmNames,
+    /// `dcgm.collectors-file`: a list of fields in dcgm-exporter's CSV format.
+    pub collectors_file: Option<PathBuf>,
+    /// `dcgm.virtual-gpus`: whether each container that shares a GPU has its own series.
+    pub virtual_gpus: bool,
+}
+
+/// The names of dcgm-exporter's families and labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DcgmNames {
+    /// `exporter-4.8`: those of dcgm-exporter 4.5 to 4.8.
+    #[default]
+    Exporter48,
+    /// `exporter-main`: those of dcgm-exporter's main branch.
+    ExporterMain,
+    /// `dcgm-4.6`: the field names of DCGM 4.6.
+    Dcgm46,
+}
+
+impl DcgmNames {
+    /// The values of the key.
+    pub const WORDS: [&'static str; 3] = ["exporter-4.8", "exporter-main", "dcgm-4.6"];
+
+    /// The names that a value of the key selects; the default for any other text.
+    pub(super) fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("exporter-main") => Self::ExporterMain,
+            Some("dcgm-4.6") => Self::Dcgm46,
+            _ => Self::Exporter48,
         }
     }
 }

@@ -20,6 +20,7 @@ use super::health::{self, HEALTH, READINESS};
 use super::landing;
 use super::response::text;
 use super::state::HttpState;
+use crate::dcgm::Families;
 use crate::faults::{Reason, Source};
 use crate::metrics::{self, Parts};
 
@@ -30,9 +31,6 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 
 /// All paths of the exporter. Responses are compressed if the client accepts that.
 pub fn router(state: HttpState) -> Router {
-    // The fastest level, for small bodies too: the network to a scraper is fast, and the text shrinks tenfold at any
-    // level.
-    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
     let telemetry_path = literal(&state.telemetry_path);
     let pages = health_routes()
         .merge(api::routes())
@@ -42,12 +40,38 @@ pub fn router(state: HttpState) -> Router {
     // The configured path takes precedence over the icon; it cannot be the path of any other file of the page.
     let files = assets::ALL.iter().filter(|asset| asset.path != ICON || telemetry_path != ICON);
     let pages = files.fold(pages, |pages, asset| pages.route(asset.path, get(|| async { asset.response() })));
-    pages.fallback(not_found).with_state(Arc::new(state)).layer(compression)
+    pages.fallback(not_found).with_state(Arc::new(state)).layer(compression())
+}
+
+/// The paths of dcgm-exporter: `/metrics` with its families, `/health`, and a page with links to both. Health and
+/// readiness have the exporter's own paths too.
+pub fn dcgm_router(state: HttpState, families: Arc<Families>) -> Router {
+    let writers = state.writers.clone();
+    let scrape = move |method: Method, version: Version| {
+        let body = match method {
+            Method::HEAD => unsent(),
+            _ => writers.body(families.scrape(), version),
+        };
+        std::future::ready(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response())
+    };
+    let links = "<!DOCTYPE html><title>vram-exporter</title><p>The metric families of dcgm-exporter: \
+                 <a href=\"/metrics\">/metrics</a></p><p><a href=\"/health\">/health</a></p>\n";
+    let nowhere = || async { text(StatusCode::NOT_FOUND, "nothing here; the metrics are at /metrics") };
+    let pages = health_routes()
+        .route("/", get(move || async move { guarded_page(links.to_owned()) }))
+        .route("/health", get(healthz))
+        .route("/metrics", get(scrape));
+    pages.fallback(nowhere).with_state(Arc::new(state)).layer(compression())
 }
 
 /// Health and readiness alone, for a listener of their own.
 pub fn health_router(state: HttpState) -> Router {
     health_routes().with_state(Arc::new(state))
+}
+
+/// The fastest level, for small bodies too: the network to a scraper is fast, and the text shrinks tenfold at any level.
+fn compression() -> CompressionLayer<SizeAbove> {
+    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0))
 }
 
 fn health_routes() -> Router<Arc<HttpState>> {
@@ -62,8 +86,7 @@ fn literal(path: &str) -> String {
 async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
     let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     if method == Method::HEAD {
-        // No Content-Length is set: this body is empty, but the body of the response to a GET would not be.
-        return (head, Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())).into_response();
+        return (head, unsent()).into_response();
     }
     match state.metrics.scrape() {
         Ok(scrape) => (head, state.writers.body(scrape, version)).into_response(),
@@ -72,6 +95,12 @@ async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Ve
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
+}
+
+/// The body of the response to a HEAD. No Content-Length is set: this body is empty, but the body of the response to a
+/// GET would not be.
+fn unsent() -> Body {
+    Body::from_stream(stream::empty::<Result<Vec<u8>, Infallible>>())
 }
 
 async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
@@ -90,7 +119,10 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
 }
 
 async fn page(State(state): State<Arc<HttpState>>) -> Response {
-    let page = landing::page(&Parts::load(&state.snapshot), &state);
+    guarded_page(landing::page(&Parts::load(&state.snapshot), &state))
+}
+
+fn guarded_page(page: String) -> Response {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -8,13 +8,51 @@ use axum::http::Version;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::metrics::Scrape;
+use crate::{dcgm, metrics};
 
 /// How many chunks of a streamed scrape may wait for the client.
 const QUEUED_CHUNKS: usize = 8;
 /// How many scrapes are streamed at the same time. Each occupies a thread for as long as its client takes to read;
 /// further scrapes are written completely before they are sent.
 const WRITERS: usize = 4;
+
+/// A text that is written for one response.
+pub(super) trait Text: Send + 'static {
+    /// Whether it should be sent while it is being written.
+    fn is_long(&self) -> bool;
+    /// Writes it completely.
+    fn whole(self) -> Vec<u8>;
+    /// Passes it to `take` in chunks, until `take` returns `false`.
+    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool);
+}
+
+impl Text for metrics::Scrape {
+    fn is_long(&self) -> bool {
+        self.is_long()
+    }
+
+    fn whole(self) -> Vec<u8> {
+        self.whole()
+    }
+
+    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool) {
+        self.in_chunks(take);
+    }
+}
+
+impl Text for dcgm::Scrape {
+    fn is_long(&self) -> bool {
+        self.is_long()
+    }
+
+    fn whole(self) -> Vec<u8> {
+        self.whole()
+    }
+
+    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool) {
+        self.in_chunks(take);
+    }
+}
 
 /// The threads that write streamed scrapes.
 #[derive(Debug, Clone)]
@@ -28,7 +66,7 @@ impl ScrapeWriters {
     /// The text of a scrape. A long one is streamed while it is being written, if a writer is free: it is never in
     /// memory as a whole, and writing pauses for a slow client and ends if the client is gone. Responses to HTTP/1.0
     /// are not streamed, because there a truncated response looks complete.
-    pub(super) fn body(&self, scrape: Scrape, version: Version) -> Body {
+    pub(super) fn body(&self, scrape: impl Text, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };
         let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);

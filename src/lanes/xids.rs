@@ -34,6 +34,8 @@ const EVENTS_AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 struct Ledger {
     counts: HashMap<String, BTreeMap<u64, u64>>,
+    /// The last Xid of each GPU that has had one.
+    last: HashMap<String, u64>,
     /// The number of changes so far.
     version: u64,
 }
@@ -132,6 +134,7 @@ impl XidWatch {
     fn count(&self, session: &Session, position: usize, xid: Option<u64>) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
         let mut ledger = self.ledger.lock();
+        let ledger = &mut *ledger;
         let is_known = ledger.counts.contains_key(&gpu.key());
         if xid.is_none() && is_known {
             return;
@@ -141,6 +144,7 @@ impl XidWatch {
         let counts = ledger.counts.entry(gpu.key()).or_insert_with(zeros);
         if let Some(xid) = xid {
             *counts.entry(xid).or_default() += 1;
+            ledger.last.insert(gpu.key(), xid);
             tracing::warn!(gpu = gpu.index, uuid = gpu.uuid, xid, "Xid error");
         }
     }
@@ -148,7 +152,11 @@ impl XidWatch {
     fn publish(&self, session: &Session, state: &mut LaneState) {
         let ledger = self.ledger.lock();
         if state.published.replace(ledger.version) != Some(ledger.version) {
-            let xids = |gpu: &Arc<Gpu>| GpuXids { gpu: gpu.clone(), errors: ledger.counts.get(&gpu.key()).cloned() };
+            let xids = |gpu: &Arc<Gpu>| {
+                let key = gpu.key();
+                let errors = ledger.counts.get(&key).cloned();
+                GpuXids { gpu: gpu.clone(), errors, last: ledger.last.get(&key).copied() }
+            };
             self.snapshot.xids.store(Arc::new(XidPart { gpus: session.driver.gpus().map(xids).collect() }));
         }
     }

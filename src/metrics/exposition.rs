@@ -5,7 +5,7 @@
 
 use std::io::Write as _;
 
-use super::family::Family;
+use super::family::{Family, Kind};
 use super::label::{LabelText, Labels};
 
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
@@ -18,10 +18,10 @@ const LINE: usize = 4 * 1024;
 const NUMBER: usize = 32;
 
 /// Takes a chunk. Returns `false` when no more chunks are wanted.
-pub(super) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
+pub(crate) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
 
 /// Families and their series in the text format, in the order in which they are added.
-pub(super) struct Exposition<'t> {
+pub(crate) struct Exposition<'t> {
     text: Vec<u8>,
     sent: usize,
     take: Option<&'t mut Take<'t>>,
@@ -30,17 +30,35 @@ pub(super) struct Exposition<'t> {
 
 impl<'t> Exposition<'t> {
     /// Creates an exposition that is kept whole, with room for `bytes` bytes.
-    pub(super) fn whole(bytes: usize) -> Self {
+    pub(crate) fn whole(bytes: usize) -> Self {
         Self { text: Vec::with_capacity(bytes), sent: 0, take: None, wanted: true }
     }
 
     /// Creates an exposition that is sent in chunks.
-    pub(super) fn in_chunks(take: &'t mut Take<'t>) -> Self {
+    pub(crate) fn in_chunks(take: &'t mut Take<'t>) -> Self {
         Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), wanted: true }
     }
 
     /// Adds a gauge or a counter with its series; adds nothing if there are no series.
     pub(super) fn add<L: LabelText>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
+        self.add_under(family.name, |out| out.head(family), series);
+    }
+
+    /// Adds a family that is not in the exporter's own table. The help is escaped.
+    pub(crate) fn add_foreign<L: LabelText>(
+        &mut self,
+        (name, kind, help): (&str, Kind, &str),
+        series: impl IntoIterator<Item = (L, f64)>,
+    ) {
+        self.add_under(name, |out| out.foreign_head(name, kind, help), series);
+    }
+
+    fn add_under<L: LabelText>(
+        &mut self,
+        name: &str,
+        head: impl FnOnce(&mut Self),
+        series: impl IntoIterator<Item = (L, f64)>,
+    ) {
         if !self.wanted {
             return;
         }
@@ -49,9 +67,9 @@ impl<'t> Exposition<'t> {
         if series.peek().is_none() {
             return;
         }
-        self.head(family);
+        head(self);
         for (labels, value) in series {
-            self.series(family.name, "", &labels);
+            self.series(name, "", &labels);
             self.value(value);
             if !self.wanted {
                 return;
@@ -97,7 +115,7 @@ impl<'t> Exposition<'t> {
 
     /// Appends `rest` and ends the exposition. Returns the text, or its last chunk, and the length of the whole text;
     /// `None` if the receiver stopped before the end.
-    pub(super) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
+    pub(crate) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
         self.text.extend_from_slice(rest);
         let length = self.sent + self.text.len();
         self.wanted.then_some((self.text, length))
@@ -122,6 +140,25 @@ impl<'t> Exposition<'t> {
             self.text.extend_from_slice(part.as_bytes());
         }
         for part in ["# TYPE ", family.name, " ", kind, "\n"] {
+            self.text.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    fn foreign_head(&mut self, name: &str, kind: Kind, help: &str) {
+        debug_assert!(!self.holds(name), "{name} is added twice");
+        for part in ["# HELP ", name, " "] {
+            self.text.extend_from_slice(part.as_bytes());
+        }
+        for byte in help.bytes() {
+            match byte {
+                b'\\' => self.text.extend_from_slice(b"\\\\"),
+                b'\n' => self.text.extend_from_slice(b"\\n"),
+                // Prometheus' scanner takes NUL for the end of the text.
+                0 => self.text.extend_from_slice("\u{FFFD}".as_bytes()),
+                byte => self.text.push(byte),
+            }
+        }
+        for part in ["\n# TYPE ", name, " ", kind.word(), "\n"] {
             self.text.extend_from_slice(part.as_bytes());
         }
     }
@@ -282,6 +319,13 @@ mod tests {
         let a = |value| Labels::default().and("a", value);
         let some = text(|out| out.add(&GAUGE, [(a("1"), f64::NAN), (a("2"), 3.0)]));
         assert_eq!(some, "# HELP g A gauge. Current at the scrape.\n# TYPE g gauge\ng{a=\"2\"} 3\n");
+    }
+
+    #[test]
+    fn a_foreign_help_is_escaped() {
+        let write =
+            |out: &mut Exposition<'_>| out.add_foreign(("f", Kind::Counter, "a\\b\nc\0\"é"), [("a=\"1\"", 2.0)]);
+        assert_eq!(text(write), "# HELP f a\\\\b\\nc\u{FFFD}\"é\n# TYPE f counter\nf{a=\"1\"} 2\n");
     }
 
     #[test]

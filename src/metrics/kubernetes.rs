@@ -89,35 +89,11 @@ fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) 
 
 /// The labels of the GPU and the MIG device that the kubelet names.
 fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
-    let gpu_with = |uuid: &str| driver.gpus.iter().find(|gpu| gpu.uuid == uuid);
-    match device {
-        DeviceName::Gpu(uuid) => Some(gpu_with(uuid).map_or_else(|| unknown("uuid", uuid), |gpu| labels(gpu, None))),
-        DeviceName::Mig(uuid) => {
-            let of = |gpu: &Gpu| gpu.mig.iter().find(|mig| mig.uuid == *uuid).cloned();
-            let known = driver.gpus.iter().find_map(|gpu| Some(labels(gpu, Some(&*of(gpu)?))));
-            Some(known.unwrap_or_else(|| unknown("mig_uuid", uuid)))
-        }
-        DeviceName::Minor { minor, gpu_instance } => {
-            let gpu = driver.gpus.iter().find(|gpu| gpu.minor == Some(*minor))?;
-            within(gpu, gpu_instance.as_ref(), |mig, &instance| mig.gpu_instance == instance)
-        }
-        DeviceName::Index { gpu, mig } => {
-            let gpu = driver.gpus.iter().find(|known| known.index == *gpu)?;
-            within(gpu, mig.as_ref(), |mig, &index| mig.index == index)
-        }
-        DeviceName::Instance { gpu, gpu_instance, compute_instance } => {
-            within(gpu_with(gpu)?, Some(&(*gpu_instance, *compute_instance)), |mig, &ids| {
-                (mig.gpu_instance, mig.compute_instance) == ids
-            })
-        }
-    }
-}
-
-/// The labels of a GPU, or of the requested MIG device; `None` if the GPU has no such device.
-fn within<T>(gpu: &Gpu, asked: Option<&T>, is: impl Fn(&MigDevice, &T) -> bool) -> Option<Labels> {
-    match asked {
-        None => Some(labels(gpu, None)),
-        Some(asked) => gpu.mig.iter().find(|mig| is(mig, asked)).map(|mig| labels(gpu, Some(mig))),
+    match (driver.find(device), device) {
+        (Some((gpu, mig)), _) => Some(labels(gpu, mig)),
+        (None, DeviceName::Gpu(uuid)) => Some(unknown("uuid", uuid)),
+        (None, DeviceName::Mig(uuid)) => Some(unknown("mig_uuid", uuid)),
+        (None, _) => None,
     }
 }
 

@@ -25,12 +25,12 @@ const USUAL: usize = 32;
 
 /// The labels of a series in the order in which they are written, without the braces: `gpu="0",uuid="GPU-…"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     text: String,
 }
 
 /// The text between the braces of a series.
-pub(super) trait LabelText {
+pub(crate) trait LabelText {
     /// The text in two parts, of which the second may be empty.
     fn parts(&self) -> [&str; 2];
 }
@@ -63,7 +63,7 @@ impl LabelText for [&str; 2] {
 
 impl Labels {
     /// Adds a label, unless the value is empty.
-    pub(super) fn and(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn and(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
             self.begin(name);
             let kept = kept(value);
@@ -80,7 +80,7 @@ impl Labels {
     }
 
     /// Adds a label, unless the value is unknown or empty.
-    pub(super) fn and_known(self, name: &str, value: Option<&str>) -> Self {
+    pub(crate) fn and_known(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) => self.and(name, value),
             None => self,
@@ -88,7 +88,7 @@ impl Labels {
     }
 
     /// Adds the namespace, pod and container of a pod's container, if there is one.
-    pub(super) fn and_pod(self, pod: Option<&PodContainer>) -> Self {
+    pub(crate) fn and_pod(self, pod: Option<&PodContainer>) -> Self {
         match pod {
             Some(pod) => self.and("namespace", &pod.namespace).and("pod", &pod.pod).and("container", &pod.container),
             None => self,
@@ -96,7 +96,7 @@ impl Labels {
     }
 
     /// Adds a label whose value is a number.
-    pub(super) fn and_number(mut self, name: &str, value: impl itoa::Integer) -> Self {
+    pub(crate) fn and_number(mut self, name: &str, value: impl itoa::Integer) -> Self {
         self.begin(name);
         self.text.push_str(itoa::Buffer::new().format(value));
         self.text.push('"');
@@ -104,14 +104,14 @@ impl Labels {
     }
 
     /// Returns a copy with room for `more` labels, so that adding them does not reallocate the text.
-    pub(super) fn with_room(&self, more: usize) -> Self {
+    pub(crate) fn with_room(&self, more: usize) -> Self {
         let mut text = String::with_capacity(self.text.len() + more * USUAL);
         text.push_str(&self.text);
         Self { text }
     }
 
     /// All labels, as text.
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 

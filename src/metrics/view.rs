@@ -32,9 +32,9 @@ pub struct Parts {
     telemetry: Arc<TelemetryPart>,
     xids: Arc<XidPart>,
     /// The containers, and the pods that have ended, as reported by the API server.
-    pub(super) pods: Arc<Pods>,
+    pub(crate) pods: Arc<Pods>,
     /// The kubelet's last response, however old it is.
-    pub(super) allocations: Arc<Allocations>,
+    pub(crate) allocations: Arc<Allocations>,
 }
 
 /// One GPU, without the values that are unknown or too old.
@@ -61,6 +61,8 @@ pub struct GpuView<'a> {
     pub slow: Option<&'a SlowTelemetry>,
     /// Xid errors, even if the GPU is not up. `None` if the GPU does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
+    /// The last Xid error, even if the GPU is not up. `None` if there was none, or the GPU does not report them.
+    pub last_xid: Option<u64>,
     /// The age of each lane's last good reading, in the order of [`Lane::ALL`]; `None` before the first one.
     pub ages: [Option<Duration>; Lane::ALL.len()],
     /// `gpu` and `uuid`.
@@ -84,7 +86,7 @@ impl Parts {
     }
 
     /// The kubelet's allocations; `None` if its last response is too old.
-    pub(super) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
+    pub(crate) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
         let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
         let at = self.allocations.at?;
         (self.now.saturating_duration_since(at) <= limit).then_some(&*self.allocations)
@@ -129,6 +131,7 @@ impl Parts {
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
+            last_xid: xids.filter(|_| self.driver.up).and_then(|x| x.last),
             ages: [
                 age(memory.and_then(|m| m.at)),
                 age(processes.and_then(|p| p.at)),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pod_resources::DeviceName;
+
 /// The NVIDIA driver as it was last opened, or why it is closed.
 #[derive(Debug, Clone, Default)]
 pub struct Driver {
@@ -19,6 +21,44 @@ pub struct Driver {
     pub simulated: bool,
     /// The GPUs in NVML's order.
     pub gpus: Vec<Arc<Gpu>>,
+}
+
+impl Driver {
+    /// The GPU, and the MIG device on it, that the kubelet names. `None` if the driver does not list them.
+    pub fn find(&self, device: &DeviceName) -> Option<(&Gpu, Option<&MigDevice>)> {
+        let gpu_with = |uuid: &str| self.gpus.iter().find(|gpu| gpu.uuid == uuid).map(|gpu| &**gpu);
+        match device {
+            DeviceName::Gpu(uuid) => Some((gpu_with(uuid)?, None)),
+            DeviceName::Mig(uuid) => {
+                self.gpus.iter().find_map(|gpu| within(gpu, Some(uuid), |mig, uuid| mig.uuid == *uuid))
+            }
+            DeviceName::Minor { minor, gpu_instance } => {
+                let gpu = self.gpus.iter().find(|gpu| gpu.minor == Some(*minor))?;
+                within(gpu, gpu_instance.as_ref(), |mig, &instance| mig.gpu_instance == instance)
+            }
+            DeviceName::Index { gpu, mig } => {
+                let gpu = self.gpus.iter().find(|known| known.index == *gpu)?;
+                within(gpu, mig.as_ref(), |mig, &index| mig.index == index)
+            }
+            DeviceName::Instance { gpu, gpu_instance, compute_instance } => {
+                within(gpu_with(gpu)?, Some(&(*gpu_instance, *compute_instance)), |mig, &ids| {
+                    (mig.gpu_instance, mig.compute_instance) == ids
+                })
+            }
+        }
+    }
+}
+
+/// A GPU, or the requested MIG device on it; `None` if the GPU has no such device.
+fn within<'a, T>(
+    gpu: &'a Gpu,
+    asked: Option<&T>,
+    is: impl Fn(&MigDevice, &T) -> bool,
+) -> Option<(&'a Gpu, Option<&'a MigDevice>)> {
+    match asked {
+        None => Some((gpu, None)),
+        Some(asked) => gpu.mig.iter().find(|mig| is(mig, asked)).map(|mig| (gpu, Some(&**mig))),
+    }
 }
 
 /// What identifies a GPU.

@@ -49,6 +49,8 @@ pub struct GpuXids {
     pub gpu: Arc<Gpu>,
     /// The number of errors since the exporter started, by Xid. `None` if the GPU does not report them.
     pub errors: Option<BTreeMap<u64, u64>>,
+    /// The last of these errors. `None` before the first one.
+    pub last: Option<u64>,
 }
 
 /// The exported clocks.

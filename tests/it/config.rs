@@ -97,6 +97,10 @@ fn changed(key: &Key) -> &'static str {
         "kubernetes.timeout" => "3s",
         "telemetry.interval" => "2s",
         "telemetry.slow-interval" => "30s",
+        "dcgm.listen-address" => ":9400",
+        "dcgm.names" => "dcgm-4.6",
+        "dcgm.collectors-file" => "/etc/dcgm-exporter/default-counters.csv",
+        "dcgm.virtual-gpus" => "true",
         "allocator.socket" => "/run/vram-exporter/allocator.sock",
         "allocator.socket-mode" => "0660",
         "allocator.socket-group" => "gpu-users",
@@ -116,6 +120,7 @@ fn company(key: &Key) -> Vec<&'static Key> {
     let names: &[&str] = match key.name {
         "kubernetes.api-server" => &["kubernetes.node-name"],
         "kubernetes.token-file" | "kubernetes.ca-file" => &["kubernetes.node-name", "kubernetes.api-server"],
+        "dcgm.collectors-file" => &["dcgm.listen-address"],
         _ => &[],
     };
     names.iter().map(|name| Key::find(name).unwrap()).collect()

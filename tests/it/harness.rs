@@ -219,22 +219,9 @@ impl Exporter {
 
     /// One request over a new connection.
     pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
-        let mut stream = TcpStream::connect(self.address)?;
+        let stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes)?;
-        let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
-        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no end of the head"))?;
-        let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        let header =
-            |name: &str| head.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
-        let (body, whole) = match (header("transfer-encoding: "), header("content-length: ")) {
-            (Some(_), _) => join_chunks(body),
-            (None, Some(length)) => (body.to_owned(), length.parse() == Ok(body.len())),
-            (None, None) => (body.to_owned(), false),
-        };
-        Ok(Answer { status, head: head.to_owned(), body, whole })
+        Answer::of(stream, path)
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -262,6 +249,26 @@ pub(crate) struct Answer {
     pub(crate) body: String,
     /// Whether the body is complete, judging by the length or the last chunk that the server sent.
     pub(crate) whole: bool,
+}
+
+impl Answer {
+    /// Sends one request on a new connection, and reads the response.
+    pub(crate) fn of(mut stream: impl Read + Write, path: &str) -> std::io::Result<Self> {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes)?;
+        let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
+        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no end of the head"))?;
+        let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let header =
+            |name: &str| head.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
+        let (body, whole) = match (header("transfer-encoding: "), header("content-length: ")) {
+            (Some(_), _) => join_chunks(body),
+            (None, Some(length)) => (body.to_owned(), length.parse() == Ok(body.len())),
+            (None, None) => (body.to_owned(), false),
+        };
+        Ok(Answer { status, head: head.to_owned(), body, whole })
+    }
 }
 
 /// A chunked body, and whether its last, empty chunk has arrived.

@@ -13,6 +13,7 @@ mod allocator;
 mod architecture;
 mod attribution;
 mod config;
+mod dcgm;
 mod demo;
 mod ending;
 mod faults;

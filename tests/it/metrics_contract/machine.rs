@@ -122,7 +122,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
 }
 
 pub(crate) fn xids(gpu: &Arc<Gpu>) -> GpuXids {
-    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])) }
+    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])), last: Some(79) }
 }
 
 pub(crate) fn pod_container(pod: &str) -> Arc<PodContainer> {

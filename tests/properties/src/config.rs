@@ -129,7 +129,8 @@ fn assert_valid(command: Command, given: &Given) {
 }
 
 fn assert_bounded(config: &Config) {
-    let Config { web, nvml, path, memory, process, telemetry, kubernetes, allocator, recorder, log, demo: _ } = config;
+    let Config { web, nvml, path, memory, process, telemetry, kubernetes, dcgm, allocator, recorder, log, demo: _ } =
+        config;
     assert!(!web.listen_addresses.is_empty());
     let path_is_plain = web.telemetry_path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
     assert!(web.telemetry_path.starts_with('/') && path_is_plain, "{:?}", web.telemetry_path);
@@ -156,6 +157,7 @@ fn assert_bounded(config: &Config) {
     within(kubernetes.pod_resources_interval, 1_000, 3_600);
     within(kubernetes.timeout, 100, 300);
     assert!(kubernetes.api_server.is_none() || kubernetes.node_name.is_some());
+    assert!(dcgm.collectors_file.is_none() || !dcgm.listen_addresses.is_empty(), "{dcgm:?}");
     if let Some(ApiServer::At { url, .. }) = &kubernetes.api_server {
         // A scheme may be in upper case.
         let url = url.to_ascii_lowercase();
@@ -173,6 +175,7 @@ fn assert_bounded(config: &Config) {
         nvml.library.as_ref(),
         path.passwd.as_ref(),
         kubernetes.pod_resources.as_ref(),
+        dcgm.collectors_file.as_ref(),
         allocator.socket.as_ref(),
         recorder.path.as_ref(),
     ];

@@ -10,6 +10,7 @@
 mod allocator;
 mod cgroup;
 pub mod choices;
+mod collectors;
 mod config;
 mod exposition;
 mod http;
@@ -23,6 +24,7 @@ mod web_config;
 
 pub use allocator::allocator;
 pub use cgroup::cgroup;
+pub use collectors::collectors;
 pub use config::config;
 pub use exposition::exposition;
 pub use http::{http, page};

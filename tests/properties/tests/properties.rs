@@ -27,6 +27,11 @@ fn no_passwd_line_names_another_user() {
 }
 
 #[test]
+fn a_list_of_fields_is_taken_whole_or_refused_with_a_line() {
+    run("collectors", 2_000, properties::collectors, 500);
+}
+
+#[test]
 fn a_configuration_is_good_or_the_error_says_why_not() {
     run("config", 300, properties::config, 100);
 }

@@ -1,0 +1,249 @@
+//! The list of fields to serve: the one that dcgm-exporter serves by default, or one from a file in its CSV format.
+//!
+//! Invariant: every name in a list is that of a family or a label (`DCGM_` and capital letters, digits, underscores), and
+//! no name is in a list twice.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::fields::{self, Field, LABEL, Naming, Read};
+use crate::metrics::Kind;
+
+/// The longest file that is read, in bytes.
+pub const LONGEST_FILE: u64 = 1 << 20;
+/// The longest name of a field, in bytes.
+const LONGEST_NAME: usize = 128;
+/// The longest part of a line that an error repeats, in characters.
+const PREVIEW: usize = 40;
+/// What the value of an entry may be.
+const TYPES: [(&str, Option<Kind>); 3] =
+    [("gauge", Some(Kind::Gauge)), ("counter", Some(Kind::Counter)), ("label", None)];
+
+/// Why a collectors file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("dcgm.collectors-file: {} cannot be read ({cause}); name a readable CSV file, or unset the key to serve the default fields", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A line is invalid.
+    #[error("dcgm.collectors-file: {}, {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, and what is wrong with it.
+        problem: Problem,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub struct Problem {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong, and what is expected.
+    pub why: String,
+}
+
+/// One field of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    /// The name of the family, or of the label.
+    pub(super) name: String,
+    /// The type of the family; `None` for a label.
+    pub(super) kind: Option<Kind>,
+    /// The help of the family.
+    pub(super) help: String,
+    /// How it is read.
+    pub(super) field: &'static Field,
+}
+
+/// The fields to serve.
+#[derive(Debug, Clone, Default)]
+pub struct Collectors {
+    pub(super) columns: Vec<Column>,
+    /// The names in the file that are not served, with the reason.
+    unserved: Vec<(String, &'static str)>,
+}
+
+impl Collectors {
+    /// The fields that dcgm-exporter serves by default, with the names of a naming.
+    pub fn by_default(naming: Naming) -> Self {
+        let numbers = fields::listed().map(|(field, kind, help)| Column {
+            name: naming.of(field).to_owned(),
+            kind: Some(kind),
+            help: help.to_owned(),
+            field,
+        });
+        let label = fields::find(LABEL).map(|field| Column {
+            name: naming.of(field).to_owned(),
+            kind: None,
+            help: String::new(),
+            field,
+        });
+        Self { columns: numbers.chain(label).collect(), unserved: Vec::new() }
+    }
+
+    /// The fields in a file, under the names in the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is longer than [`LONGEST_FILE`], or has an invalid line.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let unreadable = |cause| Error::Unreadable { path: path.to_owned(), cause };
+        let text = read(path).map_err(unreadable)?;
+        let invalid = |problem| Error::Invalid { path: path.to_owned(), problem };
+        parse(&text).map_err(invalid)
+    }
+
+    /// The names that are not served, each with the reason, in the order of the file.
+    pub fn unserved(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.unserved.iter().map(|(name, why)| (name.as_str(), *why))
+    }
+
+    /// The names of the families and labels that are served, in the order of the list.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| column.name.as_str())
+    }
+
+    /// The number of families and labels.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether nothing is served.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a pipe would wait for its writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(LONGEST_FILE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST_FILE {
+        return Err(io::Error::other("it is longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
+/// Reads a list: one field a line with its name, its type and its help, separated by commas. A line that begins with `#`
+/// is a comment. A text in double quotes may contain commas, and a quote in it is doubled.
+///
+/// # Errors
+/// The first invalid line.
+pub fn parse(text: &[u8]) -> Result<Collectors, Problem> {
+    let mut collectors = Collectors::default();
+    let mut lines = BTreeMap::new();
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let problem = |why| Problem { line: at + 1, why };
+        let line = std::str::from_utf8(line).map_err(|_| problem("is not UTF-8 text".to_owned()))?.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, kind, help) = entry(line).map_err(problem)?;
+        if let Some(first) = lines.insert(name.clone(), at + 1) {
+            return Err(problem(format!("{name} is in line {first} already; remove one of the two lines")));
+        }
+        collectors.add(name, kind, help);
+    }
+    Ok(collectors)
+}
+
+impl Collectors {
+    fn add(&mut self, name: String, kind: Option<Kind>, help: String) {
+        match (fields::find(&name), kind) {
+            (Some(field @ Field { read: Read::Number(_), .. }), Some(_))
+            | (Some(field @ Field { read: Read::Text(_), .. }), None) => {
+                self.columns.push(Column { name, kind, help, field });
+            }
+            (Some(_), Some(_)) => self.unserved.push((name, "it is text; its type must be label")),
+            (Some(_), None) => self.unserved.push((name, "it is a number; its type must be gauge or counter")),
+            (None, _) => self.unserved.push((name, "the exporter does not have it")),
+        }
+    }
+}
+
+/// Reads the three parts of a line.
+fn entry(line: &str) -> Result<(String, Option<Kind>, String), String> {
+    let parts = split(line)?;
+    let [name, kind, help] = <[String; 3]>::try_from(parts).map_err(|parts| {
+        let count = parts.len();
+        format!("has {count} parts instead of 3 (FIELD, TYPE, HELP); put a help that contains commas in double quotes")
+    })?;
+    let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    if !name.starts_with("DCGM_") || !name.chars().all(plain) || name.len() > LONGEST_NAME {
+        return Err(format!("\"{}\" is not the name of a DCGM field, such as DCGM_FI_DEV_GPU_TEMP", preview(&name)));
+    }
+    let Some((_, kind)) = TYPES.iter().find(|(word, _)| *word == kind) else {
+        return Err(format!("\"{}\" is not a type; write gauge, counter or label", preview(&kind)));
+    };
+    Ok((name, *kind, help))
+}
+
+/// Splits a line at its commas, except those in double quotes.
+fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut parts = Vec::new();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_start();
+        let (part, after) = match rest.strip_prefix('"') {
+            Some(quoted) => unquote(quoted)?,
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                (rest[..end].trim_end().to_owned(), &rest[end..])
+            }
+        };
+        parts.push(part);
+        match after.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return Ok(parts),
+        }
+    }
+}
+
+/// The text up to the closing quote, and what follows it.
+fn unquote(text: &str) -> Result<(String, &str), String> {
+    let mut part = String::new();
+    let mut rest = text;
+    loop {
+        let Some(end) = rest.find('"') else { return Err("has a quote that is not closed on this line".to_owned()) };
+        part.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(more) => {
+                part.push('"');
+                rest = more;
+            }
+            None => break,
+        }
+    }
+    let after = rest.trim_start();
+    if after.is_empty() || after.starts_with(',') {
+        return Ok((part.trim().to_owned(), after));
+    }
+    Err("has text after a closing quote; double a quote that belongs to the text".to_owned())
+}
+
+/// The beginning of a text that an error repeats, without control characters.
+fn preview(text: &str) -> String {
+    let mut shown: String = text.chars().filter(|c| !c.is_control()).take(PREVIEW).collect();
+    if text.chars().count() > PREVIEW {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;

@@ -1,0 +1,49 @@
+//! The fields that are served only if a collectors file lists them.
+
+use super::field::{Field, Level, count, extra, label, mhz, mib};
+use crate::snapshot::ClockDomain;
+
+/// The table.
+pub(super) static EXTRA: &[Field] = &[
+    label("DCGM_FI_NVML_VERSION", "DCGM_FI_SYSTEM_NVML_VERSION", |r| r.driver.nvml_version.as_deref()),
+    label("DCGM_FI_DEV_NAME", "DCGM_FI_DEV_GPU_NAME", |r| r.gpu.name.as_deref()),
+    label("DCGM_FI_DEV_UUID", "DCGM_FI_DEV_GPU_UUID", |r| Some(&r.gpu.uuid)),
+    label("DCGM_FI_DEV_PCI_BUSID", "DCGM_FI_DEV_PCI_BUS_ID", |r| r.gpu.pci_bus_id.as_deref()),
+    label("DCGM_FI_DEV_VBIOS_VERSION", "DCGM_FI_DEV_VBIOS_VERSION", |r| r.gpu.vbios.as_deref()),
+    extra("DCGM_FI_DEV_VIDEO_CLOCK", "DCGM_FI_DEV_VIDEO_CLOCK", Level::Gpu, |r| mhz(r, ClockDomain::Video)),
+    extra("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Level::Gpu, |r| {
+        count(r.fast?.throttle)
+    }),
+    extra("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Level::Gpu, |r| {
+        count(r.fast?.throttle)
+    }),
+    extra("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", Level::Gpu, |r| {
+        r.fast?.power_limit
+    }),
+    extra("DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_TOTAL", Level::Instance, |r| Some(mib(r.memory?.total))),
+    extra("DCGM_FI_DEV_FB_USED_PERCENT", "DCGM_FI_DEV_FB_USED_RATIO", Level::Instance, |r| {
+        let memory = r.memory?;
+        Some(memory.used as f64 / memory.total.checked_sub(memory.reserved?)? as f64)
+    }),
+    extra("DCGM_FI_DEV_BAR1_TOTAL", "DCGM_FI_DEV_BAR1_TOTAL", Level::WholeGpu, |r| r.slow?.bar1_total.map(mib)),
+    extra("DCGM_FI_DEV_BAR1_USED", "DCGM_FI_DEV_BAR1_USED", Level::WholeGpu, |r| r.slow?.bar1_used.map(mib)),
+    extra("DCGM_FI_DEV_BAR1_FREE", "DCGM_FI_DEV_BAR1_FREE", Level::WholeGpu, |r| {
+        let slow = r.slow?;
+        slow.bar1_total?.checked_sub(slow.bar1_used?).map(mib)
+    }),
+    extra("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Level::Gpu, |r| {
+        count(r.fast?.ecc_corrected)
+    }),
+    extra("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Level::Gpu, |r| {
+        count(r.fast?.ecc_uncorrected)
+    }),
+    extra("DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL", Level::Gpu, |r| {
+        count(r.slow?.retired_single_bit)
+    }),
+    extra("DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_PAGE_RETIRED_DBE_TOTAL", Level::Gpu, |r| {
+        count(r.slow?.retired_double_bit)
+    }),
+    extra("DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ROW_REMAP_PENDING", Level::Gpu, |r| {
+        r.fast?.remap_pending.map(f64::from)
+    }),
+];

@@ -1,0 +1,314 @@
+//! The listener that serves dcgm-exporter's families: names, units and labels against facts about dcgm-exporter, the
+//! containers of shared GPUs and MIG instances, the collectors file, and two listeners at once.
+//!
+//! The facts come from the templates, the field table and the tests of dcgm-exporter 4.5.3-4.8.2 and of its main branch,
+//! and from `dcgm_fields.h` of DCGM 4.5.3 and 4.6.0.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::harness::{Answer, Exporter, Machine, PATIENCE, Scrape, Series, bare, eventually, finish};
+
+mod facts;
+mod files;
+
+/// A GPU shared by three containers of which one does nothing, a GPU with MIG instances of which one is allocated, and a
+/// GPU without containers that has had an Xid.
+pub(crate) const SCENARIO: &str = r#"
+seed = 5
+
+[[gpu]]
+model = "H200"
+temperature = 41
+power = 214.5
+errors = { ecc_corrected = 3, pcie_replays = 7, remapped_correctable = 1, remapped_uncorrectable = 2 }
+
+[[gpu]]
+model = "A100-80GB"
+mig = ["3g.40gb", "", "2g.20gb"]
+temperature = 35
+power = 80
+
+[[gpu]]
+model = "L4"
+temperature = 60
+power = 70
+errors = { retired_pages = [4, 5] }
+
+[[xid]]
+gpu = 2
+code = 31
+at = "0s"
+
+[[xid]]
+gpu = 2
+code = 79
+at = "1s"
+
+[[container]]
+id = "1111111111111111111111111111111111111111111111111111111111111111"
+namespace = "team"
+pod = "train-0"
+name = "main"
+gpus = [0]
+
+[[container]]
+id = "2222222222222222222222222222222222222222222222222222222222222222"
+namespace = "team"
+pod = "serve-0"
+name = "vllm"
+gpus = [0]
+
+[[container]]
+id = "3333333333333333333333333333333333333333333333333333333333333333"
+namespace = "other"
+pod = "notebook"
+name = "jupyter"
+gpus = [0]
+
+[[container]]
+id = "4444444444444444444444444444444444444444444444444444444444444444"
+namespace = "team"
+pod = "slice"
+name = "main"
+gpus = [1]
+mig = 0
+
+[[process]]
+pid = 4100
+count = 2
+start = "-1h"
+command = ["python3", "train.py"]
+cgroup = "0::/kubepods.slice/kubepods-pod11111111_2222_4333_8444_555555555555.slice/cri-containerd-1111111111111111111111111111111111111111111111111111111111111111.scope"
+memory = "15GiB"
+utilization = 0.25
+
+[[process]]
+pid = 4200
+start = "-1h"
+command = ["python3", "-m", "vllm"]
+cgroup = "0::/kubepods.slice/kubepods-pod66666666_7777_4888_8999_aaaaaaaaaaaa.slice/cri-containerd-2222222222222222222222222222222222222222222222222222222222222222.scope"
+memory = "60GiB"
+
+[[process]]
+pid = 5100
+gpu = 1
+mig = 0
+start = "-1h"
+command = ["python3", "infer.py"]
+cgroup = "0::/kubepods.slice/kubepods-podbbbbbbbb_cccc_4ddd_8eee_ffffffffffff.slice/cri-containerd-4444444444444444444444444444444444444444444444444444444444444444.scope"
+memory = "20GiB"
+"#;
+
+/// An exporter on the scenario, with a listener for dcgm-exporter's families.
+pub(crate) struct Served {
+    exporter: Exporter,
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::with(SCENARIO, flags)
+    }
+
+    pub(crate) fn with(scenario: &str, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, socket) = (folder.path().join("scenario.toml"), folder.path().join("dcgm.sock"));
+        fs::write(&path, scenario).unwrap();
+        let mut command = bare(flags);
+        command
+            .arg(format!("--demo={}", path.display()))
+            .arg(format!("--dcgm.listen-address=unix:{}", socket.display()))
+            .args(["--kubernetes.node-name=gpu-node-1", "--kubernetes.pod-resources-interval=1s"]);
+        Self { exporter: Exporter::start(command), folder }
+    }
+
+    /// One request to the listener of dcgm-exporter's families.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        let stream = std::os::unix::net::UnixStream::connect(self.folder.path().join("dcgm.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Answer::of(stream, path).unwrap()
+    }
+
+    /// The text is empty until the first GPU has been read.
+    pub(crate) fn scrape(&self) -> Scrape {
+        let text = eventually("a text", || {
+            let answer = self.get("/metrics");
+            assert_eq!(answer.status, 200);
+            Some(answer.body).filter(|body| !body.is_empty())
+        });
+        Scrape::parse(&text)
+    }
+
+    /// A scrape after every lane has read every GPU, and both Xids have occurred.
+    pub(crate) fn settled(&self) -> Scrape {
+        eventually("every value", || {
+            let scrape = self.scrape();
+            let xid = scrape.series.iter().any(|series| series.label("err_code") == Some("79"));
+            let first = |name: &str| scrape.series.iter().any(|series| series.name.starts_with(name));
+            let whole =
+                first("DCGM_FI_DEV_GPU_UTIL") && first("DCGM_FI_DEV_PCIE_REPLAY") && first("DCGM_FI_DEV_FB_USED");
+            let held = scrape.series.iter().any(|series| series.label("pod") == Some("slice"));
+            (xid && whole && held).then_some(scrape)
+        })
+    }
+}
+
+/// The values that the simulator varies.
+const VARYING: [&str; 3] = ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_MEMORY_TEMP"];
+
+fn settle(text: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(' ') {
+        Some((series, _)) if VARYING.iter().any(|name| line.starts_with(name)) => format!("{series} <…>\n"),
+        _ => format!("{line}\n"),
+    };
+    // Whether the driver has a sample of a process is a matter of chance.
+    let sampled = |line: &&str| line.starts_with("DCGM_FI_DEV_GPU_UTIL") && line.contains("pod=");
+    text.lines().filter(|line| !sampled(line)).map(line).collect()
+}
+
+#[test]
+fn every_naming_gives_its_golden_scrape() {
+    for (naming, more) in
+        [("exporter-4.8", &[][..]), ("exporter-main", &["--dcgm.virtual-gpus=true"][..]), ("dcgm-4.6", &[][..])]
+    {
+        let flags: Vec<_> =
+            [format!("--dcgm.names={naming}")].into_iter().chain(more.iter().map(|f| (*f).to_owned())).collect();
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let found = settle(&Served::start(&flags).settled().text);
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dcgm").join(format!("{naming}.prom"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_default();
+        for (expected, found) in expected.lines().zip(found.lines()) {
+            assert_eq!(expected, found, "{naming}: UPDATE_GOLDEN=1 rewrites the golden files");
+        }
+        assert_eq!(expected.lines().count(), found.lines().count(), "{naming}: another number of lines");
+    }
+}
+
+/// The value of the only series with these labels.
+fn value(scrape: &Scrape, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    scrape.value(name, labels)
+}
+
+/// The series of a family on a GPU, by pod.
+fn pods<'s>(scrape: &'s Scrape, name: &'s str, gpu: &'s str) -> Vec<(Option<&'s str>, f64)> {
+    let here = scrape.all(name).filter(|series| series.label("gpu") == Some(gpu));
+    let mut pods: Vec<_> = here.map(|series| (series.label("pod"), series.value)).collect();
+    pods.sort_by(|a, b| a.0.cmp(&b.0));
+    pods
+}
+
+#[test]
+fn a_shared_gpu_belongs_to_no_pod_until_virtual_gpus_are_on() {
+    let scrape = Served::start(&[]).settled();
+    assert_eq!(pods(&scrape, "DCGM_FI_DEV_POWER_USAGE", "0"), [(None, 214.5)]);
+    assert_eq!(pods(&scrape, "DCGM_FI_DEV_FB_USED", "0").len(), 1);
+
+    let scrape = Served::start(&["--dcgm.virtual-gpus=true"]).settled();
+    // 15 GiB and a context of 520 MiB for each of two processes; 60 GiB and a context; the memory of no process is 24 MiB.
+    let used = [("notebook", 0.0), ("serve-0", 61_960.0), ("train-0", 31_760.0)];
+    let whole = used.iter().map(|(_, mib)| mib).sum::<f64>() + 24.0;
+    let mut expected = vec![(None, whole)];
+    expected.extend(used.map(|(pod, mib)| (Some(pod), mib)));
+    assert_eq!(pods(&scrape, "DCGM_FI_DEV_FB_USED", "0"), expected);
+    // Every other value is that of the whole GPU, once for each container.
+    let power = ["notebook", "serve-0", "train-0"].map(|pod| (Some(pod), 214.5));
+    assert_eq!(pods(&scrape, "DCGM_FI_DEV_POWER_USAGE", "0"), power);
+    let shares: BTreeSet<_> = scrape.all("DCGM_FI_DEV_SM_CLOCK").filter_map(|series| series.label("vgpu")).collect();
+    assert_eq!(shares, BTreeSet::from(["0", "1", "2"]));
+    // A GPU without containers is still there.
+    assert_eq!(pods(&scrape, "DCGM_FI_DEV_GPU_TEMP", "2"), [(None, 60.0)]);
+}
+
+#[test]
+fn a_mig_instance_has_its_own_memory_and_the_values_of_its_gpu() {
+    let scrape = Served::start(&[]).settled();
+    let instance = |id: &'static str| [("gpu", "1"), ("GPU_I_ID", id)];
+    assert_eq!(value(&scrape, "DCGM_FI_DEV_FB_USED", &instance("1")), Some(21_008.0));
+    assert_eq!(value(&scrape, "DCGM_FI_DEV_FB_USED", &instance("3")), Some(0.0));
+    assert_eq!(value(&scrape, "DCGM_FI_DEV_GPU_TEMP", &instance("3")), Some(35.0));
+    let pod =
+        |series: &Series| (series.label("GPU_I_PROFILE").map(str::to_owned), series.label("pod").map(str::to_owned));
+    let used: BTreeSet<_> =
+        scrape.all("DCGM_FI_DEV_FB_USED").filter(|s| s.label("gpu") == Some("1")).map(pod).collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(used, BTreeSet::from([(text("3g.40gb"), text("slice")), (text("2g.20gb"), None)]));
+    // NVML does not tell the utilization of an instance, nor which instance an Xid belongs to.
+    assert_eq!(scrape.all("DCGM_FI_DEV_GPU_UTIL").filter(|series| series.label("gpu") == Some("1")).count(), 0);
+    let xids = scrape.all("DCGM_FI_DEV_XID_ERRORS").filter(|series| series.label("gpu") == Some("1"));
+    assert!(xids.map(|series| (series.label("GPU_I_ID"), series.value)).eq([(None, 0.0)]));
+}
+
+#[test]
+fn what_nvml_does_not_tell_is_absent() {
+    let machine = Machine::built_in("unified-memory");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("dcgm.sock");
+    let exporter = machine.export(&[&format!("--dcgm.listen-address=unix:{}", socket.display())]);
+    let scrape = eventually("a scrape", || {
+        let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let scrape = Scrape::parse(&Answer::of(stream, "/metrics").unwrap().body);
+        (scrape.all("DCGM_FI_DEV_GPU_TEMP").count() == 1).then_some(scrape)
+    });
+    assert!(scrape.series.iter().all(|series| !series.name.contains("_FB_")), "{}", scrape.text);
+    assert_eq!(scrape.all("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").count(), 0, "only with telemetry.energy");
+    drop(exporter);
+
+    let lost = Served::start(&["--telemetry.energy=true", "--telemetry.slow-interval=1s"]);
+    let energy = eventually("energy", || {
+        let scrape = lost.scrape();
+        scrape.all("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").map(|series| series.value).next()
+    });
+    assert!(energy > 0.0 && energy.fract() == 0.0, "{energy}");
+}
+
+#[test]
+fn both_listeners_serve_the_same_reading() {
+    let served = Served::start(&[]);
+    let foreign = served.settled();
+    let own = served.exporter.scrape();
+    let used = own.value("gpu_memory_used_bytes", &[("gpu", "0")]).unwrap();
+    assert_eq!(foreign.value("DCGM_FI_DEV_FB_USED", &[("gpu", "0")]), Some((used / 1_048_576.0).floor()));
+    assert!(own.series.iter().all(|series| !series.name.starts_with("DCGM_")));
+    assert!(foreign.series.iter().all(|series| series.name.starts_with("DCGM_")));
+    for (path, status) in [("/", 200), ("/health", 200), ("/healthz", 200), ("/readyz", 200), ("/api/v1/gpus", 404)] {
+        assert_eq!(served.get(path).status, status, "{path}");
+    }
+    assert_eq!(served.exporter.get("/health").unwrap().status, 404);
+    assert!(served.exporter.log().contains("serving the families of dcgm-exporter"));
+    assert!(served.exporter.terminate().success());
+    assert!(!served.folder.path().join("dcgm.sock").exists(), "the socket file is removed");
+}
+
+#[test]
+fn a_port_in_use_is_an_error_that_names_the_key() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut command = bare(&["--demo=idle-h200", "--web.listen-address=127.0.0.1:0"]);
+    let output = finish(command.arg(format!("--dcgm.listen-address={address}")));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let hint = format!("cannot listen on {address}; choose another with --dcgm.listen-address");
+    assert!(output.status.code() == Some(1) && said.contains(&hint), "{said}");
+    let output =
+        finish(&mut bare(&["--web.listen-address=:9400", "--dcgm.listen-address=127.0.0.1:9400", "--check-config"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("dcgm.listen-address") && said.contains("overlaps"), "{said}");
+}
+
+#[test]
+fn the_web_config_guards_both_listeners() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("web.yml");
+    // The hash is of no password that the test knows.
+    fs::write(&file, "basic_auth_users:\n  alice: $2y$04$abcdefghijklmnopqrstuuqJXOZsUIgIYQy0wDbIFOuZ0DFaYBRBC\n")
+        .unwrap();
+    let served = Served::start(&[&format!("--web.config-file={}", file.display())]);
+    assert_eq!(served.get("/metrics").status, 401);
+    assert_eq!(served.exporter.get("/metrics").unwrap().status, 401);
+    assert_eq!(served.get("/healthz").status, 200);
+}

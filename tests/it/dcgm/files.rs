@@ -1,0 +1,80 @@
+//! The collectors file: what it selects, what the log says about the rest, and what is refused.
+
+use std::fs;
+
+use super::facts::DEFAULT;
+use super::{SCENARIO, Served};
+use crate::harness::{Scrape, bare, eventually, finish};
+
+fn list(folder: &tempfile::TempDir, text: &str) -> String {
+    let path = folder.path().join("counters.csv");
+    fs::write(&path, text).unwrap();
+    format!("--dcgm.collectors-file={}", path.display())
+}
+
+#[test]
+fn a_file_selects_names_types_and_help_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# my list\nDCGM_FI_DEV_GPU_TEMP_CELSIUS, counter, \"Warm, \\ or \"\"hot\"\"\"\n\
+                DCGM_FI_DEV_FB_TOTAL, gauge, Total\nDCGM_FI_DEV_FB_USED_PERCENT, gauge, Ratio\n\
+                DCGM_FI_DEV_CLOCK_THROTTLE_REASONS, gauge, Bits\nDCGM_FI_DEV_ECC_SBE_VOL_TOTAL, counter, Errors\n\
+                DCGM_FI_DEV_RETIRED_DBE, counter, Pages\nDCGM_FI_DEV_VBIOS_VERSION, label, Version\n";
+    let served = Served::with(SCENARIO, &[&list(&folder, text)]);
+    let scrape = eventually("all families", || {
+        let scrape = served.scrape();
+        let whole = |scrape: &Scrape| scrape.text.lines().filter(|line| line.starts_with("# TYPE")).count() == 6;
+        whole(&scrape).then_some(scrape)
+    });
+    assert!(scrape.text.contains("# HELP DCGM_FI_DEV_GPU_TEMP_CELSIUS Warm, \\\\ or \"hot\"\n"), "{}", scrape.text);
+    assert!(scrape.text.contains("# TYPE DCGM_FI_DEV_GPU_TEMP_CELSIUS counter\n"), "{}", scrape.text);
+    let of = |name: &str, gpu: &str| scrape.value(name, &[("gpu", gpu)]);
+    assert_eq!(of("DCGM_FI_DEV_FB_TOTAL", "0"), Some(143_771.0));
+    let ratio = of("DCGM_FI_DEV_FB_USED_PERCENT", "0").unwrap();
+    assert!((0.6..0.7).contains(&ratio), "{ratio}");
+    assert_eq!(of("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0"), Some(3.0));
+    assert_eq!(of("DCGM_FI_DEV_RETIRED_DBE", "2"), Some(5.0));
+    assert!(scrape.series.iter().all(|series| series.label("DCGM_FI_DEV_VBIOS_VERSION").is_some()));
+    assert!(scrape.series.iter().all(|series| series.label("DCGM_FI_DRIVER_VERSION").is_none()), "not in the file");
+}
+
+#[test]
+fn what_is_not_served_is_named_once_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = DEFAULT.iter().map(|fact| format!("{}, {}, Text\n", fact.name, fact.kind));
+    let text: String = lines.chain(["DCGM_EXP_XID_ERRORS_COUNT, gauge, Text\n".to_owned()]).collect();
+    let served = Served::with(SCENARIO, &[&list(&folder, &text)]);
+    let scrape = served.settled();
+    served.get("/metrics");
+    assert!(scrape.all("DCGM_FI_DEV_FB_TOTAL").count() > 0);
+    let log = served.exporter.log();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("are not served")).collect();
+    let [said] = said[..] else { panic!("{log}") };
+    for name in ["DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_EXP_XID_ERRORS_COUNT"] {
+        assert!(said.contains(name), "{said}");
+    }
+    assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, why) in
+        [("DCGM_FI_DEV_FB_USED, gauge\n", ", line 1: has 2 parts"), ("#\nrubbish, gauge, x\n", ", line 2: ")]
+    {
+        let flags = [list(&folder, text), "--dcgm.listen-address=127.0.0.1:0".to_owned()];
+        let mut checked = bare(&["--check-config"]);
+        let mut run = bare(&["--demo=idle-h200", "--web.listen-address=127.0.0.1:0"]);
+        for command in [&mut checked, &mut run] {
+            let output = finish(command.args(&flags));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(64), "{said}");
+            assert!(
+                said.contains("dcgm.collectors-file: ") && said.contains("counters.csv") && said.contains(why),
+                "{said}"
+            );
+        }
+    }
+    let output = finish(&mut bare(&["--check-config", "--dcgm.collectors-file=/nonexistent.csv"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(64) && said.contains("together with dcgm.listen-address"), "{said}");
+}

@@ -1,0 +1,52 @@
+//! Any list of dcgm-exporter's fields: it is taken whole, or refused with a line and a reason that is safe to print.
+
+use vram_exporter::dcgm::{parse, served};
+
+use crate::choices::{Choose, Unstructured, choices};
+
+/// Parses a list. True if it is accepted and serves a field.
+pub fn collectors(data: &[u8]) -> bool {
+    let generated = choices(data).map(|mut u| arbitrary(&mut u));
+    let text = generated.as_ref().map_or(data, |(text, _)| text);
+    let lines = text.split(|byte| *byte == b'\n').count();
+    match parse(text) {
+        Ok(list) => {
+            assert!(list.len() + list.unserved().count() <= lines, "more fields than lines");
+            let names: Vec<&str> = list.names().collect();
+            for name in &names {
+                assert!(served().any(|(old, new)| [old, new].contains(name)), "{name} is served and is no field");
+            }
+            if let Some((text, expected)) = &generated {
+                assert_eq!(&names, expected, "{}", text.escape_ascii());
+            }
+            !list.is_empty()
+        }
+        Err(problem) => {
+            assert!((1..=lines).contains(&problem.line), "{problem}");
+            let said = problem.to_string();
+            assert!(said.len() < 500 && !said.contains(char::is_control), "{said:?}");
+            assert!(generated.is_none(), "a valid list is refused: {said}");
+            false
+        }
+    }
+}
+
+/// A valid list, and the names that it serves.
+fn arbitrary(u: &mut Unstructured<'_>) -> (Vec<u8>, Vec<&'static str>) {
+    let (mut text, mut names) = (String::new(), Vec::new());
+    let known: Vec<_> = served().flat_map(|(old, new)| [old, new]).collect();
+    while !u.is_empty() {
+        let name = u.pick(&known);
+        let is_label = ["VERSION", "NAME", "UUID", "BUSID", "BUS_ID"].iter().any(|end| name.ends_with(end));
+        // The quotes and line ends of a free text are removed: a quote would have to be doubled.
+        let help: String = u.text(20).chars().filter(|c| !['"', '\n'].contains(c)).collect();
+        let space = u.pick(&["", " ", "   ", "\t"]);
+        let end = u.pick(&["\n", "\r\n", "\n\n", "\n# a, b, c, d\n"]);
+        if !names.contains(&name) {
+            names.push(name);
+            let kind = if is_label { "label" } else { u.pick(&["gauge", "counter"]) };
+            text.push_str(&format!("{space}{name}{space},{space}{kind}{space},{space}\"{help}\"{space}{end}"));
+        }
+    }
+    (text.into_bytes(), names)
+}
