@@ -106,7 +106,7 @@ closed_enum! {
         Unknown => "unknown",
         /// No library in any of the places that were searched.
         LibraryNotFound => "library_not_found",
-        /// The driver returned numbers that cannot be true (used above total).
+        /// The driver returned a value that cannot be true (used above total) or is not known.
         Implausible => "implausible",
         /// A driver call, or a read of a process's files, did not return within its limit.
         Stalled => "stalled",
@@ -223,9 +223,7 @@ impl Source {
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
         let (shared, own): (&[Reason], &[Reason]) = match self {
             Self::Library => (NVML, &[Reason::LibraryNotFound]),
-            Self::Memory => (NVML, &[Reason::Implausible]),
-            Self::Process => (NVML, &[Reason::Implausible]),
-            Self::Topology | Self::Telemetry => (NVML, &[]),
+            Self::Memory | Self::Process | Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
             Self::Allocator => (&[], ALLOCATOR),

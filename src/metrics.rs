@@ -14,6 +14,7 @@ mod exporter;
 mod exposition;
 mod family;
 mod gpu_memory;
+mod health;
 mod incidents;
 mod kubernetes;
 pub(crate) mod label;

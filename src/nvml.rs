@@ -1,14 +1,15 @@
 //! The boundary with NVIDIA's driver: each call returns a plain reading or an [`Error`].
 //!
 //! Invariant: no nvml-wrapper type leaves this module. A value that the driver cannot provide is `None` or an error of
-//! severity [`Severity::Absent`], never a number. The module's unsafe code is in [`raw`], which holds the calls that
-//! nvml-wrapper lacks.
+//! severity [`Severity::Absent`], never a number. The module's unsafe code is in [`raw`] and its submodules, which hold
+//! the calls that nvml-wrapper lacks.
 
 mod device;
 mod discovery;
 mod driver;
 mod error;
 mod events;
+mod health;
 mod identity;
 mod library;
 mod mig;

@@ -6,6 +6,7 @@
 
 mod allocator;
 mod feed;
+mod health;
 mod kubernetes;
 mod machine;
 mod memory;
@@ -25,6 +26,7 @@ pub use allocator::{
 };
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
+pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
 pub use kubernetes::{Allocations, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};

@@ -137,7 +137,7 @@ const OTHERS: &[Key] = &[
         default: Some("15s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(3600) },
         set: |c, s| c.telemetry.slow_interval = s.duration(),
-        help: "Interval for expensive readings (BAR1, PCIe replays, energy, retired pages); at least telemetry.interval.",
+        help: "Interval for readings that are expensive or rarely change (BAR1, PCIe replays, energy, retired pages, spare rows, highest PCIe link); at least telemetry.interval.",
     },
     Key {
         name: "telemetry.energy",

@@ -4,7 +4,7 @@ use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::view::GpuView;
-use crate::snapshot::Driver;
+use crate::snapshot::{AddressingMode, Driver};
 
 static UP: Family = Family::gauge(
     "gpu_up",
@@ -17,8 +17,20 @@ static GPU_INFO: Family = Family::gauge(
     "gpu_info",
     Unit::Info,
     When::Opening,
-    &["gpu", "uuid", "name", "pci_bus_id", "architecture", "vbios", "compute_capability", "mig_mode", "simulated"],
-    "Always 1; the labels identify the GPU. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
+    &[
+        "gpu",
+        "uuid",
+        "name",
+        "pci_bus_id",
+        "architecture",
+        "vbios",
+        "compute_capability",
+        "addressing_mode",
+        "module_id",
+        "mig_mode",
+        "simulated",
+    ],
+    "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
 static DRIVER_INFO: Family = Family::gauge(
     "nvidia_driver_info",
@@ -43,12 +55,14 @@ pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Expositio
             let gpu = view.gpu;
             let labels = view
                 .labels
-                .with_room(7)
+                .with_room(9)
                 .and_known("name", gpu.name.as_deref())
                 .and_known("pci_bus_id", gpu.pci_bus_id.as_deref())
                 .and_known("architecture", gpu.architecture.as_deref())
                 .and_known("vbios", gpu.vbios.as_deref())
                 .and_known("compute_capability", gpu.compute_capability.as_deref())
+                .and_known("addressing_mode", gpu.addressing_mode.map(AddressingMode::label))
+                .and_known("module_id", gpu.module_id.map(|id| id.to_string()).as_deref())
                 .and_known("mig_mode", gpu.mig_mode.map(|on| if on { "enabled" } else { "disabled" }))
                 .and_known("simulated", simulated);
             (labels, 1.0)

@@ -13,7 +13,7 @@ use super::own_process::OwnProcess;
 use super::settings::Settings;
 use super::view::Parts;
 use super::{
-    allocators, data_quality, driver, gpu_memory, incidents, kubernetes, mig, processes, telemetry, workloads,
+    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, telemetry, workloads,
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -145,6 +145,7 @@ impl Metrics {
         kubernetes::collect(parts, &self.settings, out);
         incidents::collect(&self.snapshot.recorder.load(), self.settings.exporter_metrics, out);
         telemetry::collect(&gpus, out);
+        health::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
         data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
         if self.settings.exporter_metrics {

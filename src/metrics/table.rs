@@ -4,12 +4,12 @@
 
 use super::family::{Family, Section};
 use super::{
-    allocators, build_metrics, data_quality, driver, exporter, gpu_memory, incidents, kubernetes, mig, own_process,
-    processes, telemetry, workloads,
+    allocators, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
+    own_process, processes, telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 13] = [
+pub static SECTIONS: [&Section; 14] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -18,6 +18,7 @@ pub static SECTIONS: [&Section; 13] = [
     &kubernetes::SECTION,
     &incidents::SECTION,
     &telemetry::SECTION,
+    &health::SECTION,
     &driver::SECTION,
     &data_quality::SECTION,
     &exporter::SECTION,

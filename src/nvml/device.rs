@@ -28,7 +28,8 @@ pub struct Device<'d> {
 type Result<T> = std::result::Result<T, Error>;
 
 impl<'d> Device<'d> {
-    fn call<T>(
+    /// Makes a call of nvml-wrapper. The error names the call.
+    pub(super) fn call<T>(
         &self,
         call: &'static str,
         query: impl FnOnce(&nvml_wrapper::Device<'d>) -> std::result::Result<T, NvmlError>,

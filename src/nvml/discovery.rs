@@ -8,6 +8,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::driver::{Driver, Entry, UUID_CALL};
 use super::error::{Error, Severity};
+use super::health;
 use super::identity::{ReportedIdentity, inherit};
 use super::mig::MigLayout;
 use super::raw::Handle;
@@ -115,9 +116,10 @@ impl Candidate {
         let before = Gpu { index, ..earlier.as_deref().cloned().unwrap_or_default() };
         let entry =
             |gpu, mig| Entry { gpu: Arc::new(gpu), handle, may_query, mig, has_own_uuid, events: OnceLock::new() };
-        let Some(device) = handle.filter(|_| may_query).map(|handle| handle.device(nvml)) else {
+        let Some(known) = handle.filter(|_| may_query) else {
             return entry(before, None);
         };
+        let device = known.device(nvml);
         let (mig_mode, mig, handles) = match MigLayout::read(&device, nvml, before.mig_mode) {
             Ok(layout) => (layout.on, layout.devices, Some(layout.handles)),
             Err(error) => {
@@ -125,10 +127,11 @@ impl Candidate {
                 (before.mig_mode, before.mig, None)
             }
         };
-        let mut fail = |call, error| {
-            let error = Error::new(call, error);
-            failures.extend((error.severity() != Severity::Absent).then_some((index, error)));
-        };
+        let mut report =
+            |error: Error| failures.extend((error.severity() != Severity::Absent).then_some((index, error)));
+        let addressing_mode = health::addressing_mode(nvml, known).map_err(&mut report).ok();
+        let module_id = health::module_id(nvml, known).map_err(&mut report).ok();
+        let mut fail = |call, error| report(Error::new(call, error));
         let minor = device.minor_number().map_err(|error| fail("nvmlDeviceGetMinorNumber", error)).ok();
         let name = device.name().map_err(|error| fail("nvmlDeviceGetName", error)).ok();
         let architecture = device.architecture().map_err(|error| fail("nvmlDeviceGetArchitecture", error)).ok();
@@ -144,6 +147,8 @@ impl Candidate {
             architecture: architecture.map(|a| a.to_string()).or(before.architecture),
             vbios: vbios.or(before.vbios),
             compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)).or(before.compute_capability),
+            addressing_mode: addressing_mode.or(before.addressing_mode),
+            module_id: module_id.or(before.module_id),
             mig_mode,
             mig,
         };

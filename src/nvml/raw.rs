@@ -1,6 +1,9 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All of this module's unsafe code is in this file.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of `nvml` is in this file and its
+//! submodules.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
+
+mod health;
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +17,8 @@ use nvml_wrapper_sys::bindings::{
 
 use super::error::Error;
 use super::readings::RemappedRows;
+
+pub(super) use health::{FIELD_CALL, addressing_mode, field, module_id, row_remapper_histogram};
 
 /// The handle of a GPU or MIG device. It stays valid from the call that returns it until the library is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pod_resources::DeviceName;
 
+use super::health::AddressingMode;
+
 /// The NVIDIA driver as it was last opened, or why it is closed.
 #[derive(Debug, Clone, Default)]
 pub struct Driver {
@@ -80,6 +82,11 @@ pub struct Gpu {
     pub vbios: Option<String>,
     /// CUDA compute capability, such as `9.0`.
     pub compute_capability: Option<String>,
+    /// How the GPU can address the memory of the CPU. `None` if the driver (before 580) or the GPU does not report it.
+    pub addressing_mode: Option<AddressingMode>,
+    /// The id of the GPU's module on its baseboard, from 1. `None` if the GPU is not on a baseboard, or the driver
+    /// (before 535) does not report the id.
+    pub module_id: Option<u32>,
     /// Whether MIG is on; the last known mode if it cannot be read now. `None` if the GPU does not support MIG.
     pub mig_mode: Option<bool>,
     /// The MIG devices in the order of their indices, as last read; empty if MIG is off.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Gpu;
+use super::{Gpu, RecoveryAction, SPARE_ROWS};
 
 /// The telemetry of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -129,6 +129,12 @@ pub struct FastTelemetry {
     pub remap_pending: Option<bool>,
     /// Whether a remapping failed.
     pub remap_failed: Option<bool>,
+    /// What must be done to recover the GPU. `None` also for an action that is not known.
+    pub recovery_action: Option<RecoveryAction>,
+    /// The generation of the PCIe link now. A GPU may lower it while it is idle.
+    pub pcie_generation: Option<u32>,
+    /// The number of lanes of the PCIe link now.
+    pub pcie_width: Option<u32>,
 }
 
 /// Readings that hold the driver's lock for a long time.
@@ -146,4 +152,10 @@ pub struct SlowTelemetry {
     pub retired_single_bit: Option<u64>,
     /// Pages retired because of a double-bit error.
     pub retired_double_bit: Option<u64>,
+    /// The number of memory banks by the spare rows that are left, in the order of [`SPARE_ROWS`].
+    pub row_remap_banks: Option<[u32; SPARE_ROWS.len()]>,
+    /// The highest generation of the PCIe link that the GPU and the machine allow.
+    pub pcie_generation_max: Option<u32>,
+    /// The highest number of lanes of the PCIe link that the GPU and the machine allow.
+    pub pcie_width_max: Option<u32>,
 }

@@ -18,6 +18,7 @@ mod demo;
 mod ending;
 mod faults;
 mod golden;
+mod health;
 mod http;
 mod import_circles;
 mod kubernetes;

@@ -606,6 +606,8 @@ fn labels_of_identity_and_of_mig() {
         ("architecture", "Hopper"),
         ("vbios", "96.00"),
         ("compute_capability", "9.0"),
+        ("addressing_mode", "hmm"),
+        ("module_id", "4"),
         ("mig_mode", "enabled"),
         ("simulated", "true"),
     ];
@@ -668,6 +670,11 @@ fn telemetry_is_split_by_its_own_label() {
         ("gpu_ecc_errors_total", "type", vec![("corrected", "3"), ("uncorrected", "0")]),
         ("gpu_remapped_rows", "cause", vec![("correctable", "1"), ("uncorrectable", "2")]),
         ("gpu_retired_pages", "cause", vec![("double_bit", "5"), ("multiple_single_bit", "4")]),
+        (
+            "gpu_row_remap_banks",
+            "available",
+            vec![("high", "2"), ("low", "0"), ("max", "3069"), ("none", "0"), ("partial", "1")],
+        ),
         ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
         ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
     ] {
@@ -680,6 +687,13 @@ fn telemetry_is_split_by_its_own_label() {
     assert_eq!(scrape.count("gpu_throttle_active"), THROTTLE_REASONS.len());
     assert_eq!((scrape.value("gpu_row_remap_pending", &[]), scrape.value("gpu_row_remap_failed", &[])), ("1", "0"));
     assert_eq!(scrape.value("gpu_bar1_memory_total_bytes", &[]), "274877906944");
+    let required: BTreeSet<_> =
+        scrape.of("gpu_recovery_action").filter(|s| s.value == "1").map(|s| s.labels["action"].as_str()).collect();
+    assert_eq!(required, BTreeSet::from(["drain_p2p"]));
+    assert_eq!(scrape.count("gpu_recovery_action"), RecoveryAction::ALL.len());
+    assert_eq!((scrape.value("gpu_pcie_link_generation", &[]), scrape.value("gpu_pcie_link_width", &[])), ("4", "8"));
+    let most = ("gpu_pcie_link_generation_max", "gpu_pcie_link_width_max");
+    assert_eq!((scrape.value(most.0, &[]), scrape.value(most.1, &[])), ("5", "16"));
     assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod mig;
 
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::scenario::grammar::AddressingMode;
 use mig::Profile;
 
 const MIB: u64 = 1 << 20;
@@ -63,6 +64,12 @@ pub(crate) struct Model {
     pub(crate) fans: u32,
     pub(crate) ecc: Ecc,
     pub(crate) remaps_rows: bool,
+    /// Memory banks that have spare rows; 0 if the GPU does not remap rows. The L4's number is half of that of boards
+    /// with a memory bus of 384 bits.
+    pub(crate) remap_banks: u32,
+    /// Whether the GPU is a module on a baseboard.
+    pub(crate) on_baseboard: bool,
+    pub(crate) addressing_mode: AddressingMode,
     /// Whether the performance state falls when the GPU is idle, as on boards with a display.
     pub(crate) drops_state: bool,
     pub(crate) mig: &'static [Profile],
@@ -95,6 +102,9 @@ const SERVER: Model = Model {
     fans: 0,
     ecc: Ecc::On,
     remaps_rows: true,
+    remap_banks: 0,
+    on_baseboard: true,
+    addressing_mode: AddressingMode::None,
     drops_state: false,
     mig: &[],
 };
@@ -109,6 +119,7 @@ const AMPERE: Model = Model {
     thresholds: [95, 92, 95, 85],
     pcie: Some((4, 16)),
     vbios: "92.00.45.00.05",
+    remap_banks: 640,
     ..SERVER
 };
 
@@ -127,6 +138,7 @@ pub(crate) const MODELS: &[Model] = &[
         pci_subsystem: 0x18BF_10DE,
         vbios: "96.00.A5.00.1A",
         part: "900-21010-0040-000",
+        remap_banks: 3072,
         mig: mig::H200,
         ..SERVER
     },
@@ -140,6 +152,7 @@ pub(crate) const MODELS: &[Model] = &[
         pci_subsystem: 0x16C1_10DE,
         vbios: "96.00.89.00.01",
         part: "692-2G520-0200-000",
+        remap_banks: 2560,
         mig: mig::H100,
         ..SERVER
     },
@@ -190,6 +203,8 @@ pub(crate) const MODELS: &[Model] = &[
         pci_subsystem: 0x16CA_10DE,
         vbios: "95.04.29.00.06",
         part: "900-2G193-0000-001",
+        remap_banks: 96,
+        on_baseboard: false,
         drops_state: true,
         ..SERVER
     },
@@ -218,6 +233,7 @@ pub(crate) const MODELS: &[Model] = &[
         fans: 2,
         ecc: Ecc::Off,
         remaps_rows: false,
+        on_baseboard: false,
         drops_state: true,
         ..SERVER
     },
@@ -241,6 +257,8 @@ pub(crate) const MODELS: &[Model] = &[
         vbios: "9A.0B.1F.00.00",
         ecc: Ecc::Absent,
         remaps_rows: false,
+        on_baseboard: false,
+        addressing_mode: AddressingMode::Ats,
         drops_state: true,
         ..SERVER
     },

@@ -68,6 +68,10 @@ pub struct Gpu {
     /// Watts, if the scenario fixes it.
     pub(crate) power: Option<f64>,
     pub(crate) unsupported: Vec<&'static str>,
+    pub(crate) link: grammar::Link,
+    pub(crate) addressing_mode: grammar::AddressingMode,
+    /// The position on the baseboard; 0 if it is not on one.
+    pub(crate) module_id: u32,
     pub(crate) errors: grammar::Errors,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
     pub mig: Option<Vec<Option<Instance>>>,

@@ -27,6 +27,7 @@ fn layouts() -> Vec<Layout> {
         nvmlPciInfo_t { busIdLegacy, domain, bus, device, pciDeviceId, pciSubSystemId, busId }
         nvmlPciInfoExt_t { version, domain, bus, device, pciDeviceId, pciSubSystemId, baseClass, subClass, busId }
         nvmlDeviceAddressingMode_t { version, value }
+        nvmlRowRemapperHistogramValues_t { max, high, partial, low, none }
         nvmlMemory_t { total, free, used }
         nvmlMemory_v2_t { version, total, reserved, free, used }
         nvmlBAR1Memory_t { bar1Total, bar1Free, bar1Used }
@@ -145,6 +146,15 @@ fn constants() -> Vec<(&'static str, i64)> {
         NVML_FI_DEV_PCIE_REPLAY_COUNTER = id::NVML_FI_DEV_PCIE_REPLAY_COUNTER;
         NVML_FI_DEV_REMAPPED_COR = id::NVML_FI_DEV_REMAPPED_COR;
         NVML_FI_DEV_REMAPPED_FAILURE = id::NVML_FI_DEV_REMAPPED_FAILURE;
+        NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
+        NVML_GPU_RECOVERY_ACTION_NONE = 0;
+        NVML_GPU_RECOVERY_ACTION_GPU_RESET = 1;
+        NVML_GPU_RECOVERY_ACTION_NODE_REBOOT = 2;
+        NVML_GPU_RECOVERY_ACTION_DRAIN_P2P = 3;
+        NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET = 4;
+        NVML_DEVICE_ADDRESSING_MODE_NONE = 0;
+        NVML_DEVICE_ADDRESSING_MODE_HMM = 1;
+        NVML_DEVICE_ADDRESSING_MODE_ATS = 2;
         NVML_FI_DEV_POWER_AVERAGE = 185;
         NVML_FI_DEV_POWER_INSTANT = 186;
         NVML_FI_DEV_POWER_CURRENT_LIMIT = 190;

@@ -12,7 +12,6 @@ const NOT_SIMULATED: &[&str] = &[
     "nvmlDeviceGetBoardId",
     "nvmlDeviceGetInforomImageVersion",
     "nvmlDeviceGetMultiGpuBoard",
-    "nvmlDeviceGetModuleId",
     "nvmlDeviceGetVirtualizationMode",
     "nvmlDeviceGetHostVgpuMode",
     "nvmlDeviceGetPowerSource",
@@ -22,7 +21,6 @@ const NOT_SIMULATED: &[&str] = &[
     "nvmlDeviceGetPcieLinkMaxSpeed",
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetDefaultEccMode",
-    "nvmlDeviceGetRowRemapperHistogram",
 ];
 
 /// Large enough and suitably aligned for anything that NVML writes.

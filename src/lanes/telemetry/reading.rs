@@ -18,6 +18,9 @@ pub(super) enum Reading {
     EccCorrected,
     EccUncorrected,
     RemappedRows,
+    RecoveryAction,
+    PcieGeneration,
+    PcieWidth,
     /// What each process did. This reading fills no field and has a step of its own.
     Work,
     Bar1,
@@ -25,11 +28,14 @@ pub(super) enum Reading {
     Energy,
     RetiredSingleBit,
     RetiredDoubleBit,
+    RowRemapBanks,
+    PcieGenerationMax,
+    PcieWidthMax,
 }
 
 impl Reading {
-    /// Cheap calls: the driver answers them from a cache.
-    pub(super) const FAST: [Self; 15] = [
+    /// Cheap calls: the driver answers them from a cache, or within 25 µs.
+    pub(super) const FAST: [Self; 18] = [
         Self::Utilization,
         Self::Encoder,
         Self::Decoder,
@@ -45,11 +51,22 @@ impl Reading {
         Self::EccCorrected,
         Self::EccUncorrected,
         Self::RemappedRows,
+        Self::RecoveryAction,
+        Self::PcieGeneration,
+        Self::PcieWidth,
     ];
 
-    /// Expensive calls: they hold the driver's lock for a long time.
-    pub(super) const SLOW: [Self; 5] =
-        [Self::Bar1, Self::PcieReplays, Self::Energy, Self::RetiredSingleBit, Self::RetiredDoubleBit];
+    /// Calls that hold the driver's lock for a long time, and values that hardly ever change.
+    pub(super) const SLOW: [Self; 8] = [
+        Self::Bar1,
+        Self::PcieReplays,
+        Self::Energy,
+        Self::RetiredSingleBit,
+        Self::RetiredDoubleBit,
+        Self::RowRemapBanks,
+        Self::PcieGenerationMax,
+        Self::PcieWidthMax,
+    ];
 
     /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
     /// call.
@@ -77,6 +94,9 @@ impl Reading {
                 fast.remap_pending = rows.map(|rows| rows.pending);
                 fast.remap_failed = rows.map(|rows| rows.failed);
             }),
+            Self::RecoveryAction => fill(device, Device::recovery_action, |action| fast.recovery_action = action),
+            Self::PcieGeneration => fill(device, Device::pcie_generation, |number| fast.pcie_generation = number),
+            Self::PcieWidth => fill(device, Device::pcie_width, |lanes| fast.pcie_width = lanes),
             Self::Work => Ok(()),
             Self::Bar1 => fill(device, Device::bar1, |bar1| {
                 (slow.bar1_total, slow.bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
@@ -89,6 +109,11 @@ impl Reading {
             Self::RetiredDoubleBit => {
                 fill(device, |gpu| gpu.retired_pages(true), |pages| slow.retired_double_bit = pages)
             }
+            Self::RowRemapBanks => fill(device, Device::row_remap_banks, |banks| slow.row_remap_banks = banks),
+            Self::PcieGenerationMax => {
+                fill(device, Device::pcie_generation_max, |number| slow.pcie_generation_max = number)
+            }
+            Self::PcieWidthMax => fill(device, Device::pcie_width_max, |lanes| slow.pcie_width_max = lanes),
         }
     }
 }

@@ -218,6 +218,28 @@ fn numbers_that_cannot_be_true_are_counted_and_never_shown() {
 }
 
 #[test]
+fn a_recovery_action_that_is_not_known_is_counted_and_never_shown() {
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&["--telemetry.interval=100ms"]);
+    let family = "gpu_recovery_action";
+    let shown = |s: &Scrape, gpu: &str| s.all(family).filter(|series| series.label("gpu") == Some(gpu)).count();
+    let none = |s: &Scrape| s.value(family, &[("gpu", "1"), ("action", "none")]);
+    exporter.scrape_until("both", |s| shown(s, "0") > 1 && none(s) == Some(1.0));
+    for value in ["above", "ones"] {
+        let before = faults(&exporter.scrape(), "telemetry", "implausible");
+        let call = "call = \"nvmlDeviceGetFieldValues\"\ngpu = 1";
+        machine.control(&format!("[[fault]]\n{call}\nkind = \"implausible\"\nvalue = \"{value}\"\n"));
+        let gone = exporter.scrape_until("the action is not shown", |s| {
+            assert!(none(s).is_none_or(|required| required == 1.0), "{}", s.text);
+            shown(s, "1") == 0 && faults(s, "telemetry", "implausible") > before
+        });
+        assert!(shown(&gone, "0") > 1 && up(&gone, "1") == Some(1.0));
+        machine.control("");
+        exporter.scrape_until("the action is back", |s| none(s) == Some(1.0));
+    }
+}
+
+#[test]
 fn a_mig_device_that_goes_and_comes_is_followed() {
     let machine = Machine::new("seed = 1\n[[gpu]]\nmodel = \"A100-80GB\"\nmig = [\"3g.40gb\", \"\", \"2g.20gb\"]\n");
     let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);

@@ -126,12 +126,12 @@ pub(crate) const OF_MEMORY: [Repeated; 2] = [
     reading(&["nvmlDeviceGetBAR1MemoryInfo"], &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
 ];
 
-pub(crate) const READINGS: [Repeated; 14] = [
+pub(crate) const READINGS: [Repeated; 19] = [
     reading(&["nvmlDeviceGetUtilizationRates"], &["gpu_utilization_ratio", "gpu_memory_bandwidth_utilization_ratio"]),
     reading(&["nvmlDeviceGetEncoderUtilization"], &["gpu_encoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetDecoderUtilization"], &["gpu_decoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetTemperature"], &["gpu_temperature_celsius"]),
-    reading(&["nvmlDeviceGetFieldValues"], &["gpu_memory_temperature_celsius"]),
+    reading(&["nvmlDeviceGetFieldValues"], &["gpu_memory_temperature_celsius", "gpu_recovery_action"]),
     reading(&["nvmlDeviceGetPowerUsage"], &["gpu_power_watts"]),
     reading(&["nvmlDeviceGetEnforcedPowerLimit"], &["gpu_power_limit_watts"]),
     reading(&["nvmlDeviceGetClockInfo"], &["gpu_clock_hertz"]),
@@ -146,6 +146,11 @@ pub(crate) const READINGS: [Repeated; 14] = [
     },
     reading(&["nvmlDeviceGetPcieReplayCounter"], &["gpu_pcie_replays_total"]),
     reading(&["nvmlDeviceGetTotalEnergyConsumption"], &["gpu_energy_joules_total"]),
+    reading(&["nvmlDeviceGetRowRemapperHistogram"], &["gpu_row_remap_banks"]),
+    reading(&["nvmlDeviceGetCurrPcieLinkGeneration"], &["gpu_pcie_link_generation"]),
+    reading(&["nvmlDeviceGetMaxPcieLinkGeneration"], &["gpu_pcie_link_generation_max"]),
+    reading(&["nvmlDeviceGetCurrPcieLinkWidth"], &["gpu_pcie_link_width"]),
+    reading(&["nvmlDeviceGetMaxPcieLinkWidth"], &["gpu_pcie_link_width_max"]),
 ];
 
 /// The call for GPU models that retire pages; these do not remap rows.
@@ -181,7 +186,7 @@ const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Sil
 }
 
 /// A GPU that refuses one of these keeps what it reported when the driver was opened earlier.
-pub(crate) const AT_OPENING: [AtOpening; 12] = [
+pub(crate) const AT_OPENING: [AtOpening; 14] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
     at_opening("nvmlDeviceGetMinorNumber", None, Silent::ForGood),
@@ -190,6 +195,8 @@ pub(crate) const AT_OPENING: [AtOpening; 12] = [
     at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::ForGood),
     at_opening("nvmlDeviceGetVbiosVersion", Some("vbios"), Silent::ForGood),
     at_opening("nvmlDeviceGetCudaComputeCapability", Some("compute_capability"), Silent::ForGood),
+    at_opening("nvmlDeviceGetAddressingMode", Some("addressing_mode"), Silent::ForGood),
+    at_opening("nvmlDeviceGetModuleId", Some("module_id"), Silent::ForGood),
     at_opening("nvmlDeviceGetSupportedEventTypes", None, Silent::ForGood),
     at_opening("nvmlDeviceRegisterEvents", None, Silent::ForGood),
     at_opening("nvmlDeviceGetAccountingMode", None, Silent::ForGood),

@@ -109,6 +109,9 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         remapped_uncorrectable: Some(2),
         remap_pending: Some(true),
         remap_failed: Some(false),
+        recovery_action: Some(RecoveryAction::DrainP2p),
+        pcie_generation: Some(4),
+        pcie_width: Some(8),
     };
     let slow = SlowTelemetry {
         bar1_total: Some(256 * GIB),
@@ -117,6 +120,9 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         energy: Some(1234.5),
         retired_single_bit: Some(4),
         retired_double_bit: Some(5),
+        row_remap_banks: Some([3069, 2, 1, 0, 0]),
+        pcie_generation_max: Some(5),
+        pcie_width_max: Some(16),
     };
     GpuTelemetry { gpu: gpu.clone(), fast_at: ago(0.0), fast, slow_at: ago(0.0), slow }
 }
@@ -231,6 +237,8 @@ pub(crate) fn everything() -> Machine {
         architecture: Some("Hopper".to_owned()),
         vbios: Some("96.00".to_owned()),
         compute_capability: Some("9.0".to_owned()),
+        addressing_mode: Some(AddressingMode::Hmm),
+        module_id: Some(4),
         mig_mode: Some(true),
         mig: vec![mig.clone()],
     });

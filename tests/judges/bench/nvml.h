@@ -11,6 +11,7 @@
 #define NVML_TIMEOUT 10
 
 #define FIELD_MEMORY_TEMPERATURE 82
+#define FIELD_RECOVERY_ACTION 230
 #define EVENT_XID 8ull
 #define MAX_GPUS 64
 
@@ -68,6 +69,11 @@ typedef struct {
     call(int, nvmlDeviceGetCurrentClocksThrottleReasons, (device, ull *))                                              \
     call(int, nvmlDeviceGetTotalEccErrors, (device, int, int, ull *))                                                  \
     call(int, nvmlDeviceGetRemappedRows, (device, unsigned int *, unsigned int *, unsigned int *, unsigned int *))     \
+    call(int, nvmlDeviceGetRowRemapperHistogram, (device, unsigned int *))                                             \
+    call(int, nvmlDeviceGetCurrPcieLinkGeneration, (device, unsigned int *))                                           \
+    call(int, nvmlDeviceGetCurrPcieLinkWidth, (device, unsigned int *))                                                \
+    call(int, nvmlDeviceGetMaxPcieLinkGeneration, (device, unsigned int *))                                            \
+    call(int, nvmlDeviceGetMaxPcieLinkWidth, (device, unsigned int *))                                                 \
     call(int, nvmlDeviceGetProcessUtilization, (device, work_sample *, unsigned int *, ull))                           \
     call(int, nvmlEventSetCreate, (void **))                                                                           \
     call(int, nvmlDeviceGetSupportedEventTypes, (device, ull *))                                                       \

@@ -18,11 +18,12 @@ static int utilization(device d) { return nvmlDeviceGetUtilizationRates(d, rates
 static int encoder(device d) { unsigned a, b; return nvmlDeviceGetEncoderUtilization(d, &a, &b); }
 static int decoder(device d) { unsigned a, b; return nvmlDeviceGetDecoderUtilization(d, &a, &b); }
 static int temperature(device d) { unsigned a; return nvmlDeviceGetTemperature(d, 0, &a); }
-static int memory_temperature(device d) {
-    field_value value = {.field = FIELD_MEMORY_TEMPERATURE};
+static int field(device d, unsigned int number) {
+    field_value value = {.field = number};
     int code = nvmlDeviceGetFieldValues(d, 1, &value);
     return code ? code : (int)value.code;
 }
+static int memory_temperature(device d) { return field(d, FIELD_MEMORY_TEMPERATURE); }
 static int power(device d) { unsigned a; return nvmlDeviceGetPowerUsage(d, &a); }
 static int power_limit(device d) { unsigned a; return nvmlDeviceGetEnforcedPowerLimit(d, &a); }
 static int graphics_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, GRAPHICS_CLOCK, &a); }
@@ -33,9 +34,15 @@ static int throttle(device d) { ull a; return nvmlDeviceGetCurrentClocksThrottle
 static int ecc_corrected(device d) { ull a; return nvmlDeviceGetTotalEccErrors(d, 0, 0, &a); }
 static int ecc_uncorrected(device d) { ull a; return nvmlDeviceGetTotalEccErrors(d, 1, 0, &a); }
 static int remapped(device d) { unsigned a, b, c, e; return nvmlDeviceGetRemappedRows(d, &a, &b, &c, &e); }
+static int recovery(device d) { return field(d, FIELD_RECOVERY_ACTION); }
+static int generation(device d) { unsigned a; return nvmlDeviceGetCurrPcieLinkGeneration(d, &a); }
+static int width(device d) { unsigned a; return nvmlDeviceGetCurrPcieLinkWidth(d, &a); }
 
 static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); }
 static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
+static int banks(device d) { unsigned a[5]; return nvmlDeviceGetRowRemapperHistogram(d, a); }
+static int most_generation(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkGeneration(d, &a); }
+static int most_width(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkWidth(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
 
 /* Requests the number of retired pages, then the pages, as nvml-wrapper does. */
@@ -54,8 +61,9 @@ static int retired_double(device d) { return retired(d, 1); }
 
 typedef int (*reading)(device);
 static const reading QUICK[] = {utilization, encoder, decoder, temperature, memory_temperature, power, power_limit,
-    graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected, remapped};
-static const reading SLOW[] = {mig_mode, bar1, replays, retired_single, retired_double};
+    graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected, remapped,
+    recovery, generation, width};
+static const reading SLOW[] = {mig_mode, bar1, replays, retired_single, retired_double, banks, most_generation, most_width};
 #define QUICKS (sizeof QUICK / sizeof *QUICK)
 #define SLOWS (sizeof SLOW / sizeof *SLOW)
 

@@ -279,7 +279,7 @@ FIELDS = {
     "pcie_replay_rollover_counter": 95, "remapped_correctable": 142, "remapped_uncorrectable": 143,
     "remapped_pending": 144, "remapped_failure": 145, "power_average": 185, "power_instant": 186,
     "power_current_limit": 190, "temperature_shutdown_tlimit": 193, "temperature_slowdown_tlimit": 194,
-    "temperature_memory_max_tlimit": 195, "temperature_gpu_max_tlimit": 196, "no_such_field": 65000,
+    "temperature_memory_max_tlimit": 195, "temperature_gpu_max_tlimit": 196, "recovery_action": 230, "no_such_field": 65000,
 }  # fmt: skip
 DEAR_FIELDS = ("total_energy_consumption", "pcie_replay_counter", "pcie_replay_rollover_counter")
 

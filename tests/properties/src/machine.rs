@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use vram_exporter::snapshot::{
-    Allocation, Allocations, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu, GpuMemory, GpuProcesses, GpuState,
-    GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner, PodContainer, Pods, Process,
-    ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind, WorkloadUse,
+    AddressingMode, Allocation, Allocations, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu, GpuMemory,
+    GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner,
+    PodContainer, Pods, Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind,
+    WorkloadUse,
 };
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -117,6 +118,8 @@ fn gpu(names: &mut Names<'_>, index: u32) -> Arc<Gpu> {
         architecture: names.known(),
         vbios: names.known(),
         compute_capability: names.known(),
+        addressing_mode: Some(AddressingMode::Ats),
+        module_id: Some(names.number() as u32),
         mig_mode: Some(true),
         mig: (0..names.below(3, 0)).map(|at| device(names, at)).collect(),
     })

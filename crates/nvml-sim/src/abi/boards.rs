@@ -38,11 +38,16 @@ device_calls! {
         on.whole()?;
         put(state, ENABLED)
     }
-    /// Recorded on an H200: no addressing mode (0).
+    fn nvmlDeviceGetModuleId(id: *mut c_uint) |on| {
+        on.whole()?;
+        put(id, on.gpu.module_id)
+    }
+    /// Recorded on an H200: no addressing mode.
     fn nvmlDeviceGetAddressingMode(mode: *mut sys::nvmlDeviceAddressingMode_t) |on| {
         check_version(mode, 1)?;
         let version = struct_version::<sys::nvmlDeviceAddressingMode_t>(1);
-        put(mode, sys::nvmlDeviceAddressingMode_t { version, value: 0 })
+        let value = on.implausible().map_or(on.gpu.addressing_mode as c_uint, |_| c_uint::MAX);
+        put(mode, sys::nvmlDeviceAddressingMode_t { version, value })
     }
     fn nvmlDeviceGetNumaNodeId(node: *mut c_uint) |on| { Err(Code::NOT_SUPPORTED) }
     fn nvmlDeviceGetDriverModel(current: *mut c_uint, pending: *mut c_uint) |on| { Err(Code::NOT_SUPPORTED) }

@@ -124,6 +124,11 @@ device_calls! {
         put(pending, c_uint::from(errors.remap_pending))?;
         put(failed, c_uint::from(errors.remap_failed))
     }
+    fn nvmlDeviceGetRowRemapperHistogram(values: *mut sys::nvmlRowRemapperHistogramValues_t) |on| {
+        remaps(on)?;
+        let [max, high, partial, low, none] = on.gpu.errors.remap_banks.unwrap_or([on.gpu.model.remap_banks, 0, 0, 0, 0]);
+        put(values, sys::nvmlRowRemapperHistogramValues_t { max, high, partial, low, none })
+    }
     fn nvmlDeviceGetRetiredPages(
         cause: sys::nvmlPageRetirementCause_t,
         count: *mut c_uint,

@@ -9,6 +9,7 @@ use super::{On, device_calls};
 use crate::catalog::Ecc;
 use crate::clock;
 use crate::code::{Answer, Code};
+use crate::scenario::grammar::Implausible;
 
 /// A value with its NVML type.
 enum Value {
@@ -23,6 +24,24 @@ const LAST_FIELD: u32 = 300;
 const POWER_AVERAGE: u32 = 185;
 const POWER_INSTANT: u32 = 186;
 const POWER_LIMIT: u32 = 190;
+
+/// The first driver that has the recovery action.
+const RECOVERY_SINCE: u32 = 565;
+
+/// The driver's major version; a version without a number is newer than all others.
+fn major(on: &On) -> u32 {
+    on.machine.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(u32::MAX)
+}
+
+/// The recovery action, or a code that does not exist.
+fn recovery_action(on: &On) -> u32 {
+    match on.implausible() {
+        Some(Implausible::Above) => 1_000,
+        Some(Implausible::Ones) => u32::MAX,
+        Some(Implausible::Zeros) => 0,
+        None => on.gpu.errors.recovery_action,
+    }
+}
 
 fn value(on: &On, field: u32) -> Answer<Value> {
     on.whole()?;
@@ -59,6 +78,9 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         id::NVML_FI_DEV_REMAPPED_FAILURE => rows(errors.remap_failed.into()),
         POWER_AVERAGE | POWER_INSTANT => milliwatts(on.machine.power(on.gpu, on.now)),
         POWER_LIMIT if on.gpu.model.pcie.is_some() => milliwatts(on.gpu.model.power[2]),
+        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if major(on) >= RECOVERY_SINCE => Ok(Value::Int(recovery_action(on))),
+        // A driver does not know the numbers of later fields.
+        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => Err(Code::INVALID_ARGUMENT),
         // Shutdown and slowdown as distances from the target temperature (recorded).
         193 if on.gpu.model.memory_sensor => Ok(Value::Signed(-8)),
         194 if on.gpu.model.memory_sensor => Ok(Value::Signed(-2)),

@@ -94,11 +94,37 @@ pub(crate) struct Gpu {
     /// Calls that return `NOT_SUPPORTED`.
     #[serde(default)]
     pub(crate) unsupported: Vec<String>,
+    /// Under load; the model's own if absent.
+    #[serde(default)]
+    pub(crate) link: Link,
+    /// The model's own if absent.
+    pub(crate) addressing_mode: Option<AddressingMode>,
+    /// The position on the baseboard; 0 is none. The model's own if absent.
+    pub(crate) module_id: Option<u32>,
     #[serde(default)]
     pub(crate) errors: Errors,
 }
 
-/// Error counters of a GPU, fixed.
+/// What differs in a GPU's PCIe link from that of its model.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Link {
+    pub(crate) generation: Option<u32>,
+    pub(crate) width: Option<u32>,
+    pub(crate) max_generation: Option<u32>,
+    pub(crate) max_width: Option<u32>,
+}
+
+/// How a GPU addresses the CPU's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AddressingMode {
+    None,
+    Hmm,
+    Ats,
+}
+
+/// Error counters and states of a GPU, fixed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Errors {
@@ -109,6 +135,11 @@ pub(crate) struct Errors {
     pub(crate) remap_pending: bool,
     pub(crate) remap_failed: bool,
     pub(crate) pcie_replays: u32,
+    /// What the driver says must be done: the code of `nvmlDeviceGpuRecoveryAction_t`.
+    pub(crate) recovery_action: u32,
+    /// Memory banks by the spare rows that are left: max, high, partial, low, none. All of the model's are at max if
+    /// absent.
+    pub(crate) remap_banks: Option<[u32; 5]>,
     /// Pages retired for single-bit and for double-bit errors. If present, the GPU retires pages instead of remapping
     /// rows.
     pub(crate) retired_pages: Option<[u32; 2]>,

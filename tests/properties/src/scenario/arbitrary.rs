@@ -126,6 +126,22 @@ fn gpu(text: &mut String, u: &mut Unstructured<'_>) {
         }
     }
     if u.once_in(8) {
+        put(text, "link", u.pick(&["{}", "{ width = 8 }", "{ generation = 3, max_width = 0 }", "{ generation = -1 }"]));
+    }
+    if u.once_in(8) {
+        put(text, "addressing_mode", u.pick(&["\"ats\"", "\"none\"", "\"ATS\"", "2"]));
+    }
+    if u.once_in(8) {
+        put(text, "module_id", u.pick(&NUMBERS));
+    }
+    if u.once_in(8) {
+        put(
+            text,
+            "errors",
+            u.pick(&["{ recovery_action = 3 }", "{ remap_banks = [1, 0, 0, 0, 0] }", "{ remap_banks = [] }"]),
+        );
+    }
+    if u.once_in(8) {
         put(text, "unsupported", &format!("[{:?}]", u.pick(&CALLS)));
     }
 }

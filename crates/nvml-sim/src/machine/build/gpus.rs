@@ -6,7 +6,7 @@ use super::{Refusal, a_call, among, refuse};
 use crate::catalog::{MODELS, Model};
 use crate::machine::memory::Load;
 use crate::machine::{Gpu, Instance};
-use crate::scenario::grammar;
+use crate::scenario::grammar::{self, Link};
 use crate::stable_hash::{mix, uuid};
 
 /// The maximum number of GPUs: as many as a handle can distinguish, and more than any machine has.
@@ -51,6 +51,10 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
             return refuse(key, format!("must be a number from 0 to {MOST_READ}"));
         }
     }
+    let Link { generation, width, max_generation, max_width } = written.link;
+    if model.pcie.is_none() && [generation, width, max_generation, max_width].iter().any(Option::is_some) {
+        return refuse("link", format!("an {} has no PCIe link", model.name));
+    }
     let key = mix(seed, u64::from(index));
     let unsupported = written.unsupported.iter().enumerate();
     let unsupported =
@@ -68,6 +72,9 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
         temperature: written.temperature,
         power: written.power,
         unsupported,
+        link: written.link,
+        addressing_mode: written.addressing_mode.unwrap_or(model.addressing_mode),
+        module_id: written.module_id.unwrap_or(if model.on_baseboard { index + 1 } else { 0 }),
         errors: written.errors.clone(),
         mig: written.mig.as_deref().map(|profiles| instances(profiles, model, key)).transpose()?,
         members: Vec::new(),

@@ -1,0 +1,87 @@
+//! The calls that report the health of a GPU.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{
+    nvmlDeviceAddressingMode_t, nvmlFieldValue_t, nvmlRowRemapperHistogramValues_t, nvmlValue_t,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG as UNSIGNED_LONG,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
+};
+
+use super::{Handle, call};
+use crate::nvml::error::Error;
+
+pub(in crate::nvml) const FIELD_CALL: &str = "nvmlDeviceGetFieldValues";
+
+/// One unsigned field of `nvmlDeviceGetFieldValues`, read without an allocation.
+///
+/// # Errors
+/// `NOT_SUPPORTED` if the driver does not have the field; [`crate::faults::Reason::Implausible`] if its value is of
+/// another type.
+pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64, Error> {
+    let value = nvmlValue_t { ullVal: 0 };
+    let mut read = nvmlFieldValue_t {
+        fieldId: id,
+        scopeId: 0,
+        timestamp: 0,
+        latencyUsec: 0,
+        valueType: UNSIGNED_INT,
+        nvmlReturn: 0,
+        value,
+    };
+    call(FIELD_CALL, || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetFieldValues.as_ref())?;
+        // SAFETY: the handle is valid and `read` is one struct of the type that the call fills.
+        nvml_try(unsafe { sym(handle.0, 1, &mut read) })?;
+        match nvml_try(read.nvmlReturn) {
+            // What a driver returns for the number of a field that it does not have (recorded).
+            Err(NvmlError::InvalidArg) => Err(NvmlError::NotSupported),
+            answer => answer,
+        }
+    })?;
+    // SAFETY: `valueType` names the member that the driver wrote; all members are integers that may have any bits.
+    unsafe {
+        match read.valueType {
+            UNSIGNED_INT => Ok(read.value.uiVal.into()),
+            UNSIGNED_LONG => Ok(read.value.ulVal),
+            UNSIGNED_LONG_LONG => Ok(read.value.ullVal),
+            other => Err(Error::implausible(FIELD_CALL, format!("field {id} has the type {other}"))),
+        }
+    }
+}
+
+/// `nvmlDeviceGetRowRemapperHistogram`: the number of memory banks for each amount of spare rows left, from all to none.
+pub(in crate::nvml) fn row_remapper_histogram(nvml: &Nvml, handle: Handle) -> Result<[u32; 5], Error> {
+    let mut read = nvmlRowRemapperHistogramValues_t { max: 0, high: 0, partial: 0, low: 0, none: 0 };
+    call("nvmlDeviceGetRowRemapperHistogram", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetRowRemapperHistogram.as_ref())?;
+        // SAFETY: the handle is valid and `read` is the struct that the call fills.
+        nvml_try(unsafe { sym(handle.0, &mut read) })
+    })?;
+    Ok([read.max, read.high, read.partial, read.low, read.none])
+}
+
+/// `nvmlDeviceGetAddressingMode`: NVML's code of the mode.
+pub(in crate::nvml) fn addressing_mode(nvml: &Nvml, handle: Handle) -> Result<u32, Error> {
+    // `NVML_STRUCT_VERSION` of the struct's first version: its size, and the version in the highest byte.
+    const VERSION: u32 = size_of::<nvmlDeviceAddressingMode_t>() as u32 | 1 << 24;
+    let mut read = nvmlDeviceAddressingMode_t { version: VERSION, value: 0 };
+    call("nvmlDeviceGetAddressingMode", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetAddressingMode.as_ref())?;
+        // SAFETY: the handle is valid and `read` is the struct that the call fills, with its version.
+        nvml_try(unsafe { sym(handle.0, &mut read) })
+    })?;
+    Ok(read.value)
+}
+
+/// `nvmlDeviceGetModuleId`: 0 for a GPU that is not on a baseboard.
+pub(in crate::nvml) fn module_id(nvml: &Nvml, handle: Handle) -> Result<u32, Error> {
+    let mut id = 0;
+    call("nvmlDeviceGetModuleId", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetModuleId.as_ref())?;
+        // SAFETY: the handle is valid and the pointer points to an integer of the right type.
+        nvml_try(unsafe { sym(handle.0, &mut id) })
+    })?;
+    Ok(id)
+}

@@ -1,0 +1,155 @@
+//! What the driver says about repairs of a GPU, and the state of its PCIe link.
+
+use crate::harness::{Machine, Scrape, simulator};
+
+/// Four models. The second GPU has every value that differs from the model's own.
+const MODELS: &str = r#"
+seed = 1
+[[gpu]]
+model = "H200"
+[[gpu]]
+model = "H200"
+link = { generation = 3, width = 8, max_generation = 4, max_width = 16 }
+addressing_mode = "hmm"
+module_id = 7
+errors = { recovery_action = 4, remap_banks = [3069, 1, 1, 0, 1] }
+[[gpu]]
+model = "RTX 4090"
+count = 2
+[[gpu]]
+model = "GB10"
+[[process]]
+pid = 42
+gpu = 3
+memory = "1GiB"
+"#;
+
+/// The families that a GPU may lack.
+const FAMILIES: [&str; 6] = [
+    "gpu_recovery_action",
+    "gpu_row_remap_banks",
+    "gpu_pcie_link_generation",
+    "gpu_pcie_link_generation_max",
+    "gpu_pcie_link_width",
+    "gpu_pcie_link_width_max",
+];
+
+fn shown(scrape: &Scrape, gpu: &str) -> Vec<&'static str> {
+    let has = |name: &str| scrape.all(name).any(|series| series.label("gpu") == Some(gpu));
+    FAMILIES.into_iter().filter(|name| has(name)).collect()
+}
+
+/// The generation and the width of the link, then the highest ones.
+fn link(scrape: &Scrape, gpu: &str) -> [Option<f64>; 4] {
+    let names = ["generation", "width", "generation_max", "width_max"];
+    names.map(|name| scrape.value(&format!("gpu_pcie_link_{name}"), &[("gpu", gpu)]))
+}
+
+/// The action that the driver requires.
+fn action<'s>(scrape: &'s Scrape, gpu: &str) -> Vec<&'s str> {
+    let required = scrape.all("gpu_recovery_action").filter(|s| s.label("gpu") == Some(gpu) && s.value == 1.0);
+    required.filter_map(|series| series.label("action")).collect()
+}
+
+fn banks(scrape: &Scrape, gpu: &str) -> Vec<Option<f64>> {
+    let left = ["max", "high", "partial", "low", "none"];
+    left.map(|left| scrape.value("gpu_row_remap_banks", &[("gpu", gpu), ("available", left)])).to_vec()
+}
+
+/// The labels `addressing_mode` and `module_id`.
+fn info<'s>(scrape: &'s Scrape, gpu: &str) -> [Option<&'s str>; 2] {
+    let info = scrape.all("gpu_info").find(|series| series.label("gpu") == Some(gpu)).unwrap();
+    [info.label("addressing_mode"), info.label("module_id")]
+}
+
+fn faults(scrape: &Scrape) -> f64 {
+    scrape.all("vram_exporter_faults_by_reason_total").map(|series| series.value).sum()
+}
+
+#[test]
+fn every_model_shows_what_it_has() {
+    let scrape = Machine::new(MODELS).once(&[]);
+    assert_eq!(shown(&scrape, "0"), FAMILIES);
+    assert_eq!(action(&scrape, "0"), ["none"]);
+    assert_eq!(scrape.all("gpu_recovery_action").filter(|s| s.label("gpu") == Some("0")).count(), 8);
+    assert_eq!(banks(&scrape, "0"), [3072.0, 0.0, 0.0, 0.0, 0.0].map(Some));
+    assert_eq!(link(&scrape, "0"), [5.0, 16.0, 5.0, 16.0].map(Some));
+    assert_eq!(info(&scrape, "0"), [Some("none"), Some("1")]);
+
+    assert_eq!(action(&scrape, "1"), ["drain_and_reset"]);
+    assert_eq!(banks(&scrape, "1"), [3069.0, 1.0, 1.0, 0.0, 1.0].map(Some));
+    assert_eq!(link(&scrape, "1"), [3.0, 8.0, 4.0, 16.0].map(Some));
+    assert_eq!(info(&scrape, "1"), [Some("hmm"), Some("7")]);
+
+    // A consumer board does not remap rows, is on no baseboard, and lowers its link while nothing uses it.
+    let consumer: Vec<_> = FAMILIES.into_iter().filter(|name| *name != "gpu_row_remap_banks").collect();
+    assert_eq!((shown(&scrape, "2"), shown(&scrape, "3")), (consumer.clone(), consumer));
+    assert_eq!(link(&scrape, "2"), [1.0, 16.0, 4.0, 16.0].map(Some));
+    assert_eq!(link(&scrape, "3"), [4.0, 16.0, 4.0, 16.0].map(Some));
+    assert_eq!(info(&scrape, "2"), [Some("none"), None]);
+
+    // A GPU in a system chip has no link of its own.
+    assert_eq!(shown(&scrape, "4"), ["gpu_recovery_action"]);
+    assert_eq!(info(&scrape, "4"), [Some("ats"), None]);
+    let memory =
+        scrape.value("vram_exporter_faults_by_reason_total", &[("source", "memory"), ("reason", "not_supported")]);
+    assert_eq!(faults(&scrape), memory.unwrap_or(0.0), "only the memory of the GB10 is counted");
+}
+
+#[test]
+fn a_gpu_with_mig_devices_shows_the_same() {
+    let scrape = Machine::built_in("mig-a100").once(&[]);
+    assert_eq!(shown(&scrape, "0"), FAMILIES);
+    assert_eq!((banks(&scrape, "0")[0], link(&scrape, "0")), (Some(640.0), [4.0, 16.0, 4.0, 16.0].map(Some)));
+    assert_eq!(scrape.all("gpu_pcie_link_width").count(), 2, "one for each GPU, none for a MIG device");
+}
+
+#[test]
+fn an_old_driver_shows_what_it_has_and_nothing_at_0() {
+    let scrape = Machine::built_in("old-driver").once(&[]);
+    assert_eq!(shown(&scrape, "0"), FAMILIES[1..]);
+    assert_eq!(info(&scrape, "0"), [None, None]);
+    assert_eq!(faults(&scrape), 0.0);
+}
+
+#[test]
+fn the_recovery_action_begins_with_driver_565() {
+    for (version, shows) in [("560.35.03", false), ("565.57.01", true), ("610.10", true)] {
+        let scenario = format!("driver = {{ version = \"{version}\" }}\n[[gpu]]\nmodel = \"H200\"\n");
+        let scrape = Machine::new(&scenario).once(&[]);
+        assert_eq!(shown(&scrape, "0").contains(&FAMILIES[0]), shows, "{version}");
+        assert_eq!(faults(&scrape), 0.0, "{version}");
+    }
+}
+
+#[test]
+fn a_library_without_the_calls_shows_nothing_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = std::fs::read(simulator()).unwrap();
+    let calls =
+        ["RowRemapperHistogram", "ModuleId", "AddressingMode", "CurrPcieLinkGeneration", "MaxPcieLinkGeneration"];
+    let calls = calls.map(|call| format!("nvmlDeviceGet{call}"));
+    nvml_sim::hide(&mut bytes, calls.iter().map(String::as_str)).unwrap();
+    let library = folder.path().join("libnvidia-ml.so.1");
+    std::fs::write(&library, bytes).unwrap();
+    let scrape = Machine::new(MODELS).with_library(library).once(&[]);
+    assert_eq!(shown(&scrape, "1"), ["gpu_recovery_action", "gpu_pcie_link_width", "gpu_pcie_link_width_max"]);
+    assert_eq!(info(&scrape, "1"), [None, None]);
+}
+
+#[test]
+fn what_cannot_be_true_is_counted_and_not_shown() {
+    let scenario = "[[gpu]]\nmodel = \"H200\"\nlink = { generation = 99, width = 4294967295, max_generation = 0 }\n\
+                    errors = { recovery_action = 8, remap_banks = [0, 0, 0, 0, 0] }\n\
+                    [[fault]]\ncall = \"nvmlDeviceGetAddressingMode\"\nkind = \"implausible\"\n";
+    let scrape = Machine::new(scenario).once(&[]);
+    assert_eq!(shown(&scrape, "0"), ["gpu_pcie_link_width_max"]);
+    assert_eq!(info(&scrape, "0"), [None, Some("1")]);
+    let implausible = |source| {
+        let labels = [("source", source), ("reason", "implausible")];
+        scrape.value("vram_exporter_faults_by_reason_total", &labels)
+    };
+    // A value of 0 means that the GPU does not have it, which is not a fault.
+    assert!(implausible("telemetry") >= Some(3.0));
+    assert_eq!(implausible("topology"), Some(1.0));
+}
