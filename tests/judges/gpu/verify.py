@@ -17,6 +17,7 @@ import time
 import traceback
 
 import check_cost
+import check_health
 import check_incidents
 import check_memory
 import check_owners
@@ -28,6 +29,7 @@ from results import Results
 
 CHECKS = {
     "identity": check_memory.identity,
+    "health": check_health.health,
     "spikes20": check_memory.spikes20,
     "spikes2": check_memory.spikes2,
     "training": check_memory.training,
