@@ -1,4 +1,4 @@
-"""Reads an exposition with the Prometheus client's parser and rejects what the format allows but no consumer wants:
+"""Reads an exposition with the Prometheus client's parser and rejects what the format allows but no consumer expects:
 duplicate series, duplicate families, samples without a TYPE, families without HELP."""
 
 import sys

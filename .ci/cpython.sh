@@ -24,7 +24,8 @@ for found in "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/"$name"; do
     fi
 done
 
-# The repository that the system itself uses, as a text of its own, with lists and packages in a folder of their own.
+# The repository that the system itself uses, in a source list of its own, with package lists and packages in a separate
+# folder.
 # shellcheck disable=SC1091
 . /etc/os-release
 # shellcheck disable=SC2016

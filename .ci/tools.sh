@@ -48,7 +48,7 @@ environment() { # FOLDER LIST
     cp "$here/$2" "$tools/$1/$2"
 }
 environment venv requirements.txt
-# In an environment of their own, so that a change of the other list does not install 2 GB again.
+# The frameworks have an environment of their own, so that a change to the other list does not install 2 GB again.
 environment frameworks frameworks.txt
 # The oldest and the newest CPython that the client supports.
 "$here/cpython.sh" "$tools" 3.9 bullseye

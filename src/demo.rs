@@ -90,7 +90,7 @@ struct Sight {
 
 const TOUR: [Sight; 5] = [
     Sight {
-        what: "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of it: a reading every 15 s does not show that",
+        what: "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of that: a reading every 15 s does not show it",
         metric: "gpu_process_memory_peak_bytes",
     },
     Sight {
@@ -98,7 +98,7 @@ const TOUR: [Sight; 5] = [
         metric: "gpu_memory_window_peak_bytes, gpu_memory_unattributed_bytes",
     },
     Sight {
-        what: "GPU 2: after 20 s, import.py climbs into the limit of the GPU and ends there: an incident records who held what",
+        what: "GPU 2: after 20 s, import.py reaches the memory limit of the GPU and ends: an incident records what each process held",
         metric: "gpu_memory_pressure_seconds_total",
     },
     Sight {

@@ -8,7 +8,7 @@
 //!                      │          │        └──> dcgm ──────────────────^
 //!                      │          └──> recorder (history, incidents) ──^
 //!                      └── requests the owner of a pid from attribution
-//!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` takes what is left at their end)
+//!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` also gets the final values)
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!

@@ -59,7 +59,7 @@ missing() {
     fi
 }
 
-# Scrapes until the peer shows a GPU and its figures agree, for half a minute at most.
+# Scrapes the peer until it shows a GPU and its figures agree with the simulator's, for half a minute at most.
 hold() {
     local peer=$1
     shift
@@ -72,7 +72,7 @@ hold() {
         sleep 0.5
     done
     echo "FAILED: $peer does not show what the simulator reports"
-    cat "$work/$peer.said" 2>/dev/null || echo "it answered no scrape"
+    cat "$work/$peer.said" 2>/dev/null || echo "no scrape succeeded"
     tail -n 5 "$work/$peer.log"
     result=1
 }

@@ -81,7 +81,7 @@ impl Shared {
         Some((Slot { shared: self.clone(), id }, peer))
     }
 
-    /// Removes a connection with its values, and hands over what is left of it if that is wanted.
+    /// Removes a connection with its values, and hands over its outcomes if `outcomes` is set.
     pub(super) fn close(&self, id: u64) {
         let closed = self.table.lock().close(id);
         if let Some((outcomes, closed)) = self.outcomes.as_ref().zip(closed) {
@@ -140,7 +140,7 @@ impl Shared {
         let pid = peer.pid?;
         match start_ticks(stream, pid, &self.start_ticks).await {
             Start::Known(start) => Some((pid, start)),
-            // What such a process wrote is of no use for what is shown, but it has an outcome.
+            // The values of such a process are never shown, but its connection has outcomes.
             Start::Ended if self.outcomes.is_some() => Some((pid, 0)),
             Start::Ended | Start::Unknown => None,
         }

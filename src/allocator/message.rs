@@ -137,7 +137,7 @@ pub struct Measurement<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
     /// It is not a JSON object of a known form. The error's text never contains any part of the line.
-    #[error("it is no JSON object with the keys of its type, or a number is not a whole number from 0 to 2^53")]
+    #[error("it is not a JSON object with the keys of its type, or a number is not a whole number from 0 to 2^53")]
     Form,
     /// The framework's name.
     #[error("the framework is not a name of 1 to {LONGEST_FRAMEWORK} characters from a-z, 0-9 and _")]
@@ -146,10 +146,10 @@ pub enum Invalid {
     #[error("the device is not a UUID that begins with GPU- or MIG-")]
     Device,
     /// The name of a region.
-    #[error("the name has not 1 to {LONGEST_NAME} characters, or has control characters")]
+    #[error("the name does not have 1 to {LONGEST_NAME} characters, or has control characters")]
     Name,
     /// The path of a snapshot.
-    #[error("the path has not 1 to {LONGEST_PATH} bytes, or has control characters")]
+    #[error("the path does not have 1 to {LONGEST_PATH} bytes, or has control characters")]
     Path,
 }
 

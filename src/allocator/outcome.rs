@@ -1,5 +1,5 @@
-//! What a connection had reported when it ended, for a program that says something about processes after their end. The
-//! exporter does not ask for it.
+//! What a connection had reported when it ended, for a program that reports on processes after their end. The exporter
+//! does not use it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ const PUBLISH: Duration = Duration::from_millis(100);
 /// How often peaks that are too old for their window are dropped, silent connections are detected, and reports are
 /// compared with the driver's list.
 const REVIEW: Duration = Duration::from_secs(1);
-/// How often the end of all connections is checked for at the end.
+/// During the shutdown: the time between two checks whether all connections have ended.
 const LOOK: Duration = Duration::from_millis(2);
 /// The pause before a task that panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -41,8 +41,8 @@ pub struct Settings {
     pub peak_window: Duration,
     /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
-    /// Takes what is left of each connection. If it is set, a process is served even if it ended before the module could
-    /// read its start time.
+    /// Takes the outcomes of each connection. If it is set, a process is served even if it ended before the module
+    /// could read its start time.
     pub outcomes: Option<Outcomes>,
 }
 

@@ -284,7 +284,7 @@ impl Table {
 }
 
 impl Connection {
-    /// What is left of it; empty if its process was not identified.
+    /// Its outcomes; empty if its process was not identified.
     pub(super) fn outcomes(&self) -> Vec<Outcome> {
         let Some(process) = self.process else { return Vec::new() };
         self.values.iter().filter_map(|values| values.outcome(process)).collect()

@@ -104,7 +104,7 @@ impl Values {
         Some(self.peaks.highest()).filter(|&peak| peak > 0 || self.figures.allocated.is_some())
     }
 
-    /// What is left when the connection ends; `None` if only regions were reported.
+    /// The outcome when the connection ends; `None` if only regions were reported.
     pub(super) fn outcome(&self, process: ProcessId) -> Option<Outcome> {
         let AllocatorFigures { retries, out_of_memory, .. } = self.figures;
         let (allocated_peak, reserved_peak) = (self.allocated_peak(), self.reserved_peak);

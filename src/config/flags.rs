@@ -26,8 +26,8 @@ pub(super) const EXTRAS: &[Extra] = &[
     (
         "format",
         Some("FORMAT"),
-        "With --once: prometheus prints the scrape, table a table for a person, and json the same as JSON. The exit status of \
-         table and json is 2 if there is no driver. [default: prometheus]",
+        "With --once: prometheus prints the scrape, table prints a table for people, and json prints the values as \
+         JSON. With table and json, the exit status is 2 if there is no driver. [default: prometheus]",
     ),
     ("check-config", None, "Check the configuration, print what is wrong, and exit."),
     ("print-config", None, "Print the effective configuration with comments, and exit."),

@@ -58,7 +58,7 @@ const OTHERS: &[Key] = &[
         default: None,
         kind: Kind::Path("FILE"),
         set: |c, s| c.path.passwd = s.path(),
-        help: "A passwd file to read user names from. Not set: the system's name service is asked.",
+        help: "A passwd file to read user names from. Not set: the system's name service is queried.",
     },
     Key {
         name: "memory.rate",
@@ -158,9 +158,9 @@ const OTHERS: &[Key] = &[
         default: None,
         kind: Kind::ApiServer,
         set: |c, s| c.kubernetes.api_server = s.text().map(ApiServer::of),
-        help: "The API server to ask for the names of pods: \"in-cluster\" (the service account of the exporter's pod) or a \
-               URL such as \"https://10.0.0.1:6443\". Only the pods of this node are requested. Not set: no API server is \
-               asked.",
+        help: "The API server to query for the names of pods: \"in-cluster\" (the service account of the exporter's \
+               pod) or a URL such as \"https://10.0.0.1:6443\". Only the pods of this node are requested. Not set: no API \
+               server is queried.",
     },
     Key {
         name: "kubernetes.token-file",
@@ -182,7 +182,7 @@ const OTHERS: &[Key] = &[
         kind: Kind::Path("SOCKET"),
         set: |c, s| c.kubernetes.pod_resources = s.path(),
         help: "The kubelet's socket that reports which GPU is assigned to which container, usually \
-               /var/lib/kubelet/pod-resources/kubelet.sock. Not set: the kubelet is not asked.",
+               /var/lib/kubelet/pod-resources/kubelet.sock. Not set: the kubelet is not queried.",
     },
     Key {
         name: "kubernetes.pod-resources-interval",
@@ -203,16 +203,17 @@ const OTHERS: &[Key] = &[
         default: None,
         kind: Kind::Path("SOCKET"),
         set: |c, s| c.allocator.socket = s.path(),
-        help: "A Unix socket on which processes report what their memory allocators know (docs/allocator-protocol.md). The \
-               Python client looks for /run/vram-exporter/allocator.sock. Not set: no socket.",
+        help: "A Unix socket on which processes report statistics of their memory allocators \
+               (docs/allocator-protocol.md). The Python client looks for /run/vram-exporter/allocator.sock. Not set: no \
+               socket.",
     },
     Key {
         name: "allocator.socket-mode",
         default: Some("0666"),
         kind: Kind::Mode,
         set: |c, s| c.allocator.socket_mode = s.mode(),
-        help: "Permissions of allocator.socket. By default every user of the machine may connect: the kernel says which process \
-               connects, and a process can report about itself only.",
+        help: "Permissions of allocator.socket. By default every user of the machine may connect: the kernel reports \
+               which process connects, and a process can report about itself only.",
     },
     Key {
         name: "allocator.socket-group",

@@ -240,7 +240,7 @@ impl Setting {
     /// Permissions.
     pub(super) fn mode(&self) -> u32 {
         let mode = self.text().and_then(|text| octal(&text));
-        mode.unwrap_or_else(|| unreachable!("{self:?} is no mode"))
+        mode.unwrap_or_else(|| unreachable!("{self:?} is not a mode"))
     }
 
     /// On or off.

@@ -201,7 +201,7 @@ async fn request_incident(
     // A browser sends its user's password even with requests that other sites initiate.
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-        return Err(Problem(StatusCode::FORBIDDEN, "a request of another site is not accepted".to_owned()));
+        return Err(Problem(StatusCode::FORBIDDEN, "a request from another site is not accepted".to_owned()));
     }
     let none = || Problem(StatusCode::SERVICE_UNAVAILABLE, "no GPU has been read yet".to_owned());
     let incident = recorder.record().ok_or_else(none)?;

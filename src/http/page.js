@@ -291,7 +291,7 @@ class Card {
     this.migBox = el("div", { class: "scroll", hidden: true }, el("table", { class: "small" },
       el("caption", {}, "MIG devices"), headings(["device", "profile", "used of total", "peak", "not attributed"]), this.mig));
     this.peaks = el("tbody");
-    this.peakBox = el("details", { toggle: () => this.showPeaks() }, el("summary", {}, "Peaks in this time, and what was held"),
+    this.peakBox = el("details", { toggle: () => this.showPeaks() }, el("summary", {}, "Peaks in this time span, and what held the memory"),
       el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["time", "peak", "held by"]), this.peaks)));
     this.recorded = el("div", {}, this.chart, this.fact, this.output, this.owners, this.peakBox);
     this.node = el("section", { class: "card gpu", "aria-labelledby": `${id}-title` },
@@ -387,7 +387,7 @@ class Card {
     const readings = slowReadings(this.series(), state.from, state.to).map(([, value]) => value ?? -1);
     const seen = Math.max(-1, ...readings);
     const held = holdersAt(this.uuid, figures.mostAt);
-    const slow = seen < 0 ? "No reading every 15 s falls into it." : `A reading every 15 s saw at most ${bytes(seen)}.`;
+    const slow = seen < 0 ? "None of the readings every 15 s falls within this time." : `A reading every 15 s saw at most ${bytes(seen)}.`;
     setText(this.fact, `Highest: ${bytes(figures.most)} at ${clock(figures.mostAt)}${held ? `, held by ${held}` : ""}. ${slow}`);
   }
 
@@ -805,7 +805,7 @@ function controls() {
   parts.status = el("span", { role: "status", class: "status" }, "Loading");
   const sample = (kind, text) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text);
   const legend = el("ul", { class: "legend", "aria-label": "Legend" },
-    sample("s-band", "lowest to highest value"), sample("s-slow", "what a reading every 15 s would have drawn"),
+    sample("s-band", "lowest to highest value"), sample("s-slow", "what a reading every 15 s would have shown"),
     sample("s-limit", "limit: memory that can be allocated"), sample("s-peak", "peak of a minute"),
     sample("s-nobody", "not attributed"), sample("s-ended", "ended"));
   const selects = el("label", { class: "recorded" }, "Time span ", el("select", { name: "span", change: chooseSpan }, ...choices));

@@ -106,7 +106,7 @@ impl ManualLanes {
                 while !wanted(snapshot) {
                     thread::sleep(LOOK);
                 }
-                session.end("the caller has what it wanted");
+                session.end("the wanted snapshot was published");
             });
             process.run(session, watch).expect(NOT_SUPERSEDED);
         });

@@ -15,10 +15,11 @@ pub(super) struct ReportedIdentity {
 
 /// The earlier GPU at each index; `None` for a GPU that is new or cannot be identified.
 ///
-/// GPUs are matched by UUID or, without a UUID, by PCI bus id. A GPU that returns neither is
-/// matched with an earlier GPU that no other index claims and that is `present` in the machine. The PCI bus id of the
-/// earlier GPU must be between those of the neighbours, since NVML enumerates GPUs in the order of their PCI bus ids. If the number of such GPUs differs from the number of
-/// indices between the neighbours, nothing is inherited there.
+/// GPUs are matched by UUID or, without a UUID, by PCI bus id. Consecutive indices that return neither are matched with
+/// the earlier GPUs that no other index claims and that are `present` in the machine. The PCI bus ids of these earlier
+/// GPUs must be between those of the GPUs directly before and after the consecutive indices, since NVML enumerates GPUs
+/// in the order of their PCI bus ids. If the number of such earlier GPUs differs from the number of consecutive
+/// indices, none of these indices inherits an identity.
 pub(super) fn inherit(
     reported: &[ReportedIdentity],
     known: &[Arc<Gpu>],

@@ -1,5 +1,5 @@
-//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of `nvml` is in this file and its
-//! submodules.
+//! The calls that nvml-wrapper lacks, made through its symbol table. All unsafe code of the module `nvml` is in this
+//! file and its submodules.
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 

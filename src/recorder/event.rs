@@ -226,7 +226,7 @@ impl Events {
         true
     }
 
-    /// The wanted events from `from` to `to`: the last `limit` that were added, earliest first.
+    /// The last `limit` added events from `from` to `to` for which `is_wanted` is true, earliest first.
     pub(super) fn latest(
         &self,
         from: Micros,

@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(exit, Exit { status: None, signal: Some(9) });
             assert_eq!(watch.exit(exited), Some(Exit { status: Some(7), signal: None }));
         } else {
-            eprintln!("SKIPPED: this kernel does not tell how a process ended");
+            eprintln!("SKIPPED: this kernel does not report how a process ended");
         }
         watch.retain(|process| *process == exited);
         assert_eq!(watch.exit(signaled), None);

@@ -1,6 +1,6 @@
 //! The part of the report about memory allocators: what frameworks such as PyTorch reported, process by process.
 //!
-//! Invariant: nothing reported, nothing said. A value that was not reported is absent.
+//! Invariant: a process that reported nothing is left out, and a value that was not reported is absent.
 
 use serde::Serialize;
 
@@ -123,7 +123,7 @@ pub(super) fn notes(facts: &Facts, uses: &[AllocatorUse]) -> Vec<String> {
 }
 
 impl AllocatorUse {
-    /// Whether it belongs to this process. A start time that is unknown says nothing against it.
+    /// Whether it belongs to this process. An unknown start time does not rule that out.
     pub(super) fn is_of(&self, process: ProcessKey, device: &str) -> bool {
         let (own, other) = (self.process.start, process.start);
         self.pid == process.pid && self.device == device && (own.is_none() || other.is_none() || own == other)

@@ -21,8 +21,8 @@ const KEYS: [(&str, &str, &str); 4] = [
         "DURATION",
         "How long the report waits for a driver call that does not return. [default: 2s]",
     ),
-    ("path.procfs", "PATH", "The /proc in which the processes of others are looked up. [default: /proc]"),
-    ("path.passwd", "PATH", "A file like /etc/passwd that names the users of others' processes."),
+    ("path.procfs", "PATH", "The /proc in which processes other than the command's are looked up. [default: /proc]"),
+    ("path.passwd", "PATH", "A file like /etc/passwd that names the users of processes other than the command's."),
 ];
 
 /// How the report is written.

@@ -24,7 +24,7 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
     }
     if let Some(limit) = facts.hangs {
         note(format!(
-            "a driver call had not returned after {}: what came after its begin was not measured",
+            "a driver call had not returned after {}: what happened after it began was not measured",
             format::seconds(limit.as_secs_f64())
         ));
     }
@@ -39,9 +39,9 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
     }
     if measured && facts.sees_host == Some(false) {
         note(
-            "this pid namespace is not the machine's: the driver shows only the processes of this namespace, or none; the \
-             memory of a GPU as a whole is right; to see all processes, share the machine's pid namespace (docker run \
-             --pid=host, hostPID: true)"
+            "this pid namespace is not the machine's: the driver shows only the processes of this namespace, or none; \
+             the memory of a GPU as a whole is correct; to see all processes, share the machine's pid namespace \
+             (docker run --pid=host, hostPID: true)"
                 .to_owned(),
         );
     }

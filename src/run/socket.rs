@@ -1,5 +1,5 @@
-//! The socket on which the processes of the command report about their memory allocators, and the variables that tell
-//! them about it.
+//! The socket on which the processes of the command report about their memory allocators, and the variables that pass
+//! them its path.
 //!
 //! Invariant: the socket is in a folder that only this user may enter, and the folder is removed at the end. A socket
 //! that the command would report to without `run` stays in the list.
@@ -30,9 +30,9 @@ const SOCKETS: &str = "VRAM_EXPORTER_SOCKET";
 const DEFAULT: &str = "/run/vram-exporter/allocator.sock";
 /// The maximum number of connections for which the name of the process is looked up.
 const MOST_NAMED: usize = 4096;
-/// How long what ended processes have sent may take to be read.
+/// The time limit for reading what processes sent before they ended.
 const READING: Duration = Duration::from_secs(2);
-/// The same while processes of the command still run, whose connections stay open.
+/// The same limit if processes of the command are still running, because their connections stay open.
 const READING_WHILE_OPEN: Duration = Duration::from_millis(200);
 
 /// The socket and what has been reported on it.
@@ -81,8 +81,8 @@ impl Socket {
         variables(&self.path, std::env::var_os(SOCKETS), std::env::var_os(ARM))
     }
 
-    /// Ends the socket. Returns what was reported, including what processes that have ended sent last. `open`: whether
-    /// processes of the command still run.
+    /// Ends the socket. Returns what was reported, including the last messages of processes that have ended. `open`:
+    /// whether processes of the command are still running.
     pub(super) async fn finish(self, open: bool) -> Reported {
         self.allocator.finish(if open { READING_WHILE_OPEN } else { READING }).await;
         let mut reported = std::mem::take(&mut *self.reported.lock());
@@ -121,8 +121,8 @@ async fn bind(within: &Path) -> Result<(Folder, Listener)> {
 }
 
 /// Reads the start times of the command's processes, and requests their names. A process that the command did not start
-/// is unknown. One whose ancestors can no longer be looked up belongs to the command, because nothing else was told the
-/// path of the socket.
+/// is unknown. One whose ancestors can no longer be looked up belongs to the command, because no other process was
+/// given the path of the socket.
 fn members(names: Option<Names>) -> StartTicks {
     let tree = Mutex::new((Tree::below(std::process::id()), 0));
     StartTicks::new(move |pid| {

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn without_a_recorder_nothing_is_kept() {
         let feed = Feed::default();
-        feed.add_sample(|| unreachable!("no sample is made for nobody"));
+        feed.add_sample(|| unreachable!("the feed is off, so no sample may be made"));
         feed.add_list(&Arc::default());
         feed.add_failure(failure(1));
         assert!(feed.next_failure().is_none());

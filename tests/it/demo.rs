@@ -110,7 +110,7 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(64), "{action}: {said}");
         assert!(said.contains("--demo=nosuch does not describe a machine"), "{said}");
-        assert!(said.contains("idle-h200"), "the scenarios that there are: {said}");
+        assert!(said.contains("idle-h200"), "the available scenarios: {said}");
     }
     assert!(bare(&["--demo=idle-h200", "--check-config"]).output().unwrap().status.success());
 }

@@ -663,7 +663,7 @@ async fn only_the_named_authority_is_trusted() {
     assert!(server.requests().iter().all(|request| request.token.as_deref() == Some("first")));
 
     // An authority that is removed from the file is no longer trusted, and is trusted again once it is back; the
-    // watch goes on.
+    // watch continues.
     watched(&server).await;
     let (before, lists) = (watch.faults(Reason::Connection), server.lists().len());
     theirs.write(&ca);
@@ -673,7 +673,7 @@ async fn only_the_named_authority_is_trusted() {
     ours.write(&ca);
     server.put(web());
     watch.shows(&[ONE, WEB]).await;
-    assert_eq!(server.lists().len(), lists, "the watch went on");
+    assert_eq!(server.lists().len(), lists, "the watch continued");
 
     let unnamed = Watch::at(server.url(), None, None, Duration::from_secs(20));
     unnamed.fails(Reason::Connection).await;

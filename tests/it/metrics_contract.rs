@@ -392,7 +392,7 @@ fn workloads_with_equal_labels_are_summed() {
             .map(|family| value(&format!("gpu_workload_{family}"), workload))
     };
     assert_eq!(all("team-b/a/main"), [Some(11), Some(11), Some(11), Some(4)]);
-    assert_eq!(all("unit:\u{FFFD}"), [None, Some(31), Some(32), Some(4)], "unknown and something is unknown");
+    assert_eq!(all("unit:\u{FFFD}"), [None, Some(31), Some(32), Some(4)], "a sum with an unknown part is unknown");
     assert_eq!(all("team-b/c/main"), [Some(40), Some(41), Some(100), Some(2)]);
     let of_process = |family: &str| scrape.value(&format!("gpu_process_memory_{family}"), &[("pid", "7")]);
     assert_eq!((of_process("used_bytes"), of_process("window_peak_bytes")), ("110", "110"));

@@ -214,10 +214,10 @@ fn wrong_parameters_are_refused_with_the_way_out() {
         ("/api/v1/history?from=nan", "from: must be a number"),
         ("/api/v1/history?step=0", "step: must be a number from 0.01 to 3600"),
         ("/api/v1/history?from=20&to=10", "from: must be before to"),
-        ("/api/v1/history?begin=1", "a parameter is not known; there are of, from, to, step, uuid"),
+        ("/api/v1/history?begin=1", "unknown parameter; known parameters: of, from, to, step, uuid"),
         ("/api/v1/history?step=1&step=2", "a parameter is given twice"),
         ("/api/v1/events?limit=0", "limit: must be a number from 1 to 4096"),
-        ("/api/v1/gpus?limit=1", "there are no parameters"),
+        ("/api/v1/gpus?limit=1", "this path has no parameters"),
         (&format!("/api/v1/gpus?{}", "x".repeat(2000)), "at most 1024 bytes"),
     ] {
         let (status, why) = error(&exporter, path);
@@ -381,7 +381,7 @@ fn the_end_of_a_process_says_how_it_ended() {
     let (process, events) = (ended().unwrap(), json(&exporter, "/api/v1/events"));
     let event = events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "process_ended").unwrap();
     if process["exit_status"].is_null() {
-        eprintln!("SKIPPED: this kernel does not tell how a process ended");
+        eprintln!("SKIPPED: this kernel does not report how a process ended");
         assert!(event["exit_status"].is_null() && !exporter.log().contains("exit_status"), "{event}");
         return;
     }

@@ -26,7 +26,7 @@ const ROWS: [&str; 31] = [
     "the MIG layout changes",
     "the process list grows between count and call",
     "a process is gone between list and /proc",
-    "a pid is used again",
+    "a pid is reused",
     "/proc cannot be read",
     "/proc belongs to another pid namespace",
     "the wall clock is set back or forward by an hour",

@@ -195,7 +195,7 @@ fn a_full_pool_closes_the_connection_that_is_needed_least() {
     until("the idle connection is closed first", || is_closed(&idle));
     assert!(!silent.iter().any(is_closed));
     let _new = [connect(server.address), connect(server.address)];
-    until("the oldest one that owes a request is closed", || is_closed(&silent[0]));
+    until("the oldest one that has not sent its request is closed", || is_closed(&silent[0]));
     assert_eq!(server.get("/metrics").status, 200);
     assert_eq!(count(&server, Reason::Overloaded), 0);
 }

@@ -1,4 +1,4 @@
-"""The thread, the connection, and everything that can go wrong with the exporter: the program never notices."""
+"""The thread, the connection, and everything that can go wrong with the exporter: none of it affects the program."""
 
 import os
 import socket

@@ -179,7 +179,7 @@ class OutOfMemory(support.Case):
             sys.stdin.readline()
             from vram_exporter import _client
             client = _client._client
-            with client._lock:  # Whoever holds it will not give it back before the observer has returned.
+            with client._lock:  # It is not released before the observer has returned.
                 try: torch.empty(1 << 40)
                 except torch.OutOfMemoryError: print("caught", len(client._peers[0].urgent), flush=True)
             sys.stdin.readline()

@@ -109,7 +109,7 @@ class Peers(support.Case):
         )
         self.assertTrue(server.wait(lambda s: shown(s).get("allocated_bytes") == 5 * MIB and s.messages("out_of_memory")))
         self.go_on(job)
-        self.assertEqual(self.finish(job), "1\n", "it waits for the full socket alone")
+        self.assertEqual(self.finish(job), "1\n", "it is kept for the full socket only")
 
     def test_an_exporter_that_accepts_nobody_does_not_affect_the_other(self):
         self.second(accept=False, backlog=0)

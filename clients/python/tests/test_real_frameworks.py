@@ -55,7 +55,7 @@ COMMON = """
 
 
 class RealFramework(support.Case):
-    """A framework in programs that do not know the client. `vram-run` starts them."""
+    """A framework in programs that do not start the client themselves. `vram-run` starts them."""
 
     framework = ""
     settings = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
@@ -89,8 +89,8 @@ class RealFramework(support.Case):
         return out
 
     def same(self, text):
-        """Runs a program with and without the client, and returns its output, which must be the same, as must be its exit status and
-        its error output."""
+        """Runs a program with and without the client. Its exit status, output and error output must be the same both times, and
+        are returned."""
         outcomes = []
         for armed in (False, True):
             outcomes.append(self.outcome(self.start(text, armed)))
@@ -252,7 +252,7 @@ class RealTensorFlow(RealFramework):
             tf.constant(1.0)
             assert context._context._initialized is True, "this TensorFlow has no such name"
             settle()
-            # What the reader asks for each GPU: without one, there is nothing to read.
+            # What the reader requests for each GPU. Without a GPU, there is nothing to read.
             assert tf.config.get_visible_devices("GPU") == [] == tf.config.list_logical_devices("GPU")
             assert _tensorflow.TensorFlow().read() == []
             disarmed()
@@ -267,7 +267,7 @@ class RealTensorFlow(RealFramework):
             from vram_exporter import _tensorflow
             tf.constant(1.0)
             real = tf.config
-            # The reader's questions about GPUs, answered by TensorFlow for the CPU.
+            # The reader's calls for GPUs, to which TensorFlow returns its results for the CPU.
             config = types.SimpleNamespace(
                 get_visible_devices=lambda kind: real.get_visible_devices(kind.replace("GPU", "CPU")),
                 list_logical_devices=lambda kind: real.list_logical_devices(kind.replace("GPU", "CPU")),

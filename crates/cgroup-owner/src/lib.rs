@@ -33,11 +33,11 @@
 //! a job's number and the name of an LXC container do not have.
 //!
 //! Version 1 has one line for each hierarchy, and the lines differ: Slurm moves its processes only in the hierarchies
-//! that it constrains, Docker once left `name=systemd` alone, and in the hybrid layout the unified line can stay at the
-//! runtime's own unit. The lines are therefore searched for pods, containers and jobs in the following order, and the
-//! first one found counts: `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`, `name=systemd`, unified. If no line
-//! contains any of these, units and sessions count: first those of `name=systemd`, which is systemd's own hierarchy,
-//! then those of the unified line, then those of the other lines.
+//! that it constrains, old versions of Docker did not move theirs in `name=systemd`, and in the hybrid layout the
+//! unified line can stay at the runtime's own unit. The lines are therefore searched for pods, containers and jobs in
+//! the following order, and the first one found counts: `memory`, `devices`, `freezer`, `pids`, `cpu`, `cpuset`,
+//! `name=systemd`, unified. If no line contains any of these, units and sessions count: first those of `name=systemd`,
+//! which is systemd's own hierarchy, then those of the unified line, then those of the other lines.
 
 mod hierarchies;
 mod location;

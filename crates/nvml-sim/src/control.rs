@@ -63,7 +63,7 @@ impl Watch {
         };
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
-            // Removed between the two checks; the next check sees that.
+            // Removed between the two checks; the next check detects it.
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             Err(cause) => return Err(Problem::Unreadable { file: self.path.display().to_string(), cause }),
         };

@@ -156,7 +156,7 @@ fn a_fault_is_switched_on_and_off_while_the_library_is_open() {
         first.name().unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(150));
         rig.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
-        eventually("no more opening", || {
+        eventually("a failed opening", || {
             first.memory_info().unwrap();
             let opened = nvml_wrapper::Nvml::builder().lib_path(rig::library().as_os_str()).init();
             matches!(opened, Err(NvmlError::DriverNotLoaded)).then_some(())
@@ -246,7 +246,7 @@ fn memory_that_no_process_owns_is_used_and_nothing_tells_of_an_owner() {
         }
         assert!(matches!(nvml.sys_process_name(9, 64), Err(NvmlError::NotFound)));
         assert!(!rig.procfs().join("9").exists() && rig.procfs().join("42").is_dir());
-        assert!(idle.power_usage().unwrap() < power + 10_000, "memory alone makes no context and draws no power");
+        assert!(idle.power_usage().unwrap() < power + 10_000, "memory alone creates no context and draws no power");
         rig.control("");
         eventually("its end", || (idle.memory_info().unwrap().used == 0).then_some(()));
     });

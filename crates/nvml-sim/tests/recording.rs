@@ -236,17 +236,17 @@ fn hold(scenario: &str, file: &str) {
         }
     }
     assert!(differ.is_empty(), "{scenario} is not as recorded: {differ:#?}");
-    assert!(held > 80, "{held} calls held");
+    assert!(held > 80, "only {held} calls were compared");
     for (name, wanted) in recorded["variants"].as_object().unwrap() {
         if let Some(code) = library.variant(name) {
             held += 1;
             assert_eq!(code_name(&library, code), texts[wanted.as_str().unwrap()].as_str().unwrap(), "{name}");
         }
     }
-    assert!(held > 110, "{held} calls and variants held");
+    assert!(held > 110, "only {held} calls and variants were compared");
     for (name, text) in texts {
         let known = (0..1000).any(|code| code_name(&library, code) == text.as_str().unwrap());
-        assert!(known, "no code says {name}");
+        assert!(known, "no code has the text of {name}");
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The connection ended before the answer arrived, or the peer is not a gRPC server.
-    #[error("the connection to {} broke: is it the kubelet that listens there?", socket.display())]
+    #[error("the connection to {} broke: is the kubelet listening there, or another program?", socket.display())]
     Broken {
         /// The path.
         socket: PathBuf,
@@ -187,7 +187,7 @@ mod tests {
             assert!(fits, "{error:?}");
             let line = chain(&error);
             assert!(line.contains("/pods/kubelet.sock") && line.contains(way_out), "{line}");
-            assert_eq!(line.matches(&cause).count(), 1, "the cause is said once: {line}");
+            assert_eq!(line.matches(&cause).count(), 1, "the cause appears once: {line}");
         }
     }
 

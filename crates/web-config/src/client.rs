@@ -66,7 +66,8 @@ pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result
         notes.push(format!("{AUTH_KEY}: {auth:?} verifies no certificate; the CAs for clients have no effect"));
     }
     if !has_ca && auth == ClientAuth::RequireAndVerifyClientCert {
-        let why = "needs client_ca_file or client_ca; only Go falls back to the system's CAs, so name their file if you want them";
+        let why =
+            "needs client_ca_file or client_ca; only Go falls back to the system's CAs: to use them, name their file";
         return Err(Problem::refused(AUTH_KEY, why));
     }
     if !has_ca && auth == ClientAuth::VerifyClientCertIfGiven {

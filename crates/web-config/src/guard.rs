@@ -166,7 +166,7 @@ impl Guard {
     }
 
     /// Reads until the files no longer change: while a certificate and its key are being replaced one after the other,
-    /// they do not match. `known` is a refusal that needs no second read.
+    /// they do not match. `known` is an earlier refusal: if the first read fails with it too, there is no second read.
     fn read_until_stable(&self, file: &Path, known: Option<&str>) -> Result<(Settings, Fingerprint), Error> {
         let mut refused = known.map(str::to_owned);
         for _ in 1..MAX_READS {

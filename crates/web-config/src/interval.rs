@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval(pub(super) Duration);
 
-/// Go's units, in nanoseconds. Go accepts both letters for "micro".
+/// Go's units, in nanoseconds. Go accepts both Unicode characters for "micro", U+00B5 and U+03BC.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),

@@ -23,7 +23,7 @@ impl Refusal {
         }
     }
 
-    /// The value of `WWW-Authenticate`, if the response asks for a password.
+    /// The value of `WWW-Authenticate`, if the response requests a password.
     pub fn challenge(self) -> Option<HeaderValue> {
         (self == Self::Unauthorized).then(|| HeaderValue::from_static("Basic"))
     }

@@ -53,8 +53,8 @@ impl Parameters {
     pub(super) fn end(self, known: &[&str]) -> Result<(), Problem> {
         match self.0.is_empty() {
             true => Ok(()),
-            false if known.is_empty() => Err(Problem::bad_request("there are no parameters")),
-            false => Err(Problem::bad_request(format!("a parameter is not known; there are {}", known.join(", ")))),
+            false if known.is_empty() => Err(Problem::bad_request("this path has no parameters")),
+            false => Err(Problem::bad_request(format!("unknown parameter; known parameters: {}", known.join(", ")))),
         }
     }
 }

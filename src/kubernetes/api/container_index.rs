@@ -237,7 +237,7 @@ mod tests {
         index.put(&pod("c", &[("x", "3"), ("y", "3")]), begin).unwrap();
         assert_eq!(shown(&index), ["2 a/side"], "two names within one pod");
         index.remove(&pod("b", &[("main", "1")]), begin).unwrap();
-        assert_eq!(shown(&index), ["2 a/side"], "while it may still be meant");
+        assert_eq!(shown(&index), ["2 a/side"], "while the claim of the removed pod is kept");
         index.forget(begin + RETENTION);
         assert_eq!(shown(&index), ["1 a/main", "2 a/side"]);
     }

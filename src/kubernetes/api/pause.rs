@@ -159,7 +159,7 @@ mod tests {
             throttle.begin(now);
             let (row, after) = pause(throttle.check(now + Duration::from_millis(1)));
             assert!(row == expected && after >= FIRST / 2 && after <= LONGEST);
-            assert_eq!(pause(throttle.check(now)).0, 0, "it was waited for");
+            assert_eq!(pause(throttle.check(now)).0, 0, "the pause has passed");
             last = after;
             now += last;
         }

@@ -225,7 +225,7 @@ fn an_opening_that_holds_a_released_driver_is_reported() {
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
-    wait_until("the opening ends and is closed", || {
+    wait_until("the attempt ends and its driver is closed", || {
         supervisor.reap(&phase);
         supervisor.holders() == 0
     });

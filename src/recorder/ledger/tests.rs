@@ -210,7 +210,7 @@ fn the_victim_of_a_growing_neighbour_leaves_an_incident_that_names_both() {
         "{}",
         incident.summary
     );
-    assert!(!incident.summary.contains("out of memory"), "the process did not say so");
+    assert!(!incident.summary.contains("out of memory"), "the process did not report this");
     assert_eq!(incident.host.as_deref(), Some("node-1"));
     // 98 % was reached on the way.
     assert_eq!(scene.kinds(), [Kind::NearLimit, Kind::EndedAtPeak]);
@@ -227,7 +227,7 @@ fn a_spike_between_two_lists_is_the_peak_and_belongs_to_no_process() {
     let incident = scene.incident(Kind::EndedAtPeak);
     let peak = incident.peak.as_ref().unwrap();
     assert_eq!((peak.used_bytes, peak.listed_bytes), (139 * GIB, Some(120 * GIB)));
-    assert!(peak.listed_at.unwrap() < peak.at, "the list is older than the spike, and says so");
+    assert!(peak.listed_at.unwrap() < peak.at, "the list is older than the spike, and its time shows this");
 }
 
 #[test]

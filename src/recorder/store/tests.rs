@@ -72,7 +72,7 @@ fn the_oldest_files_go_first_and_other_files_stay() {
     let total: u64 = Folder(&small).files(SUFFIX).unwrap().iter().map(|(_, bytes)| bytes).sum();
     assert!(total <= 3_000, "{total}");
     assert!(Folder(&small).write(&incident("z", 5_000)).unwrap_err().to_string().contains("recorder.max-disk-mib"));
-    assert_eq!(Folder(&small).read(16, &faults).len(), 0, "one that is too large costs the others");
+    assert_eq!(Folder(&small).read(16, &faults).len(), 0, "all others are removed for one that is too large");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the API shows of reports: the ladder (`docs/needed.md`), and the event and the incident of a failed allocation.
+//! What the API shows of reports: the breakdown of used memory (`docs/needed.md`), and the event and the incident of a
+//! failed allocation.
 
 use serde_json::Value;
 

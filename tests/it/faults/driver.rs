@@ -60,7 +60,7 @@ fn a_driver_without_the_second_memory_call_is_read_by_the_first() {
     assert_eq!(of("reserved"), None);
     assert_eq!(of("total").unwrap(), of("used").unwrap() + of("free").unwrap());
     assert_eq!(of("used"), Some(644_939_776.0));
-    assert_eq!(scrape.all("gpu_memory_unattributed_bytes").count(), 0, "used contains what is reserved");
+    assert_eq!(scrape.all("gpu_memory_unattributed_bytes").count(), 0, "used includes reserved memory");
     let process = [("gpu", "1"), ("pid", "42")];
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &process), Some(1_619_001_344.0), "1 GiB and a context");
 }

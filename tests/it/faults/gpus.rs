@@ -16,7 +16,7 @@ fn a_call_that_hangs_costs_its_gpu_alone_and_the_gpu_comes_back() {
     assert!(stalled.value("gpu_info", &[("gpu", "0")]).is_some());
     let ticks = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();
     let before = ticks(&stalled);
-    let later = exporter.scrape_until("the memory lane goes on", |s| ticks(s) > before + 20.0);
+    let later = exporter.scrape_until("the memory lane continues", |s| ticks(s) > before + 20.0);
     assert_eq!(up(&later, "1"), Some(1.0));
     let missed = [("source", "memory"), ("reason", "stalled")];
     assert!(later.value("vram_exporter_faults_by_reason_total", &missed) >= Some(1.0));
@@ -154,7 +154,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 5\nkind = \"hang\"\n");
     let stalled = exporter.scrape_until("the stall", |s| up(s, "5") == Some(0.0));
     let goal = rounds(&stalled, "memory") + 400.0;
-    let later = exporter.scrape_until("the lanes go on for long", |s| {
+    let later = exporter.scrape_until("the lanes continue for long", |s| {
         assert_eq!((up(s, "5"), values(s, "5")), (Some(0.0), 0));
         let fresh = ["0", "1", "2", "3", "4", "6", "7"].iter().all(|gpu| up(s, gpu) == Some(1.0) && values(s, gpu) > 0);
         assert!(fresh, "{}", s.text);
@@ -166,7 +166,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     // Further attempts add no threads: the GPU is left alone.
     let threads = || std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count();
     let before = threads();
-    exporter.scrape_until("the lanes go on", |s| rounds(s, "memory") >= goal + 200.0);
+    exporter.scrape_until("the lanes continue", |s| rounds(s, "memory") >= goal + 200.0);
     assert!(threads() <= before, "{} threads, then {}", before, threads());
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     machine.control("");

@@ -240,7 +240,7 @@ fn an_unreadable_file_of_a_process_costs_its_values_and_no_more() {
     let exporter = machine.export(&[&by_hand.flag()]);
     let shown = exporter.scrape_until("the process", |s| name(s, "42").is_some());
     assert_eq!(name(&shown, "42").as_deref(), Some("train.py"));
-    assert_eq!(shown.all("gpu_workload_memory_used_bytes").count(), 0, "where it lives is not known");
+    assert_eq!(shown.all("gpu_workload_memory_used_bytes").count(), 0, "its cgroup is not known");
     assert!(faults(&shown, "attribution", "unreadable") >= 1.0);
     fs::remove_dir(&cgroup).unwrap();
     fs::write(&cgroup, "0::/system.slice/train.service\n").unwrap();
@@ -261,7 +261,7 @@ fn a_process_gone_from_proc_keeps_its_name_while_the_driver_lists_it() {
     let goal = rounds(&before, "process") + 3.0;
     let after = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
     assert_eq!((name(&after, "42").as_deref(), used(&after, "42")), (Some("train.py"), used(&before, "42")));
-    assert_eq!(faults(&after, "attribution", "unreadable"), files, "an end is no fault");
+    assert_eq!(faults(&after, "attribution", "unreadable"), files, "the end of a process is not a fault");
     // Another process has the pid now: it inherits nothing from the previous one.
     by_hand.add(42, "python3", "/work/other.py");
     exporter.scrape_until("the next holder of the pid", |s| {

@@ -61,7 +61,7 @@ pub(crate) fn is_nothing_invented(good: &BTreeMap<(String, String), f64>, now: &
         let before = good.get(&(gpu.clone(), family.clone()));
         assert!(before.is_some(), "{what}: {family} of GPU {gpu} was never shown before");
         let vanished = value == 0.0 && before != Some(&0.0) && !may_fall_to_zero(&family);
-        assert!(!vanished, "{what}: {family} of GPU {gpu} is said to be 0");
+        assert!(!vanished, "{what}: {family} of GPU {gpu} is shown as 0");
     }
 }
 
@@ -162,7 +162,7 @@ impl Bench {
         let process = format!("[[process]]\npid = {mark}\ngpu = 0\n{}memory = \"1GiB\"\n", self.slot);
         self.machine.control(&format!("{process}{faults}"));
         let mark = mark.to_string();
-        self.exporter.scrape_until("the driver takes up another control file", |s| {
+        self.exporter.scrape_until("the driver has read the new control file", |s| {
             s.all("gpu_process_memory_used_bytes").any(|process| process.label("pid") == Some(&mark))
         });
     }

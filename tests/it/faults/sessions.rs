@@ -41,7 +41,7 @@ fn a_reopening_that_hangs_costs_no_gpu_and_is_the_only_one() {
         up(s, "0") == Some(0.0) && exporter.log().contains("while the current session continues")
     });
     let goal = rounds(&exporter.scrape(), "memory") + 1500.0;
-    exporter.scrape_until("the lanes go on for long", |s| {
+    exporter.scrape_until("the lanes continue for long", |s| {
         assert_second_gpu(s);
         rounds(s, "memory") >= goal
     });
@@ -89,7 +89,7 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
     let lists = rounds(&first, "process") + 3.0;
     let samples = rounds(&first, "memory") + 100.0;
     let later =
-        exporter.scrape_until("both lanes go on", |s| rounds(s, "process") >= lists && rounds(s, "memory") >= samples);
+        exporter.scrape_until("both lanes run", |s| rounds(s, "process") >= lists && rounds(s, "memory") >= samples);
     assert_eq!((up(&later, "0"), up(&later, "1")), (Some(0.0), Some(1.0)));
     // One thread of the lane that made the call, or one of each lane if both made it at the same time.
     let kept = stuck(&later);
@@ -131,7 +131,7 @@ fn a_session_that_lacks_a_gpu_that_answers_replaces_no_other() {
         faults(s, "topology", "unknown") >= 1.0
     });
     let goal = rounds(&opening, "memory") + 200.0;
-    exporter.scrape_until("the lanes go on", |s| {
+    exporter.scrape_until("the lanes continue", |s| {
         assert_second_gpu(s);
         rounds(s, "memory") >= goal
     });

@@ -108,8 +108,8 @@ fn without_a_socket_the_command_runs_and_a_note_says_why() {
     assert!(report["allocators"].is_null(), "{report:#}");
 }
 
-/// A program of the stand-in that ends at once after a failed allocation. The end of a program waits a short time for
-/// the client's last reading, which is not enough on a machine that is very busy.
+/// A program that uses the stand-in and ends right after a failed allocation. When a program ends, the client waits a
+/// short time for its own last reading; on a very busy machine this time is too short, so it is extended here.
 const JOB: &str = "import sys, torch
 import vram_exporter._client
 vram_exporter._client.JOIN = 60.0
@@ -205,7 +205,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 fn processes_that_end_right_after_their_report_are_all_counted() {
     let Some(python) = python() else { return };
     let machine = machine();
-    // Each ends before the server can have looked at it, the last one together with the command.
+    // Each program ends before the server can look it up; the last one ends together with the command.
     let program = "report(hello(), 'GPU-1', allocated_bytes=int(sys.argv[1]))\nos._exit(0)\n";
     let body = "for i in 1 2 3 4 5 6 7 8; do speak $i; done; speak 9 2> /dev/null & speak 10";
     let mut command = speaking(&machine, &python, &["--format=json"], program, body);

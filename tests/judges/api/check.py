@@ -234,8 +234,8 @@ def main():
             with Exporter(options.exporter, name, folder) as exporter:
                 judge_machine(judge, exporter)
     paths = {(method, path) for path, methods in SPEC["paths"].items() for method in methods}
-    judge.problems += [f"{method} {path}: never asked" for method, path in sorted(paths - judge.visited)]
-    judge.problems += [f"the property {name} is in no answer" for name in sorted(judge.wanted - judge.seen - ELSEWHERE)]
+    judge.problems += [f"{method} {path}: never requested" for method, path in sorted(paths - judge.visited)]
+    judge.problems += [f"the property {name} is in no response" for name in sorted(judge.wanted - judge.seen - ELSEWHERE)]
     print(f"{len(judge.visited)} of {len(paths)} paths, {len(judge.seen & judge.wanted)} properties")
     for problem in judge.problems:
         print(f"FAIL {problem}")

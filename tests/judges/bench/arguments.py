@@ -64,7 +64,7 @@ def parse(described):
     options = parser.parse_args()
     options.out, options.exporter = options.out.resolve(), options.exporter.resolve()
     if "growth" in options.only and not options.simulator:
-        parser.error("growth is studied on the simulator only")
+        parser.error("growth is measured on the simulator only")
     if options.corner and (options.quick or "growth" not in options.only):
         parser.error("--corner needs --only growth, and excludes --quick")
     if options.quick:

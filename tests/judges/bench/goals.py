@@ -40,7 +40,7 @@ def against(what, goal, ours, beside, most, unit):
     if ours is None or beside is None:
         return Goal(what, goal, "not measured", None)
     times = ratio(ours, beside)
-    figure = f"{ours.median:.3g} {unit} beside {beside.median:.3g} {unit}"
+    figure = f"{ours.median:.3g} {unit} against {beside.median:.3g} {unit}"
     return Goal(what, goal, figure + (f": {times:.2f} times" if times is not None else ""), ours.median <= most * beside.median)
 
 
@@ -91,7 +91,7 @@ def judge(table, simulated, binary_bytes):
     else:
         goal = f"under {START_OVER_BARE} times nvmlInit and one sample"
         yield against("start to first data", goal, get("start"), bare.get("start"), START_OVER_BARE, "ms")
-        yield Goal("workload disturbed", "indistinguishable from none", "measured by tests/judges/gpu/verify.py --only pace", None)
+        yield Goal("disturbance of workloads", "not distinguishable from none", "measured by tests/judges/gpu/verify.py --only pace", None)
     size = binary_bytes / 2**20
     yield Goal("the program's file", f"at most {BINARY_MIB} MiB", f"{size:.2f} MiB", size <= BINARY_MIB)
 
@@ -106,7 +106,7 @@ def memory(ours, bare, peers, simulated):
         return
     if get("memory") and bare.get("memory"):
         over = ours["memory"].median - bare["memory"].median
-        figure = f"{ours['memory'].median:.2f} MiB beside {bare['memory'].median:.2f} MiB: {over:.2f} MiB over"
+        figure = f"{ours['memory'].median:.2f} MiB against {bare['memory'].median:.2f} MiB: {over:.2f} MiB over"
         yield Goal(what, f"at most the bare loop and {MEMORY_OVER_BARE} MiB", figure, over <= MEMORY_OVER_BARE)
     for name, of in peers.items():
         yield against(what, f"less than {name}", get("memory"), of.get("memory"), 1, "MiB")

@@ -154,13 +154,13 @@ def judge(medians):
     what = f"{CORNER[0]} GPUs with {CORNER[1]} processes each"
     for name in ("cpu", "memory", "p50", "bytes"):
         fitted = plane([(point.gpus, point.gpus * point.processes, of[name]) for point, of in rest.items()])
-        goal = f"at most {BEYOND_LINEAR} times what the smaller ones predict"
+        goal = f"at most {BEYOND_LINEAR} times the extrapolation from the smaller ones"
         if corner is None or fitted is None:
             yield goals.Goal(f"growth: {FIGURES[name]}, of {what}", goal, "not measured", None)
             continue
         base, each_gpu, each_process = fitted
         foretold = base + CORNER[0] * each_gpu + CORNER[0] * CORNER[1] * each_process
-        figure = f"{corner[name]:.4g} beside {foretold:.4g}: {corner[name] / foretold:.2f} times"
+        figure = f"{corner[name]:.4g} against {foretold:.4g}: {corner[name] / foretold:.2f} times"
         yield goals.Goal(f"growth: {FIGURES[name]}, of {what}", goal, figure, corner[name] <= BEYOND_LINEAR * foretold)
     p99 = corner and Figure.of([corner["p99"]])
     goal = goals.at_most(f"growth: {FIGURES['p99']}, of {what}", f"under {CORNER_P99_MS} ms", p99, CORNER_P99_MS, "ms")

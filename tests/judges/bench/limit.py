@@ -16,7 +16,7 @@ WAIT = 60.0
 def line(process, what):
     """The next output line of a program, within a minute."""
     if not select.select([process.stdout], [], [], WAIT)[0]:
-        raise RuntimeError(f"{what} said nothing for {WAIT:.0f} s")
+        raise RuntimeError(f"{what} printed nothing for {WAIT:.0f} s")
     said = process.stdout.readline()
     if not said:
         raise RuntimeError(f"{what} ended with status {process.wait()}")
@@ -70,7 +70,7 @@ def first_ms(bare, machine):
         answer = program.line()
         took = 1000 * (time.perf_counter() - program.begun)
     if len(json.loads(answer)["used"]) != machine.gpus:
-        raise RuntimeError(f"the bare program says {answer}")
+        raise RuntimeError(f"the bare program printed {answer}")
     return took
 
 

@@ -35,7 +35,7 @@ ROWS = {
     "anon": "of it anonymous",
     "file": "of which files",
     "shmem": "of it shared",
-    "highest": "resident memory, highest, MiB",
+    "highest": "resident memory, maximum, MiB",
     "children": "of which children",
     "after init": "resident after nvmlInit alone, MiB",
     **{name: f"scrape, {name}, ms" for name in TIMES},
@@ -116,7 +116,7 @@ def comparison(figures):
 
 
 def goal_lines(judged):
-    lines = ["| goal | to be | is | met |", "|---|---|---|---|"]
+    lines = ["| goal | target | result | met |", "|---|---|---|---|"]
     words = {True: "met", False: "**missed**"}
     return lines + [f"| {goal.what} | {goal.goal} | {goal.figure} | {words.get(goal.met, goal.unjudged)} |" for goal in judged]
 
@@ -140,7 +140,7 @@ def markdown(results):
     lines = [", ".join(f"{key}: {value}" for key, value in results.get("about", {}).items()), ""]
     lines += [f"{name} was not measured: {reason}." for name, reason in results["missing"].items()] + [""]
     if results.get("runs"):
-        lines += ["Medians over the runs (least to greatest) [times ours].", ""]
+        lines += ["Medians over the runs (minimum to maximum) [ratio to ours].", ""]
         lines += comparison(table(results["runs"])) + [""]
     if results.get("calls"):
         lines += call_lines(results["calls"], results["calls_tolerance"], results["quick"]) + [""]

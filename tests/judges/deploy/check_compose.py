@@ -96,7 +96,7 @@ def exporter_problems(demo, gpu):
     if gpu["command"] != [] or gpu["gpus"] != "all" or gpu["pid"] != "host":
         yield "docker-compose.gpu.yml does not show the machine's GPUs and processes"
     if set(gpu) - {"command", "gpus", "pid", "environment", "volumes"}:
-        yield f"docker-compose.gpu.yml changes more than it says: {sorted(gpu)}"
+        yield f"docker-compose.gpu.yml changes more than documented: {sorted(gpu)}"
 
 
 def main():
@@ -104,7 +104,7 @@ def main():
     services = compose["services"]
     found = [*reference_problems(services), *exporter_problems(services["exporter"], override["services"]["exporter"])]
     if set(override["services"]) - set(services):
-        found.append("docker-compose.gpu.yml overrides a service that is not there")
+        found.append("docker-compose.gpu.yml overrides a service that does not exist")
     for name, service in services.items():
         found += [*image_problems(name, service), *mount_problems(name, service), *port_problems(name, service)]
     found += mount_problems("exporter with GPUs", override["services"]["exporter"])

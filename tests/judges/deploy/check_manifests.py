@@ -92,7 +92,7 @@ def container_problems(scenario, container):
         yield f"image {container['image']}, expected {scenario.image}"
     probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}
     if probed != ({"health"} if scenario.secret else {"metrics"}):
-        yield f"probes ask {probed}, which a client certificate may guard: {scenario.secret is not None}"
+        yield f"probes use the ports {probed}; a web-config secret was chosen: {scenario.secret is not None}"
     names = {entry["name"] for entry in container.get("env", [])}
     if scenario.environment - names:
         yield f"configuration that was not passed on: {sorted(scenario.environment - names)}"
@@ -111,7 +111,7 @@ def access_problems(scenario):
         yield f"{len(bindings)} bindings"
     for item in scenario.objects:
         if item["kind"] == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
-            yield "the account hands its token to every pod"
+            yield "the account's token is mounted into every pod"
     names = {item["kind"]: item["metadata"]["name"] for item in scenario.objects}
     for binding in bindings:
         if binding["roleRef"]["name"] != names.get("ClusterRole"):
@@ -182,7 +182,7 @@ def main():
             f"{'ok' if not problems else 'BAD'}  {scenario.name}: {', '.join(item['kind'] for item in scenario.objects)}"
         )
         found += [f"{scenario.name}: {problem}" for problem in problems]
-    print(f"against Kubernetes {', '.join(versions)}; not known to it: {', '.join(sorted(CUSTOM))}")
+    print(f"against Kubernetes {', '.join(versions)}; kinds without a schema: {', '.join(sorted(CUSTOM))}")
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -131,7 +131,7 @@ def two_jobs(setup, results, what, finish, ending):
         of_victim = next(process for process in found["processes"] if process["pid"] == victim.pid)
         off = (of_victim["peak_bytes"] - peak - context) / MIB
         results.check(f"{what}: peak against max_memory_reserved + context", f"{off:+.2f} MiB", "within 4 MiB", abs(off) <= 4)
-        results.check(f"{what}: who grew most", found["grew_most"], f"the neighbour, {neighbour.pid}", found["grew_most"][:1] == [neighbour.pid])
+        results.check(f"{what}: which process grew the most", found["grew_most"], f"the neighbour, {neighbour.pid}", found["grew_most"][:1] == [neighbour.pid])
         names = {process["pid"]: (process.get("user"), process.get("workload")) for process in found["processes"]}
         results.note(f"{what}: owners", names)
         results.note(f"{what}: summary", found["summary"])
@@ -144,7 +144,7 @@ def two_jobs(setup, results, what, finish, ending):
         if release >= EXITS_SINCE:
             results.check(f"{what}: how the victim ended", how, ending, how == ending)
         else:
-            results.note(f"{what}: how the victim ended", f"{how}, on Linux {os.uname().release}, which does not tell")
+            results.note(f"{what}: how the victim ended", f"{how}, on Linux {os.uname().release}, which does not report it")
         for form in ("text", "trace"):
             _, body = exporter.get(f"/api/v1/incidents/{found['id']}?format={form}")
             with open(f"{setup.out}/{what}.{form}", "wb") as out:

@@ -30,7 +30,7 @@ def settle(gpu, limit=20.0):
         elif time.monotonic() - since >= 1:
             return seen
         time.sleep(0.1)
-    raise RuntimeError(f"the GPU's memory does not come to rest within {limit:.0f} s")
+    raise RuntimeError(f"the GPU's memory does not settle within {limit:.0f} s")
 
 
 def process_memory(scrape):
@@ -62,7 +62,7 @@ def identity_at_rest(gpu, exporter, results, count, pids):
     figure = ", ".join(f"{level} {shown[level]:.0f}" if shown[level] is not None else f"{level} absent" for level in LEVELS)
     results.check(f"memory equals NVML's, {count} processes", figure, "equal to the byte", equal)
     apart = [abs(shown[level] / MIB - mib) if shown[level] is not None else float("inf") for level, mib in zip(LEVELS, smi_memory)]
-    results.check(f"memory equals nvidia-smi's, {count} processes", f"{max(apart):.2f} MiB apart at most", "< 1 MiB (it rounds)", max(apart) < 1)
+    results.check(f"memory equals nvidia-smi's, {count} processes", f"difference at most {max(apart):.2f} MiB", "< 1 MiB (it rounds)", max(apart) < 1)
 
     ours = process_memory(scrape)
     same = {pid: value for pid, (value, _) in ours.items()} == {pid: float(used) for pid, used in processes.items() if used is not None}
@@ -71,7 +71,7 @@ def identity_at_rest(gpu, exporter, results, count, pids):
         return
     apart = [abs(ours[pid][0] / MIB - mib) for pid, mib in smi_processes.items() if pid in ours]
     close = len(apart) == len(smi_processes) == len(ours) and max(apart) < 1
-    results.check(f"processes equal nvidia-smi's, {count} processes", f"{len(apart)} of {len(smi_processes)}, {max(apart, default=0):.2f} MiB apart at most", "all, < 1 MiB", close)
+    results.check(f"processes equal nvidia-smi's, {count} processes", f"{len(apart)} of {len(smi_processes)}, difference at most {max(apart, default=0):.2f} MiB", "all, < 1 MiB", close)
     names = {ours[pid][1] for pid in pids if pid in ours}
     results.check(f"process names, {count} processes", ", ".join(sorted(map(str, names))), "cuda_child.py", names == {"cuda_child.py"})
 

@@ -77,7 +77,7 @@ def namespaces(setup, results):
         named = [row for row in rows if 'process="' in row or "gpu_workload" in row]
         results.check("a process in another pid namespace has no owner", f"{len(named)} series with a name", "0", not named)
         reported = "vram_exporter_host_pid_namespace 0" in text.stdout and "--pid=host" in text.stderr
-        results.check("the exporter says that it has a pid namespace of its own", "in a metric and in the log" if reported else "no", "in a metric and in the log", reported)
+        results.check("the exporter reports its separate pid namespace", "in a metric and in the log" if reported else "no", "in a metric and in the log", reported)
         results.note("what the driver lists there", "; ".join(row[:120] for row in rows) or "nothing")
         with Exporter(setup, "namespaces") as exporter:
             time.sleep(1.5)

@@ -106,7 +106,7 @@ def mps(setup, results):
             pids = [child.pid for child in clients]
             scrape = equal_to_lists(setup, results, exporter, "MPS, three clients", pids)
             servers = nvml_abi.Gpu(0, setup.library).processes("MPSCompute").keys() & set(pids)
-            results.check("MPS: the clients are clients", f"{len(servers)} of the three are on NVML's MPS list", "3", servers == set(pids[:3]))
+            results.check("MPS: the clients are on the MPS list", f"{len(servers)} of 3 are on NVML's MPS list", "3", servers == set(pids[:3]))
             names = {labels.get("process") for pid in pids for labels, _ in scrape.rows("gpu_process_memory_used_bytes", gpu=0, pid=pid)}
             results.check("MPS: the clients have their own names", ", ".join(sorted(map(str, names))), "cuda_child.py", names == {"cuda_child.py"})
         finally:
@@ -182,6 +182,6 @@ def two_gpus(setup, results):
             scrape = equal_to_lists(setup, results, exporter, f"one process on {len(gpus)} GPUs", [child.pid])
             held = [scrape.value("gpu_process_memory_used_bytes", gpu=index, pid=child.pid) for index in range(len(gpus))]
             right = [value is not None and mib * MIB < value < (mib + 1024) * MIB for value, mib in zip(held, sizes)]
-            results.check("one process on two GPUs: each GPU has its own share", ", ".join(map(show, held)), f"{sizes} MiB and a context each", all(right) and len(right) == len(gpus))
+            results.check("one process on two GPUs: each GPU shows its share", ", ".join(map(show, held)), f"{sizes} MiB and a context each", all(right) and len(right) == len(gpus))
     finally:
         child.end()

@@ -63,7 +63,7 @@ def killed(setup, results):
         exporter.process.kill()
         exporter.process.wait()
         exporter, again = started(setup, gpu, "killed-again")
-        results.check("exporter correct after kill -9 and a new start", f"{again:.2f} s", "<= 1 s", again <= SOON)
+        results.check("exporter correct after kill -9 and a restart", f"{again:.2f} s", "<= 1 s", again <= SOON)
         exporter.__exit__()
         ends_in_a_burst(setup, gpu, results)
 
@@ -89,7 +89,7 @@ def victim_is_killed(setup, gpu, results):
     results.check("kill -9 of a busy process: correct after the driver released it", f"{took:.2f} s", "<= 1 s", took <= SOON)
     after = scrape.value("gpu_process_memory_used_bytes", gpu=0, pid=victim.pid)
     kept = scrape.value("gpu_process_memory_peak_bytes", gpu=0, pid=victim.pid)
-    results.check("kill -9 of a busy process: its peak stays, its memory does not", f"peak {'kept' if kept == peak else kept}, used {after}", "peak kept, used None",
+    results.check("kill -9 of a busy process: its peak remains, its memory does not", f"peak {'kept' if kept == peak else kept}, used {after}", "peak kept, used None",
         kept == peak and peak is not None and after is None)  # fmt: skip
 
 
@@ -111,10 +111,10 @@ def ends_in_a_burst(setup, gpu, results):
         burst.end()
     settle(gpu)
     results.check("SIGTERM in a burst of allocations", f"{max(taken):.3f} s at most, status {sorted(set(statuses))}", "5 times 0 within 2 s", max(taken) <= 2 and set(statuses) == {0})
-    results.check("the burst goes on", "alive" if alive else "ended", "alive", alive)
+    results.check("the burst continues", "alive" if alive else "ended", "alive", alive)
     exporter, took = started(setup, gpu, "burst-after")
     exporter.__exit__()
-    results.check("exporter correct after SIGTERM and a new start", f"{took:.2f} s", "<= 1 s", took <= SOON)
+    results.check("exporter correct after SIGTERM and a restart", f"{took:.2f} s", "<= 1 s", took <= SOON)
 
 
 def pace(setup, results):
@@ -151,7 +151,7 @@ def pace(setup, results):
         for name in ("100 Hz", "1000 Hz"):
             ratio, low, high = paired(medians[name][what], base)
             unseen = low <= 1.0 or ratio <= 1.0 + UNSEEN
-            results.check(f"{what} beside the exporter at {name}, against none", f"{ratio:.4f} times as long (95 %: {low:.4f} to {high:.4f}), {ROUNDS} pairs",
+            results.check(f"{what} with the exporter at {name}, against none", f"{ratio:.4f} times as long (95 %: {low:.4f} to {high:.4f}), {ROUNDS} pairs",
                 "1 within the interval, or at most 0.5 % more", unseen)  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class Child:
         while b"\n" not in self.buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                raise ChildFailed(f"the {self.mode} child {self.pid} said nothing for {timeout:.0f} s")
+                raise ChildFailed(f"the {self.mode} child {self.pid} sent nothing for {timeout:.0f} s")
             piece = os.read(stdout, 65536)
             if not piece:
                 raise ChildFailed(f"the {self.mode} child {self.pid} ended with status {self.process.wait()}")

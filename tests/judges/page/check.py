@@ -237,17 +237,17 @@ def follows_the_driver(exporter, browser):
     with Exporter(exporter.options, MOVING, OPENING) as machine, browser.tab() as tab:
         live(tab, machine.url)
         note = "document.querySelector('#live .note').innerText"
-        tab.until("it says that the driver is opened", f"{note} === 'Starting: the driver is being opened.'")
+        tab.until("it reports that the driver is being opened", f"{note} === 'Starting: the driver is being opened.'")
         machine.control("")
         tab.until("the GPUs appear", "document.querySelectorAll('.gpu').length === 2")
         machine.control(UNLOADED)
-        tab.until("it says that the driver is gone", f"{note}.startsWith('No GPU can be read')")
+        tab.until("it reports that the driver is gone", f"{note}.startsWith('No GPU can be read')")
         tab.until("the cards say so", "[...document.querySelectorAll('.state')].every((state) => state.innerText === 'gone')")
         machine.control("")
         tab.until("the driver is back", "[...document.querySelectorAll('.state')].every((state) => state.innerText === 'up')")
         tab.until("the events tell", "/driver was closed/.test(document.querySelector('#live').innerText)")
         machine.stop()
-        tab.until("it says that nothing answers",
+        tab.until("it reports that there is no answer",
                   "/^No answer since [0-9:]+: trying again every/.test(document.querySelector('.status').innerText)")
         machine.start()
         tab.until("it is live again", "document.querySelector('.status').innerText === 'Live'")
@@ -336,7 +336,7 @@ def tells_the_demo(exporter, browser):
         tab.run(f"[...{box}.querySelectorAll('button')].find((button) => button.innerText === 'Copy as text').click()")
         tab.until("the text is copied", f"[...{box}.querySelectorAll('button')].some((button) => button.innerText === 'Copied')")
         assert "import.py" in tab.run("navigator.clipboard.readText()")
-        tab.until("memory that nobody owns", "/not attributed\\s+5.0 GiB/.test(document.querySelector('.cards').innerText)")
+        tab.until("memory that no process owns", "/not attributed\\s+5.0 GiB/.test(document.querySelector('.cards').innerText)")
         innocent(tab, machine.url)
 
 

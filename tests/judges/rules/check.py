@@ -63,7 +63,7 @@ def text_problems():
         if annotations["runbook_url"] != f"{base}#{name.lower()}":
             yield f"{name}: runbook_url {annotations['runbook_url']}"
         if name not in WITHOUT_MACHINE and "$labels.instance" not in annotations["summary"]:
-            yield f"{name}: the summary does not say on which machine"
+            yield f"{name}: the summary does not name the machine"
     seen = [rule["alert"] for rule in rules() if "alert" in rule]
     yield from (f"{name}: more than one rule" for name in {name for name in seen if seen.count(name) > 1})
 

@@ -80,7 +80,7 @@ def object_problems():
     metric = autoscaler["spec"]["metrics"][0]["pods"]
     [rule] = read("prometheus-adapter-values.yaml")["rules"]["custom"]
     if metric["metric"]["name"] != rule["name"]["as"]:
-        yield "hpa.yaml asks for a metric that the adapter does not have"
+        yield "hpa.yaml requests a metric that the adapter does not provide"
     if not re.match(rf"{SERIES}\{{", rule["seriesQuery"]):
         yield "the adapter looks for another series"
     if metric["target"]["averageValue"] != scaled["spec"]["triggers"][0]["metadata"]["threshold"]:

@@ -4,10 +4,10 @@
 
 Starts that many exporters with the eight-h200 scenario (8 GPUs with 64 processes each) and a Prometheus on loopback
 ports, with the shipped rules; only the groups' intervals are made shorter, so that each is evaluated often. With
---reporting, a client in each of the processes reports what PyTorch's allocator knows; otherwise none does. Prints
-the median time and the number of series of each group, and the same figures extrapolated to 1000 machines: time grows with the number of series read, so it
-is scaled by the number of machines. The GPUs are simulated; Prometheus and its work are real. Ranges longer than the run are only
-partly filled.
+--reporting, a client in each of the processes reports figures such as those of PyTorch's allocator; otherwise
+none does. Prints the median time and the number of series of each group, and the same figures extrapolated to 1000 machines:
+time grows with the number of series read, so it is scaled by the number of machines. The GPUs are simulated; Prometheus and its
+work are real. Ranges longer than the run are only partly filled.
 """
 
 import argparse

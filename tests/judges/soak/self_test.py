@@ -33,7 +33,7 @@ REFUSED = {
     "malformed": "format and counters",
     "refuses": "scrapes",
     "late": "scrapes",
-    "dies": "the exporter lived",
+    "dies": "the exporter ran",
 }
 
 

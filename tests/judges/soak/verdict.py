@@ -58,7 +58,7 @@ def scrapes(name, records, due):
     """`due`: the number of scrapes that the interval requires."""
     missed = [record["missed"] for record in records if record["missed"]]
     took = [record["took"] for record in records if not record["missed"]]
-    figure = f"{len(records)} of {due} asked for, {len(missed)} missed"
+    figure = f"{len(records)} of {due} due, {len(missed)} missed"
     if took:
         figure += f", p50 {1000 * trend.quantile(took, 0.5):.1f} ms, p99 {1000 * trend.quantile(took, 0.99):.1f} ms"
         figure += f", longest {1000 * max(took):.1f} ms"
@@ -87,9 +87,9 @@ def faults(history, records):
         # The run may have ended before the recovery from the last fault.
         if after is not None and later[-1]["up"] < before[0]["gpus"]:
             unhealed.append(f"{episode['name']} ({later[-1]['up']:.0f} of {before[0]['gpus']} GPUs up)")
-    yield Check("faults that were felt", f"{judged - len(unfelt)} of {judged}" + listed(unfelt), judged > 0 and not unfelt)
+    yield Check("faults that took effect", f"{judged - len(unfelt)} of {judged}" + listed(unfelt), judged > 0 and not unfelt)
     figure = f"{judged - len(unhealed)} of {judged}" + listed(unhealed)
-    yield Check("GPUs that came back", figure, not unhealed)
+    yield Check("GPUs that recovered", figure, not unhealed)
 
 
 def felt(record):
@@ -103,7 +103,7 @@ def listed(names):
 def judge(seen, bounds):
     """`seen`: a soak.Observation."""
     judged = [sample for sample in seen.samples if sample["at"] >= seen.warm_at]
-    checks = [Check("the exporter lived to the end", "yes" if seen.alive else "no", seen.alive)]
+    checks = [Check("the exporter ran to the end", "yes" if seen.alive else "no", seen.alive)]
     if len(judged) < 4 * trend.LEAST_BLOCKS:
         return [*checks, Check("samples after the warm-up", f"{len(judged)}: too few to judge", False)]
     for key in ("rss", "anon"):

@@ -94,7 +94,7 @@ fn assert_explained(error: &Error) {
         match problem {
             Problem::Value { origin, key, value, why } => {
                 assert!(Key::find(key).is_some() && !origin.is_empty() && !value.is_empty(), "{problem:?}");
-                assert!(why.split_whitespace().count() >= 3, "no way out: {problem}");
+                assert!(why.split_whitespace().count() >= 3, "does not say what is allowed: {problem}");
             }
             Problem::Unknown { origin, what, name, nearest } => {
                 assert!(!origin.is_empty() && !what.is_empty() && name.len() > 1, "{problem:?}");

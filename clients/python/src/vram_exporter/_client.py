@@ -103,7 +103,7 @@ class Client:
         self._looks = 0
         self._names: Dict[str, None] = {}
         self._peers = [Peer(path) for path in paths]
-        # Guards the peers, except what they allow without it.
+        # Guards the peers, except the operations that `Peer` allows without a lock.
         self._lock = threading.Lock()
 
     def resume(self) -> None:

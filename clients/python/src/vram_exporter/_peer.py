@@ -1,6 +1,6 @@
 """One socket that the client reports to: its connection, and what has not been sent on it yet.
 
-Invariant: no call waits, what is kept is bounded, and a peer that is absent or takes nothing does not affect the others: each has its own
+Invariant: no call waits, what is kept is bounded, and a peer that is absent or reads nothing does not affect the others: each has its own
 messages and its own highest levels since its last report.
 """
 
@@ -50,7 +50,7 @@ class Peer:
             self._measurements[region] = message
 
     def report(self, levels: List[Level]) -> None:
-        """Sends what the peer does not know yet, if the socket takes it now."""
+        """Sends what has not been sent to the peer yet, if the socket accepts it now."""
         from ._connection import line
 
         for level in levels:
@@ -115,6 +115,6 @@ class Peer:
         message: Dict[str, Any] = {"type": "report", "framework": level.framework, "device": level.device}
         message.update(allocated_bytes=level.allocated, high_bytes=high, **changed)
         sent.update(level.values, allocated_bytes=level.allocated)
-        # The next level contains this one.
+        # The `high` of the next level includes the amount of this level.
         self._highs.pop(key, None)
         return message

@@ -118,7 +118,7 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
         remote_exec(pid, path)
     except (OSError, RuntimeError, ValueError) as error:
         os.unlink(path)
-        # CPython does not say so if it finds no interpreter in the process.
+        # CPython's error does not state that the process contains no interpreter.
         reason = "it is not a process of CPython %d.%d" % sys.version_info[:2] if "PyRuntime" in str(error) else error
         print("vram-run: cannot attach to process %d: %s" % (pid, reason), file=sys.stderr)
         return 1

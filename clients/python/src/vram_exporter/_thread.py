@@ -76,8 +76,9 @@ class AfterFork:
             if self._callback is None:
                 self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._called)
             # The interpreter looks for pending calls after an ordinary call of a C function, so it would call `_called` here, in the
-            # hook. From CPython 3.13 on, it also forgets a call that is added by a pending call if it looks before that one has
-            # returned, until the main thread takes the GIL again. It does not look while it unpacks an iterator.
+            # hook. From CPython 3.13 on, there is a second problem: if the interpreter looks before a pending call has returned,
+            # a call that this pending call has added is not made until the main thread takes the GIL again. The interpreter does
+            # not look while it unpacks an iterator.
             (failed,) = map(ctypes.pythonapi.Py_AddPendingCall, (self._callback,), (None,))
             return not failed
         except Exception:

@@ -115,7 +115,7 @@ def amounts(ordinal: int) -> Dict[str, int]:
 
 def unlimited(ordinal: int) -> bool:
     """Whether it is certain that the program has set no limit (`set_per_process_memory_fraction`). Must be called in a thread that uses the
-    device: if there is a limit, PyTorch requests the current device from the driver."""
+    device: if there is a limit, PyTorch queries the driver for the current device."""
     try:
         core: Any = sys.modules["torch._C"]
         return bool(core._cuda_getMemoryFraction(ordinal) == 1.0)

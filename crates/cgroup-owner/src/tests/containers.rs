@@ -48,14 +48,14 @@ pub(super) fn rows() -> Vec<Row> {
         row("a unit below a namespace's name: service", "0::/default/some_short_id.service", nowhere()),
         row("the same: slice", "0::/default/some_short_id.slice", nowhere()),
         row("the same: scope", "0::/default/some_short_id.scope", nowhere()),
-        row("libvirt's partition is no namespace", "0::/production.partition/guest1", nowhere()),
-        row("a mount at the top is no namespace", "0::/dev-hugepages.mount/x", unit("dev-hugepages.mount")),
+        row("libvirt's partition is not a namespace", "0::/production.partition/guest1", nowhere()),
+        row("a mount at the top is not a namespace", "0::/dev-hugepages.mount/x", unit("dev-hugepages.mount")),
         row(
             "rootless nerdctl",
             &below("/user.slice/nerdctl-{A}.scope"),
             with_container(user("user@1000.service"), "{A}"),
         ),
-        row("containerd, a scope of its own name", "0::/system.slice/containerd-{A}.scope", container("{A}")),
+        row("containerd, a scope named after it", "0::/system.slice/containerd-{A}.scope", container("{A}")),
         row("podman, systemd", "0::/machine.slice/libpod-{A}.scope", container("{A}")),
         row("podman with crun: the leaf `container`", "0::/machine.slice/libpod-{A}.scope/container", container("{A}")),
         row(
@@ -79,11 +79,11 @@ pub(super) fn rows() -> Vec<Row> {
             with_container(user("user@1000.service"), "{A}"),
         ),
         row(
-            "Quadlet (podman --cgroups=split): the unit is outside, and it lasts over restarts",
+            "Quadlet (podman --cgroups=split): the unit is outside, and it persists across restarts",
             "0::/system.slice/llm.service/libpod-payload-{A}",
             with_container(unit("llm.service"), "{A}"),
         ),
-        row("Quadlet: conmon's side", "0::/system.slice/llm.service/runtime", unit("llm.service")),
+        row("Quadlet: conmon's cgroup", "0::/system.slice/llm.service/runtime", unit("llm.service")),
         row(
             "Quadlet of a user",
             &below("/app.slice/redis.service/libpod-payload-{A}"),
@@ -96,7 +96,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("ECS on EC2, version 2", "0::/ecstasks.slice/ecstasks-{T}.slice/docker-{A}.scope", container("{A}")),
         row("ECS on Fargate 1.4", "0::/ecs/{T}/{T}-2532581721", container("{T}-2532581721")),
         row("ECS on Fargate 1.4, the short form", "4:memory:/ecs/{T}-104567891", container("{T}-104567891")),
-        row("the same name outside of ECS says nothing", "0::/batch/{T}-104567891", nowhere()),
+        row("the same name outside ECS is not a container", "0::/batch/{T}-104567891", nowhere()),
         row(
             "LXC 4 to 6, LXD, Incus, version 2",
             "0::/lxc.payload.build-1/system.slice/nginx.service",
@@ -175,7 +175,7 @@ pub(super) fn rows() -> Vec<Row> {
             container("2f57368b-0eda-4e52-64d8-af5c"),
         ),
         row(
-            "Garden, a container that looks after another",
+            "Garden, a container that checks another one's health",
             "0::/system.slice/garden.service/garden/c034152c-80b0-4a44-70df-5c61-liveness-healthcheck-0",
             container("c034152c-80b0-4a44-70df-5c61-liveness-healthcheck-0"),
         ),

@@ -11,7 +11,7 @@ fn namespaced() -> Vec<Row> {
     let from_within = |row: Row| row.seen_from("0::/");
     [
         row("its own cgroup", "0::/", nowhere()),
-        row("a container of its own pod: which pod is not seen", "0::/../cri-containerd-{A}.scope", container("{A}")),
+        row("a container of its own pod: the pod is not visible", "0::/../cri-containerd-{A}.scope", container("{A}")),
         row("the same, cri-o with crun", "0::/../crio-{A}.scope/container", container("{A}")),
         row("the same, cgroupfs", "0::/../{A}", container("{A}")),
         row(
@@ -29,7 +29,7 @@ fn namespaced() -> Vec<Row> {
             "0::/../../../kubepods-pod{p}.slice/cri-containerd-{A}.scope",
             pod("{P}", "{A}"),
         ),
-        row("cgroupfs, the same class: the word is above what is seen", "0::/../../pod{P}/{A}", pod("{P}", "{A}")),
+        row("cgroupfs, the same class: its name is not visible", "0::/../../pod{P}/{A}", pod("{P}", "{A}")),
         row("cgroupfs, another class", "0::/../../../burstable/pod{P}/{A}", pod("{P}", "{A}")),
         row("cgroupfs, Guaranteed", "0::/../../../pod{P}/{A}", pod("{P}", "{A}")),
         row("a static pod", "0::/../../../burstable/pod{S}/{A}", pod("{S}", "{A}")),
@@ -78,9 +78,9 @@ fn enclosing() -> Vec<Row> {
     const NODE: &str = "0::/system.slice/docker-{K}.scope";
     vec![
         row("kind seen from the host: the node is the container", POD_IN_KIND, container("{K}")),
-        row("kind seen from a pod of it, cgroupfs", POD_IN_KIND, pod("{X}", "{A}")).seen_from(OWN_IN_KIND),
+        row("kind seen from one of its pods, cgroupfs", POD_IN_KIND, pod("{X}", "{A}")).seen_from(OWN_IN_KIND),
         row(
-            "kind seen from a pod of it, systemd",
+            "kind seen from one of its pods, systemd",
             &format!(
                 "{NODE}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{{x}}.slice/\
              cri-containerd-{{A}}.scope"
@@ -99,7 +99,7 @@ fn enclosing() -> Vec<Row> {
         )
         .seen_from(OWN_IN_KIND),
         row(
-            "the node's containerd, from a pod of kind",
+            "the node's containerd, seen from a pod in kind",
             &format!("{NODE}/system.slice/containerd.service"),
             unit("containerd.service"),
         )
@@ -107,7 +107,7 @@ fn enclosing() -> Vec<Row> {
             "{NODE}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{{q}}.slice/\
              cri-containerd-{{E}}.scope"
         )),
-        row("a process of the node with nothing around it", "0::/docker/{K}", container("{K}")).seen_from(OWN_IN_KIND),
+        row("a process in the node's own cgroup", "0::/docker/{K}", container("{K}")).seen_from(OWN_IN_KIND),
         row("another container of the host, from kind", "0::/docker/{A}", container("{A}")).seen_from(OWN_IN_KIND),
         row(
             "k3d, version 1",
@@ -137,7 +137,7 @@ fn enclosing() -> Vec<Row> {
             .seen_from("0::/lxc.payload.gpu/system.slice/vram-exporter.service"),
         row("in docker: another container", "0::/docker/{A}", container("{A}")).seen_from("0::/docker/{E}"),
         row("in docker: its own", "0::/docker/{E}", container("{E}")).seen_from("0::/docker/{E}"),
-        row("in a pod: another container of it", "0::/kubepods/pod{P}/{A}", pod("{P}", "{A}"))
+        row("in a pod: another container of the pod", "0::/kubepods/pod{P}/{A}", pod("{P}", "{A}"))
             .seen_from("0::/kubepods/pod{P}/{E}"),
         row("in a pod: another pod", "0::/kubepods/pod{X}/{A}", pod("{X}", "{A}")).seen_from("0::/kubepods/pod{P}/{E}"),
         row("on the host as a unit", "0::/docker/{A}", container("{A}"))

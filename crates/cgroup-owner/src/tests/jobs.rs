@@ -18,7 +18,7 @@ pub(super) fn rows() -> Vec<Row> {
             step("42", "batch"),
         ),
         row(
-            "version 1: memory is held for the job, devices for the step",
+            "version 1: the memory line is at the job, the devices line at the step",
             "9:memory:/slurm/uid_1000/job_42\n8:devices:/slurm/uid_1000/job_42/step_3",
             step("42", "3"),
         ),
@@ -68,12 +68,12 @@ pub(super) fn rows() -> Vec<Row> {
             step("s0H7QZK2M9XW31", "0"),
         ),
         row(
-            "not a SLUID: it has no I, L, O, U",
+            "not a SLUID, which never contains I, L, O or U",
             "0::/system.slice/slurmstepd.scope/s0H7QZK2M9XWU1/step_0",
             unit("slurmstepd.scope"),
         ),
         row("a job's own level", "0::/system.slice/slurmstepd.scope/job_42", job("42")),
-        row("the scope's own sleeper", "0::/system.slice/slurmstepd.scope/system", unit("slurmstepd.scope")),
+        row("the scope's own sleeping process", "0::/system.slice/slurmstepd.scope/system", unit("slurmstepd.scope")),
         row("slurmd", "0::/system.slice/slurmd.service", unit("slurmd.service")),
         row(
             "docker --cgroup-parent in a job",

@@ -32,7 +32,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("cri-o, systemd", &below("/crio-{A}.scope"), pod("{P}", "{A}")),
         row("cri-o with crun from 1.2x: the leaf `container`", &below("/crio-{A}.scope/container"), pod("{P}", "{A}")),
         row(
-            "cri-o, conmon_cgroup = pod: the monitor is the pod's only",
+            "cri-o, conmon_cgroup = pod: the monitor belongs only to the pod",
             &below("/crio-conmon-{A}.scope"),
             pod_only("{P}"),
         ),
@@ -85,7 +85,7 @@ pub(super) fn rows() -> Vec<Row> {
             pod("{P}", "{A}"),
         ),
         row(
-            "kubelet in a service that makes cgroups below its own (k3s in one)",
+            "kubelet in a service that creates cgroups below its own (k3s in such a service)",
             "0::/system.slice/k3s.service/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{p}.slice/\
              cri-containerd-{A}.scope",
             pod("{P}", "{A}"),

@@ -35,7 +35,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row("the service without a job", "0::/pbs_jobs.service", unit("pbs_jobs.service")),
         row("the service, something else below", "0::/pbs_jobs.service/jobid/spare", unit("pbs_jobs.service")),
-        row("a number and something that is no server", "0::/pbs_jobs.service/jobs/12345.", unit("pbs_jobs.service")),
+        row("a number and a dot without a server", "0::/pbs_jobs.service/jobs/12345.", unit("pbs_jobs.service")),
         row("pbs_mom, jobs without the cgroups hook", "0::/system.slice/pbs.service", unit("pbs.service")),
         row(
             "rootless podman in a job of PBS",

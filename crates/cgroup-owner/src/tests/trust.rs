@@ -1,4 +1,4 @@
-//! Names made up below a boundary, by a process that may create cgroups there.
+//! Names forged below a boundary by a process that may create cgroups there.
 
 use super::{Row, container, expand, locate, nowhere, pod, pod_only, row, step, unit, user, whole, with_container};
 use crate::{Boundary, CgroupLocation};
@@ -23,7 +23,7 @@ pub(super) fn rows() -> Vec<Row> {
             with_container(user("user@1000.service"), "{B}"),
         ),
         row(
-            "a login that root divided",
+            "a login below which root created cgroups",
             &below("/user.slice/user-1000.slice/session-3.scope"),
             with_container(user("session-3.scope"), "{B}"),
         ),
@@ -48,7 +48,7 @@ pub(super) fn rows() -> Vec<Row> {
             user("ollama.service"),
         ),
         row(
-            "a job made up by a user",
+            "a job forged by a user",
             "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_1/step_0",
             user("slurmstepd.scope"),
         ),
@@ -58,7 +58,7 @@ pub(super) fn rows() -> Vec<Row> {
             with_container(CgroupLocation { boundary: Some(Boundary::User), ..CgroupLocation::default() }, "{B}"),
         ),
         row(
-            "another scheduler's job made up by a service with Delegate= and User=",
+            "another scheduler's job forged by a service with Delegate= and User=",
             "0::/system.slice/notebook.service/htcondor/condor_var_lib_condor_execute_slot1_1@node",
             unit("notebook.service"),
         ),
@@ -70,25 +70,21 @@ pub(super) fn rows() -> Vec<Row> {
         row("the same in a container", "0::/docker/{A}/torque/1.head", container("{A}")),
         row("the same in a Slurm job", "9:memory:/slurm/uid_1000/job_42/step_0/torque/1.head", step("42", "0")),
         row(
-            "a machine made up by a user",
+            "a machine forged by a user",
             r"0::/user.slice/user-1000.slice/user@1000.service/app.slice/machine-lxc\x2d7\x2dvictim.scope",
             with_container(user("user@1000.service"), "victim"),
         ),
-        row("a job made up in a container", "0::/docker/{A}/slurm/uid_0/job_1/step_0", container("{A}")),
-        row(
-            "a user made up in a container",
-            "0::/docker/{A}/user.slice/user-0.slice/session-1.scope",
-            container("{A}"),
-        ),
-        row("a container's name below something else of a pod", "0::/kubepods/pod{P}/x/{B}", pod_only("{P}")),
-        row("a podman pod's name made up in docker", "0::/docker/{A}/libpod_parent/{B}/libpod-{B}", container("{A}")),
-        row("a cgroup named as if it were removed", "0::/docker/{A}/x (deleted)", container("{A}")),
+        row("a job forged in a container", "0::/docker/{A}/slurm/uid_0/job_1/step_0", container("{A}")),
+        row("a user forged in a container", "0::/docker/{A}/user.slice/user-0.slice/session-1.scope", container("{A}")),
+        row("a container's name below another child of a pod", "0::/kubepods/pod{P}/x/{B}", pod_only("{P}")),
+        row("a podman pod's name forged in docker", "0::/docker/{A}/libpod_parent/{B}/libpod-{B}", container("{A}")),
+        row("a cgroup named as if it had been removed", "0::/docker/{A}/x (deleted)", container("{A}")),
         row(
             "a victim's path in a hierarchy that does not count",
             &format!("9:memory:/docker/{{A}}\n8:misc:{VICTIM}\n7:name=mine:{VICTIM}"),
             container("{A}"),
         ),
-        row("bytes that are no text", "0::/system.slice/ol\u{fffd}lama.service", nowhere()),
+        row("bytes that are not text", "0::/system.slice/ol\u{fffd}lama.service", nowhere()),
     ]
 }
 

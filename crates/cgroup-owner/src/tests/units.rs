@@ -55,7 +55,7 @@ pub(super) fn rows() -> Vec<Row> {
             unit("a.service"),
         ),
         row("Talos: no systemd", "0::/podruntime/kubelet", nowhere()),
-        row("a name that is no unit's below a directory that is no slice", "0::/site/x.service", nowhere()),
+        row("a name that is not a unit's, below a directory that is not a slice", "0::/site/x.service", nowhere()),
         row("a login", "0::/user.slice/user-1000.slice/session-3.scope", user("session-3.scope")),
         row(
             "version 1, a login on CentOS 7",
@@ -81,14 +81,14 @@ pub(super) fn rows() -> Vec<Row> {
             user("vte-spawn-1f.scope"),
         ),
         row(
-            "before app.slice there was none",
+            "a user's unit from before app.slice was introduced",
             "0::/user.slice/user-1000.slice/user@1000.service/train.service/x",
             user("train.service"),
         ),
         row("a user's systemd", "0::/user.slice/user-1000.slice/user@1000.service/init.scope", user("init.scope")),
-        row("nothing below it", "0::/user.slice/user-1000.slice/user@1000.service", user("user@1000.service")),
+        row("a user's systemd alone", "0::/user.slice/user-1000.slice/user@1000.service", user("user@1000.service")),
         row(
-            "nothing of a unit below it",
+            "a user's systemd, no unit directly below it",
             "0::/user.slice/user-1000.slice/user@1000.service/mine/x.service",
             user("user@1000.service"),
         ),
@@ -104,10 +104,10 @@ pub(super) fn rows() -> Vec<Row> {
             user("a.service"),
         ),
         row(
-            "LXC's pam_cgfs, version 1: the user's own",
+            "LXC's pam_cgfs, version 1: the user's own cgroup",
             "9:memory:/user/ada/0\n1:name=systemd:/user.slice/user-1000.slice/session-3.scope",
             user("session-3.scope"),
         ),
-        row("users in general", "0::/user.slice", nowhere()),
+        row("the slice of all users", "0::/user.slice", nowhere()),
     ]
 }

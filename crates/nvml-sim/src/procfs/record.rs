@@ -26,7 +26,7 @@ pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static 
         ("cgroup", [&identity.cgroup, &b"\n"[..]].concat()),
     ];
     if !identity.allocator.is_empty() {
-        // The kernel has no such file; this one stands for a client in the process.
+        // The kernel has no such file; this one replaces the reports of a client in the process.
         files.push(("allocator", identity.allocator.clone()));
     }
     files

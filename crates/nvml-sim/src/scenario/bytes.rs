@@ -1,4 +1,4 @@
-//! Text that can represent any bytes: `\xff` in it is one byte, and everything else stands for itself.
+//! Text that can represent any bytes: `\xff` in it is one byte, and everything else is taken literally.
 //!
 //! TOML is UTF-8, but a process name need not be. Such text is written as TOML literal strings (`'caf\xe9'`),
 //! because TOML leaves their backslashes alone.

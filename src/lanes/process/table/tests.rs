@@ -86,9 +86,9 @@ fn a_list_from_before_a_pid_was_reused_is_not_used() {
     fold(&mut table, &[listed(7, 900 * MIB)], start, &named(1, "train.py"));
     let mut ends = |identity| table.end_former(&list(&[listed(7, 900 * MIB)], start), &[identity]);
     assert!(!ends(named(1, "train.py")));
-    assert!(!ends(unseen()), "an unseen process is not another one");
+    assert!(!ends(unseen()), "an unseen process does not count as another one");
     assert!(ends(named(2, "serve.py")));
-    assert!(!ends(named(2, "serve.py")), "once is enough");
+    assert!(!ends(named(2, "serve.py")), "the former process has already been recorded as ended");
     assert!(!only(&mut table, start).alive);
 }
 
@@ -126,7 +126,7 @@ fn a_process_started_after_the_first_sight_is_another_one() {
     let mut table = self::table(9);
     fold(&mut table, &[listed(7, 900 * MIB)], start, &unseen());
     fold(&mut table, &[listed(7, 5 * MIB)], start + WINDOW, &started(1, wall - WINDOW));
-    assert_eq!(only(&mut table, start + WINDOW).peak, Some(900 * MIB), "it was there before");
+    assert_eq!(only(&mut table, start + WINDOW).peak, Some(900 * MIB), "it is the same process");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn one_name_in_two_pods_is_two_processes() {
     };
     fold(&mut table, &[listed(7, 900 * MIB)], start, &in_pod(1, "a"));
     fold(&mut table, &[listed(7, 5 * MIB)], start, &in_pod(2, "b"));
-    assert_eq!(table.show(start).0.len(), 2, "the ended one keeps its peak");
+    assert_eq!(table.show(start).0.len(), 2, "the process that ended keeps its peak");
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(super) fn add(
     }
     let lists = lists(entry);
     if lists.is_empty() && entry.utilization.is_some() {
-        return refuse(".utilization", "memory that no process owns does no work");
+        return refuse(".utilization", "memory that no process owns has no utilization");
     }
     let has_context = !lists.is_empty() && lists != Lists(ProcessList::Graphics as u8);
     let context = entry.context.map_or(if has_context { CONTEXT } else { 0 }, |Size(bytes)| bytes);
@@ -170,8 +170,8 @@ fn life(entry: &grammar::Process, begin: Nanos) -> Result<(Nanos, Option<Nanos>,
     let repeat = entry.repeat.map(|Span(repeat)| repeat);
     match (lasts, repeat) {
         (Some(lasts), _) if lasts <= 0 => refuse(".end", "is not after `start`"),
-        (None, Some(_)) => refuse(".repeat", "a process without `end` cannot come back"),
-        (Some(lasts), Some(repeat)) if repeat < lasts => refuse(".repeat", "is shorter than one life"),
+        (None, Some(_)) => refuse(".repeat", "a process without `end` cannot be repeated"),
+        (Some(lasts), Some(repeat)) if repeat < lasts => refuse(".repeat", "is shorter than one run"),
         _ => Ok((start, lasts, repeat)),
     }
 }
@@ -225,7 +225,7 @@ pub(super) fn no_pid_twice(machine: &Machine) -> Result<(), Refusal> {
         }
         let others = by_pid.entry(pid).or_default();
         if !others.iter().all(|other| never_together(process, other)) {
-            return refuse("process.pid", format!("two processes with the pid {pid} live at the same time"));
+            return refuse("process.pid", format!("two processes with the pid {pid} are alive at the same time"));
         }
         others.push(process);
     }
