@@ -97,7 +97,7 @@ struct AbandonedReader {
 }
 
 impl AbandonedReader {
-    /// Whether it has returned, and its process may be read again.
+    /// Whether it has returned and its process may therefore be read again.
     fn is_back(&self) -> bool {
         self.thread.is_finished() && (!self.stalled || self.since.elapsed() >= RETRY)
     }

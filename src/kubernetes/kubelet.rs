@@ -91,8 +91,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Without an answer, the allocatable devices become unknown, because the published time would be too recent for an
-    /// old list.
+    /// If there is no response, the allocatable devices become unknown: the old list must not be published with the
+    /// new time.
     fn take_allocatable(&mut self, answer: Result<Vec<Device>, Error>) {
         match answer {
             Ok(devices) => {

@@ -32,12 +32,12 @@ static ALLOCATED: Family = bytes(
 static RESERVED: Family = bytes(
     "gpu_process_allocator_reserved_bytes",
     FRAMEWORK,
-    "Memory that the framework's allocator took from the driver in bytes. Reserved minus allocated is kept for later use. Absent where the framework does not tell.",
+    "Memory that the framework's allocator took from the driver in bytes. Reserved minus allocated is kept for later use. Absent where the framework does not report it.",
 );
 static WINDOW_PEAK: Family = bytes(
     "gpu_process_allocator_window_peak_bytes",
     FRAMEWORK,
-    "Highest allocated memory of the framework in bytes within the last vram_exporter_peak_window_seconds, including the peaks between two reports that the framework tells. The window slides, and no scrape resets it.",
+    "Highest allocated memory of the framework in bytes within the last vram_exporter_peak_window_seconds, including peaks between two reports where the framework reports them. The window slides, and no scrape resets it.",
 );
 static PEAK: Family = bytes(
     "gpu_process_allocator_peak_bytes",
@@ -52,36 +52,36 @@ static LIMIT: Family = bytes(
 static LARGEST_FREE_BLOCK: Family = bytes(
     "gpu_process_allocator_largest_free_block_bytes",
     FRAMEWORK,
-    "The largest block that the framework's allocator can return without asking the driver in bytes. Absent where the framework does not tell.",
+    "The largest block, in bytes, that the framework's allocator can return without a request to the driver. Absent where the framework does not report it.",
 );
 static INACTIVE_SPLIT: Family = bytes(
     "gpu_process_allocator_inactive_split_bytes",
     FRAMEWORK,
-    "Free parts of segments that are partly in use, which cannot be returned to the driver, in bytes. Absent where the framework does not tell.",
+    "Free parts of segments that are partly in use, which cannot be returned to the driver, in bytes. Absent where the framework does not report it.",
 );
 static RETRIES: Family = Family::counter(
     "gpu_process_allocator_retries_total",
     Unit::Number,
     When::Reported,
     FRAMEWORK,
-    "Allocations for which the framework had to return its cached memory to the driver first. Absent where the framework does not tell.",
+    "Allocations for which the framework had to return its cached memory to the driver first. Absent where the framework does not report it.",
 );
 static OUT_OF_MEMORY: Family = Family::counter(
     "gpu_process_allocator_out_of_memory_total",
     Unit::Number,
     When::Reported,
     FRAMEWORK,
-    "Allocations of the framework that failed. Absent where the framework does not tell.",
+    "Allocations of the framework that failed. Absent where the framework does not report it.",
 );
 static REGION_PEAK: Family = bytes(
     "gpu_process_allocator_region_peak_bytes",
     REGION,
-    "Highest allocated memory of the framework in bytes in any run of a region of the program that its author measures. A lower bound where the framework does not tell the peak of a region.",
+    "Highest allocated memory of the framework in bytes in any run of a region of the program that its author measures. A lower bound where the framework does not report the peak of a region.",
 );
 static OUTSIDE: Family = bytes(
     "gpu_process_memory_outside_allocator_bytes",
     PROCESS,
-    "gpu_process_memory_used_bytes minus what the allocators of the process reserved, in bytes: contexts, kernels and libraries such as NCCL. Absent where a framework in the process does not tell what it reserved, and while more is reserved than the driver last reported.",
+    "gpu_process_memory_used_bytes minus what the allocators of the process reserved, in bytes: contexts, kernels and libraries such as NCCL. Absent where a framework in the process does not report what it reserved, and while more is reserved than the driver last reported.",
 );
 static WORKLOAD_ALLOCATED: Family = bytes(
     "gpu_workload_allocator_allocated_bytes",

@@ -20,7 +20,7 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     PROCESS,
-    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: where it does not report every one of them), and after the process ended.",
+    "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: where it does not report it for every one of these processes), and after the process has ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_process_memory_window_peak_bytes",

@@ -179,8 +179,8 @@ pub struct Between {
 /// A part of a chart: when it begins, its lowest value, its highest value, and its last value.
 pub type ChartPoint = (f64, Option<u64>, Option<u64>, Option<u64>);
 
-/// A value over time. A part without a known value at the beginning is absent, and so is a part with the same values as
-/// the previous one.
+/// A value over time. The parts before the first known value are left out, and so is a part with the same values as the
+/// previous one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// Seconds: the length of each part.

@@ -77,7 +77,7 @@ pub(super) struct PlaceRecord {
     pub(super) least_free: Option<Extreme>,
     /// The time at or above [`NEARLY_FULL`].
     pub(super) nearly_full: Duration,
-    /// The highest memory in use both before and after a list was read: the highest level with known processes.
+    /// The highest memory that was in use both before and after a list was read, so that its processes are known.
     pub(super) listed_peak: Option<u64>,
     /// The highest sum of the command's processes.
     pub(super) tree_peak: Option<Extreme>,
@@ -89,7 +89,7 @@ pub(super) struct PlaceRecord {
     pub(super) left_out: bool,
     /// Whether the driver listed a process of the command without its memory.
     pub(super) unknown_memory: bool,
-    /// The number of driver calls for the device that failed, and the first error.
+    /// The number of failed driver calls for the device, and the first error.
     pub(super) failures: u64,
     pub(super) first_failure: Option<String>,
     /// The sum of the command's processes in the last list; `None` if it is unknown.

@@ -81,7 +81,7 @@ impl Socket {
         variables(&self.path, std::env::var_os(SOCKETS), std::env::var_os(ARM))
     }
 
-    /// Ends the socket. Returns what was reported, including the last messages of processes that have ended. `open`:
+    /// Closes the socket. Returns what was reported, including the last messages of processes that have ended. `open`:
     /// whether processes of the command are still running.
     pub(super) async fn finish(self, open: bool) -> Reported {
         self.allocator.finish(if open { READING_WHILE_OPEN } else { READING }).await;

@@ -158,7 +158,7 @@ class RealJax(RealFramework):
             assert isinstance(device.local_hardware_id, int), "the reader needs this number"
             assert _jax._device(device) is None
             assert _jax.Jax().read() == []
-            # The same devices, in the real table, under the name of a platform that is read.
+            # The same devices, entered in JAX's own table under a platform name that the client reads.
             xla_bridge._backends["cuda"] = types.SimpleNamespace(platform="cuda", local_devices=backend.local_devices)
             assert _jax.Jax().read() == []
             settle()

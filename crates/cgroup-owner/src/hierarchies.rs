@@ -106,7 +106,7 @@ fn is_complete(location: &CgroupLocation) -> bool {
     }
 }
 
-/// Whether `location` identifies the same pod or job as `than`, but in more detail.
+/// Whether `location` identifies the same pod or job as `than` does, but in more detail.
 fn tells_more(location: &CgroupLocation, than: &CgroupLocation) -> bool {
     location.boundary == than.boundary
         && location.pod_uid == than.pod_uid

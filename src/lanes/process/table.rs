@@ -57,7 +57,7 @@ impl ProcessTable {
         reused
     }
 
-    /// Whether the pid of a process that is recorded as alive now belongs to another process.
+    /// Whether the pid of a process that is recorded as alive has passed to another process.
     pub(super) fn is_passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
         let mut living = self.living();
         living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(identity))

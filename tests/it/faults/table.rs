@@ -52,7 +52,7 @@ pub(crate) enum Costs {
     Only(&'static [&'static str]),
     /// These families at least.
     AtLeast(&'static [&'static str]),
-    /// Nothing that can be seen: refusals are counted, except that permanent ones may be silent.
+    /// No family. The refusal is counted, unless the driver refuses the call permanently.
     Nothing,
 }
 

@@ -39,7 +39,7 @@ fn python() -> Option<String> {
     if missing("python3 (3.9 or newer)", there.is_some()) { None } else { there }
 }
 
-/// `run` with a shell script in which `speak FILE` runs a program, of which `program` is the text.
+/// `run` with a shell script in which `speak FILE` runs a program whose text is `program`.
 fn speaking(machine: &Machine, python: &str, flags: &[&str], program: &str, body: &str) -> Command {
     let file = machine.folder.path().join("program.py");
     fs::write(&file, format!("{SPEAK}{program}")).unwrap();

@@ -49,7 +49,7 @@ def scrape_times(program, addresses, kinds, seconds):
             if found:
                 taken[name][kind] += found
                 left[name, kind] -= sum(found) / 1000 + PAUSE.get(kind, 0) * len(found)
-            # If less time is left than a scrape takes, the kind is finished; the client's argument would be rounded to 0.
+            # If less time is left than a scrape takes, this kind of scrape is done: the client's time limit would be rounded to 0.
             if not found or left[name, kind] < LEAST:
                 del left[name, kind]
     return {name: {kind: summary(values) for kind, values in by_kind.items()} for name, by_kind in taken.items()}

@@ -158,7 +158,7 @@ def updates_itself(exporter, browser):
                   " && /late.py 5005 of .* ended after/.test(document.querySelector('#live').innerText)")
         assert tab.run("window.marker") == 1, "the page was reloaded"
         assert tab.run("document.title").endswith(" – vram-exporter"), tab.run("document.title")
-        # The page states the highest value whether or not a reading every 15 s would have seen it.
+        # The page names the highest value, even if a reading every 15 s would have missed it.
         tab.until("the highest value is named",
                   "/Highest: [0-9.]+ GiB at .*held by .*reading every 15 s/.test(document.querySelector('.fact').innerText)")
         innocent(tab, exporter.url)

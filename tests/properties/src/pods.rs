@@ -1,5 +1,5 @@
-//! Any responses from the API server: a container id is shown under its name if it has only one, and otherwise
-//! not at all.
+//! Any responses from the API server: a container id is shown with a name only if exactly one name
+//! belongs to it.
 
 mod arbitrary;
 

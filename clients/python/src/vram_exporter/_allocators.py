@@ -79,7 +79,7 @@ class Allocators:
     def unlisten(self, listener: Listener, after: Callable[[], None], patience: float = PATIENCE) -> bool:
         """Reads every device one last time for `listener`, and calls `after`."""
         done = self._with_lock(patience, after)
-        # Removal needs no reading: a list's `remove` is atomic, and a reading in progress iterates over a copy.
+        # Removal does not have to wait for a reading: a list's `remove` is atomic, and a reading in progress iterates over a copy.
         if listener in self._listeners:
             self._listeners.remove(listener)
         return done
