@@ -24,6 +24,17 @@ pub(crate) enum Ecc {
     Absent,
 }
 
+/// Whether a model has the profiler's counters (GPM).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profiler {
+    /// The model reports that it does not support GPM.
+    Absent,
+    /// The model supports GPM and fills the counters.
+    Filled,
+    /// The model reports that it supports GPM, and fills no counter.
+    Unfilled,
+}
+
 /// A GPU model.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -72,6 +83,7 @@ pub(crate) struct Model {
     pub(crate) addressing_mode: AddressingMode,
     /// Whether the performance state falls when the GPU is idle, as on boards with a display.
     pub(crate) drops_state: bool,
+    pub(crate) profiler: Profiler,
     pub(crate) mig: &'static [Profile],
 }
 
@@ -106,6 +118,7 @@ const SERVER: Model = Model {
     on_baseboard: true,
     addressing_mode: AddressingMode::None,
     drops_state: false,
+    profiler: Profiler::Filled,
     mig: &[],
 };
 
@@ -120,6 +133,7 @@ const AMPERE: Model = Model {
     pcie: Some((4, 16)),
     vbios: "92.00.45.00.05",
     remap_banks: 640,
+    profiler: Profiler::Absent,
     ..SERVER
 };
 
@@ -206,6 +220,7 @@ pub(crate) const MODELS: &[Model] = &[
         remap_banks: 96,
         on_baseboard: false,
         drops_state: true,
+        profiler: Profiler::Absent,
         ..SERVER
     },
     Model {
@@ -235,6 +250,57 @@ pub(crate) const MODELS: &[Model] = &[
         remaps_rows: false,
         on_baseboard: false,
         drops_state: true,
+        profiler: Profiler::Absent,
+        ..SERVER
+    },
+    Model {
+        key: "B200",
+        name: "NVIDIA B200",
+        architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
+        capability: (10, 0),
+        total: 183_359 * MIB,
+        reserved: 715 * MIB,
+        bar1: 256 * GIB,
+        cores: 18_944,
+        bus_width: 8192,
+        clocks: [1965, 3996, 1965],
+        idle_clock: 120,
+        power: [140.0, 190.0, 1000.0, 200.0],
+        pci_device: 0x2901_10DE,
+        pci_subsystem: 0x1999_10DE,
+        vbios: "97.00.88.00.0F",
+        part: "692-2G525-0220-000",
+        remap_banks: 3072,
+        mig: mig::B200,
+        ..SERVER
+    },
+    Model {
+        key: "RTX 5090",
+        name: "NVIDIA GeForce RTX 5090",
+        architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
+        brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
+        capability: (12, 0),
+        total: 32_607 * MIB,
+        reserved: 490 * MIB,
+        bar1: 32 * GIB,
+        cores: 21_760,
+        bus_width: 512,
+        clocks: [3090, 14_001, 2415],
+        idle_clock: 180,
+        power: [18.0, 60.0, 575.0, 400.0],
+        temperature: [34.0, 72.0],
+        thresholds: [95, 92, 0, 90],
+        memory_sensor: false,
+        pci_device: 0x2B85_10DE,
+        pci_subsystem: 0x2057_10DE,
+        vbios: "98.02.2E.00.04",
+        fans: 2,
+        ecc: Ecc::Off,
+        remaps_rows: false,
+        on_baseboard: false,
+        drops_state: true,
+        // Reported of consumer Blackwell boards: the support call says yes, and the counters stay empty.
+        profiler: Profiler::Unfilled,
         ..SERVER
     },
     Model {
@@ -260,6 +326,7 @@ pub(crate) const MODELS: &[Model] = &[
         on_baseboard: false,
         addressing_mode: AddressingMode::Ats,
         drops_state: true,
+        profiler: Profiler::Absent,
         ..SERVER
     },
 ];

@@ -8,6 +8,7 @@ pub(crate) mod energy;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
+pub(crate) mod profiling;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
@@ -73,6 +74,7 @@ pub struct Gpu {
     /// The position on the baseboard; 0 if it is not on one.
     pub(crate) module_id: u32,
     pub(crate) errors: grammar::Errors,
+    pub(crate) profiler: profiling::Profiler,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
     pub mig: Option<Vec<Option<Instance>>>,
     /// All processes on the GPU, as indexes into [`Machine::processes`].

@@ -42,6 +42,8 @@ fn layouts() -> Vec<Layout> {
             gpuUtilization, memoryUtilization, maxMemoryUsage, time, startTime, isRunning, reserved,
         }
         nvmlUtilization_t { gpu, memory }
+        nvmlGpmSupport_t { version, isSupportedDevice }
+        nvmlGpmMetric_t { metricId, nvmlReturn, value, metricInfo }
         nvmlTemperature_t { version, sensorType, temperature }
         nvmlEccErrorCounts_t { l1Cache, l2Cache, deviceMemory, registerFile }
         nvmlFieldValue_t { fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value }
@@ -60,6 +62,17 @@ fn layouts() -> Vec<Layout> {
             decoderCount, encoderCount, jpegCount, ofaCount, memorySizeMB, name,
         }
     }
+}
+
+/// The fields of `nvmlGpmMetricsGet_t`. Its size is not compared: the array at its end grows with each header.
+fn metrics_request() -> [(&'static str, usize); 5] {
+    [
+        ("version", offset_of!(sys::nvmlGpmMetricsGet_t, version)),
+        ("numMetrics", offset_of!(sys::nvmlGpmMetricsGet_t, numMetrics)),
+        ("sample1", offset_of!(sys::nvmlGpmMetricsGet_t, sample1)),
+        ("sample2", offset_of!(sys::nvmlGpmMetricsGet_t, sample2)),
+        ("metrics", offset_of!(sys::nvmlGpmMetricsGet_t, metrics)),
+    ]
 }
 
 /// Constants by their names in the header.
@@ -156,6 +169,26 @@ fn constants() -> Vec<(&'static str, i64)> {
         NVML_DEVICE_ADDRESSING_MODE_HMM = 1;
         NVML_DEVICE_ADDRESSING_MODE_ATS = 2;
         NVML_FI_DEV_POWER_AVERAGE = 185;
+        NVML_GPM_METRICS_GET_VERSION = sys::NVML_GPM_METRICS_GET_VERSION;
+        NVML_GPM_SUPPORT_VERSION = sys::NVML_GPM_SUPPORT_VERSION;
+        NVML_GPM_METRIC_GRAPHICS_UTIL = 1;
+        NVML_GPM_METRIC_SM_UTIL = 2;
+        NVML_GPM_METRIC_SM_OCCUPANCY = 3;
+        NVML_GPM_METRIC_INTEGER_UTIL = 4;
+        NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5;
+        NVML_GPM_METRIC_HMMA_TENSOR_UTIL = 7;
+        NVML_GPM_METRIC_DRAM_BW_UTIL = 10;
+        NVML_GPM_METRIC_FP64_UTIL = 11;
+        NVML_GPM_METRIC_FP32_UTIL = 12;
+        NVML_GPM_METRIC_FP16_UTIL = 13;
+        NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20;
+        NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21;
+        NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60;
+        NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61;
+        NVML_GPM_METRIC_C2C_TOTAL_TX_PER_SEC = 100;
+        NVML_GPM_METRIC_C2C_TOTAL_RX_PER_SEC = 101;
+        NVML_GPM_METRIC_C2C_DATA_TX_PER_SEC = 102;
+        NVML_GPM_METRIC_C2C_DATA_RX_PER_SEC = 103;
         NVML_FI_DEV_POWER_INSTANT = 186;
         NVML_FI_DEV_POWER_CURRENT_LIMIT = 190;
         NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT = 193;
@@ -191,6 +224,10 @@ fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
         for (field, _) in fields {
             writeln!(program, "printf(\"{name}.{field} %lld\\n\", (long long)offsetof({name}, {field}));").unwrap();
         }
+    }
+    for (field, _) in metrics_request() {
+        let offset = format!("offsetof(nvmlGpmMetricsGet_t, {field})");
+        writeln!(program, "printf(\"nvmlGpmMetricsGet_t.{field} %lld\\n\", (long long){offset});").unwrap();
     }
     for (name, _) in constants() {
         writeln!(program, "printf(\"{name} %lld\\n\", (long long)({name}));").unwrap();
@@ -252,6 +289,9 @@ fn the_library_is_what_nvidias_header_declares() {
         for (field, offset) in fields {
             hold(&format!("{name}.{field}"), offset as i64);
         }
+    }
+    for (field, offset) in metrics_request() {
+        hold(&format!("nvmlGpmMetricsGet_t.{field}"), offset as i64);
     }
     for (name, value) in constants() {
         hold(name, value);

@@ -65,12 +65,12 @@ fn calls_that_were_taken_out_are_no_symbols_and_the_others_answer() {
 }
 
 #[test]
-fn the_profilers_counters_are_symbols_that_say_they_are_not_there() {
-    Rig::alone("the_profilers_counters_are_symbols_that_say_they_are_not_there", "idle-h200", |_| {
+fn the_profilers_streaming_switch_is_a_symbol_that_says_it_is_not_there() {
+    Rig::alone("the_profilers_streaming_switch_is_a_symbol_that_says_it_is_not_there", "idle-h200", |_| {
         let library = open(&rig::library());
         let device = first_gpu(&library);
         let mut room = [0_u64; 64];
-        for name in ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmQueryIfStreamingEnabled"] {
+        for name in ["nvmlGpmQueryIfStreamingEnabled", "nvmlGpmSetStreamingEnabled"] {
             // SAFETY: the symbol takes a device and a pointer, and here there is room for what it could write.
             let answer = unsafe { library.get::<OfDevice>(name.as_bytes()).unwrap()(device, room.as_mut_ptr().cast()) };
             assert_eq!(answer, FUNCTION_NOT_FOUND, "{name}");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::CONTROL;
 use crate::choices::{Choose, Unstructured};
 
-const MODELS: [&str; 6] = ["H200", "A100-40GB", "A100-80GB", "L4", "RTX 4090", "GB10"];
+const MODELS: [&str; 8] = ["H200", "B200", "RTX 5090", "A100-40GB", "A100-80GB", "L4", "RTX 4090", "GB10"];
 const PROFILES: [&str; 6] = ["", "1g.5gb", "1g.10gb", "2g.10gb", "3g.40gb", "7g.80gb"];
 const CALLS: [&str; 6] =
     ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetName", "nvmlInit_v2", "nvmlDeviceGetUUID", "*", "nvml"];

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use super::{Refusal, a_call, among, refuse};
 use crate::catalog::{MODELS, Model};
 use crate::machine::memory::Load;
+use crate::machine::profiling::Profiler;
 use crate::machine::{Gpu, Instance};
 use crate::scenario::grammar::{self, Link};
 use crate::stable_hash::{mix, uuid};
@@ -76,6 +77,7 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
         addressing_mode: written.addressing_mode.unwrap_or(model.addressing_mode),
         module_id: written.module_id.unwrap_or(if model.on_baseboard { index + 1 } else { 0 }),
         errors: written.errors.clone(),
+        profiler: Profiler::of(model, &written.profiling),
         mig: written.mig.as_deref().map(|profiles| instances(profiles, model, key)).transpose()?,
         members: Vec::new(),
         load: Load::default(),
