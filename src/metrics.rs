@@ -22,6 +22,7 @@ mod label_cache;
 mod mig;
 mod own_process;
 mod processes;
+mod profiling;
 mod reference;
 mod scrape;
 mod settings;

@@ -12,6 +12,7 @@ mod machine;
 mod memory;
 mod owner;
 mod process;
+mod profiling;
 mod recorder;
 mod telemetry;
 mod vitals;
@@ -33,6 +34,7 @@ pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRES
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
+pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use recorder::{IncidentCount, RecorderPart};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
@@ -50,6 +52,8 @@ pub struct Snapshot {
     pub processes: ArcSwap<ProcessPart>,
     /// Written by the telemetry readings.
     pub telemetry: ArcSwap<TelemetryPart>,
+    /// Written by the profiling readings.
+    pub profiling: ArcSwap<ProfilingPart>,
     /// Written by the watch for Xid events.
     pub xids: ArcSwap<XidPart>,
     /// Written by the follower of the API server.
@@ -84,6 +88,7 @@ impl Snapshot {
         self.memory.store(Arc::default());
         self.processes.store(Arc::default());
         self.telemetry.store(Arc::default());
+        self.profiling.store(Arc::default());
         self.xids.store(Arc::default());
     }
 }

@@ -19,6 +19,8 @@ use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 const ONCE: Duration = Duration::from_secs(10);
 /// Maximum process interval under `--once`, so that the first complete list arrives quickly.
 const ONCE_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum interval of the profiling samples under `--once`; the first two samples are this far apart.
+const ONCE_PROFILING: Duration = Duration::from_millis(500);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);
 
@@ -51,13 +53,15 @@ pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
 
 async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
+    config.profiling.interval = config.profiling.interval.min(ONCE_PROFILING);
+    let profiling = config.profiling.enabled;
     // A single reading has no history, so there is nothing to record.
     config.recorder.max_memory_mib = 0;
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
     let answered = Instant::now();
-    wait_until(ONCE, || has_read_all(&exporter.snapshot, answered)).await;
+    wait_until(ONCE, || has_read_all(&exporter.snapshot, profiling, answered)).await;
     // A user name may arrive only after the process is first shown; a uid without a name never gets one.
     wait_until(NAMES, || has_names(&exporter.snapshot)).await;
     let answer = answer(&exporter, format);
@@ -97,17 +101,19 @@ fn has_names(snapshot: &Snapshot) -> bool {
     owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
-/// Whether every lane has read every GPU that answers (the process lane at or after `since`), or the driver
-/// cannot be opened.
-fn has_read_all(snapshot: &Snapshot, since: Instant) -> bool {
+/// Whether every lane has read every GPU that answers (the process lane at or after `since`; with `profiling`, two
+/// samples of each GPU that has profiling counters), or the driver cannot be opened.
+fn has_read_all(snapshot: &Snapshot, profiling: bool, since: Instant) -> bool {
     let driver = snapshot.driver.load();
     let memory = snapshot.memory.load();
     let processes = snapshot.processes.load();
+    let sampled = snapshot.profiling.load();
     // The first round of telemetry includes the slow readings.
     let telemetry = snapshot.vitals.durations(Lane::Telemetry).buckets.iter().any(|&rounds| rounds > 0);
     let read = |(index, gpu): (usize, &GpuMemory)| {
         let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some_and(|at| at >= since));
-        gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed)
+        let profiled = !profiling || sampled.gpus.get(index).is_some_and(|gpu| gpu.settled);
+        gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed && profiled)
     };
     let xids = snapshot.xids.load().gpus.len() == driver.gpus.len();
     let complete = driver.up && telemetry && xids && memory.gpus.len() == driver.gpus.len();

@@ -34,6 +34,7 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
                 interval: telemetry.interval,
                 slow_interval: telemetry.slow_interval,
                 energy: telemetry.energy,
+                profiling_interval: config.profiling.enabled.then_some(config.profiling.interval),
             },
         },
     }
@@ -50,6 +51,7 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Se
         pod_resources_interval: config.kubernetes.pod_resources_interval,
         telemetry_interval: config.telemetry.interval,
         telemetry_slow_interval: config.telemetry.slow_interval,
+        profiling_interval: config.profiling.interval,
         exporter_metrics: !config.web.disable_exporter_metrics,
         fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
     }

@@ -13,6 +13,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("memory", "GPU memory"),
     ("process", "GPU processes"),
     ("telemetry", "GPU telemetry"),
+    ("profiling", "GPU profiling counters"),
     ("kubernetes", "Kubernetes"),
     ("dcgm", "Families of dcgm-exporter"),
     ("allocator", "Reports of memory allocators"),

@@ -147,6 +147,20 @@ const OTHERS: &[Key] = &[
         help: "Read the energy counter. Its call can hold the driver's lock for many milliseconds.",
     },
     Key {
+        name: "profiling.enabled",
+        default: Some("true"),
+        kind: Kind::Switch,
+        set: |c, s| c.profiling.enabled = s.switch(),
+        help: "Read the profiling counters (GPM) of GPUs that have them: Hopper and later.",
+    },
+    Key {
+        name: "profiling.interval",
+        default: Some("1s"),
+        kind: Kind::Duration { min: Duration::from_millis(500), max: Duration::from_secs(60) },
+        set: |c, s| c.profiling.interval = s.duration(),
+        help: "Interval between two samples of the profiling counters. A shorter one would read low.",
+    },
+    Key {
         name: "kubernetes.node-name",
         default: None,
         kind: Kind::NodeName,

@@ -21,6 +21,8 @@ pub struct Config {
     pub process: Process,
     /// `telemetry.*`
     pub telemetry: Telemetry,
+    /// `profiling.*`
+    pub profiling: Profiling,
     /// `kubernetes.*`
     pub kubernetes: Kubernetes,
     /// `dcgm.*`
@@ -45,6 +47,7 @@ impl Config {
             memory: Memory::default(),
             process: Process::default(),
             telemetry: Telemetry::default(),
+            profiling: Profiling::default(),
             kubernetes: Kubernetes::default(),
             dcgm: Dcgm::default(),
             allocator: Allocator::default(),
@@ -139,6 +142,15 @@ pub struct Telemetry {
     pub slow_interval: Duration,
     /// `telemetry.energy`: whether the expensive energy counter is read.
     pub energy: bool,
+}
+
+/// The profiling counters.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profiling {
+    /// `profiling.enabled`
+    pub enabled: bool,
+    /// `profiling.interval`: at least 0.5 s.
+    pub interval: Duration,
 }
 
 /// Where the exporter learns about the pods of this node.

@@ -3,6 +3,7 @@
 
 mod gpu;
 mod lane;
+mod profiling;
 mod queue;
 mod reading;
 mod work_until;
@@ -10,3 +11,4 @@ mod work_until;
 pub(super) use gpu::Work;
 pub use lane::Settings;
 pub(super) use lane::Telemetry;
+pub(super) use profiling::Totals;

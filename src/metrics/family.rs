@@ -77,6 +77,8 @@ pub enum When {
     Quick,
     /// With the slow telemetry readings.
     Slow,
+    /// With the profiling samples.
+    Profiling,
     /// When the driver reports the event.
     Event,
     /// By the process itself, which reports it.
@@ -102,6 +104,9 @@ impl When {
             }
             Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
+            Self::Profiling => {
+                "Integrated in the background from samples once per profiling.interval, not at the scrape."
+            }
             Self::Event => "Counted when the driver reports the event, not at the scrape.",
             Self::Reported => "Reported by a client in the process, up to 5 seconds before the scrape.",
             Self::Recorder => "Recorded in the background, up to a second before the scrape.",

@@ -6,7 +6,7 @@ use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{MemoryFigures, MigDevice};
 
-const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
+pub(super) const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
 
 static TOTAL: Family = Family::gauge(
     "gpu_mig_memory_total_bytes",
@@ -82,7 +82,9 @@ static FIGURES: [Reading; 6] = [
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let devices: Vec<_> = gpus
         .iter()
-        .flat_map(|gpu| gpu.mig().filter(|mig| is_first(gpu, &mig.device)).map(move |mig| (gpu, mig)))
+        .flat_map(|gpu| {
+            gpu.mig().filter(|mig| gpu.gpu.is_first_of_its_instance(&mig.device)).map(move |mig| (gpu, mig))
+        })
         .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?)))
         .collect();
     for (family, read) in &FIGURES {
@@ -95,13 +97,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add(&UNATTRIBUTED, unattributed);
 }
 
-/// Whether the device is the first of its GPU instance.
-fn is_first(gpu: &GpuView<'_>, device: &MigDevice) -> bool {
-    let first = gpu.gpu.mig.iter().find(|other| other.gpu_instance == device.gpu_instance);
-    first.is_none_or(|first| first.uuid == device.uuid)
-}
-
-fn labels(gpu: &GpuView<'_>, device: &MigDevice) -> Labels {
+/// The labels of a MIG device's series.
+pub(super) fn labels(gpu: &GpuView<'_>, device: &MigDevice) -> Labels {
     gpu.labels
         .with_room(4)
         .and("mig_uuid", &device.uuid)

@@ -13,7 +13,8 @@ use super::own_process::OwnProcess;
 use super::settings::Settings;
 use super::view::Parts;
 use super::{
-    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, telemetry, workloads,
+    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling, telemetry,
+    workloads,
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -146,6 +147,7 @@ impl Metrics {
         incidents::collect(&self.snapshot.recorder.load(), self.settings.exporter_metrics, out);
         telemetry::collect(&gpus, out);
         health::collect(&gpus, out);
+        profiling::collect(&gpus, out);
         driver::collect(&parts.driver, &gpus, out);
         data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
         if self.settings.exporter_metrics {

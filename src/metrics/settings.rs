@@ -23,6 +23,8 @@ pub struct Settings {
     pub telemetry_interval: Duration,
     /// The time between two slow telemetry readings.
     pub telemetry_slow_interval: Duration,
+    /// The time between two samples of the profiling counters.
+    pub profiling_interval: Duration,
     /// Whether the metrics about the exporter's own work are shown.
     pub exporter_metrics: bool,
     /// The sources of faults that the configuration uses.
@@ -42,6 +44,7 @@ impl Settings {
             pod_resources_interval: Duration::from_secs(10),
             telemetry_interval: Duration::from_secs(1),
             telemetry_slow_interval: Duration::from_secs(15),
+            profiling_interval: Duration::from_secs(1),
             exporter_metrics: true,
             fault_sources: Source::ALL.to_vec(),
         }

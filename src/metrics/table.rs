@@ -5,11 +5,11 @@
 use super::family::{Family, Section};
 use super::{
     allocators, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
-    own_process, processes, telemetry, workloads,
+    own_process, processes, profiling, telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 14] = [
+pub static SECTIONS: [&Section; 15] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -19,6 +19,7 @@ pub static SECTIONS: [&Section; 14] = [
     &incidents::SECTION,
     &telemetry::SECTION,
     &health::SECTION,
+    &profiling::SECTION,
     &driver::SECTION,
     &data_quality::SECTION,
     &exporter::SECTION,

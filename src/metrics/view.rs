@@ -14,7 +14,8 @@ use super::label::Labels;
 use super::settings::Settings;
 use crate::snapshot::{
     Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart,
-    MigMemory, Pods, ProcessPart, SlowTelemetry, Snapshot, TelemetryPart, XidPart,
+    MigMemory, MigProfiling, Pods, ProcessPart, ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot,
+    TelemetryPart, XidPart,
 };
 
 pub use ladder::Reporting;
@@ -30,6 +31,7 @@ pub struct Parts {
     processes: Arc<ProcessPart>,
     allocator: Arc<AllocatorPart>,
     telemetry: Arc<TelemetryPart>,
+    profiling: Arc<ProfilingPart>,
     xids: Arc<XidPart>,
     /// The containers, and the pods that have ended, as reported by the API server.
     pub(crate) pods: Arc<Pods>,
@@ -59,6 +61,10 @@ pub struct GpuView<'a> {
     pub fast: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
     pub slow: Option<&'a SlowTelemetry>,
+    /// The profiling counters. `None` if the GPU is not up or the last interval is too old.
+    pub profiling: Option<&'a ProfilingFigures>,
+    /// The profiling counters of the GPU instances whose last interval is recent, if the GPU is up.
+    pub mig_profiling: Vec<&'a MigProfiling>,
     /// Xid errors, even if the GPU is not up. `None` if the GPU does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
     /// The last Xid error, even if the GPU is not up. `None` if there was none, or the GPU does not report them.
@@ -79,10 +85,22 @@ impl Parts {
         let processes = snapshot.processes.load_full();
         let allocator = snapshot.allocator.load_full();
         let telemetry = snapshot.telemetry.load_full();
+        let profiling = snapshot.profiling.load_full();
         let xids = snapshot.xids.load_full();
         let pods = snapshot.pods.load_full();
         let allocations = snapshot.allocations.load_full();
-        Self { now: Instant::now(), driver, memory, processes, allocator, telemetry, xids, pods, allocations }
+        Self {
+            now: Instant::now(),
+            driver,
+            memory,
+            processes,
+            allocator,
+            telemetry,
+            profiling,
+            xids,
+            pods,
+            allocations,
+        }
     }
 
     /// The kubelet's allocations; `None` if its last response is too old.
@@ -102,6 +120,7 @@ impl Parts {
         let memory = self.memory.gpus.iter().find(|m| same(&m.gpu));
         let processes = self.processes.gpus.iter().find(|p| same(&p.gpu)).map(|p| &**p);
         let telemetry = self.telemetry.gpus.iter().find(|t| same(&t.gpu));
+        let profiling = self.profiling.gpus.iter().find(|p| same(&p.gpu));
         let xids = self.xids.gpus.iter().find(|x| same(&x.gpu));
 
         let age = |at: Option<Instant>| at.map(|at| self.now.saturating_duration_since(at));
@@ -119,6 +138,8 @@ impl Parts {
             processes_shown.map(|list| Reporting::all(list, gpu, &self.allocator, self.now)).unwrap_or_default();
         let used = memory_shown.and_then(|memory| memory.figures).map(|figures| figures.used);
         let telemetry_up = telemetry.filter(|_| up);
+        let profiling_up = profiling.filter(|_| up);
+        let instances = profiling_up.map_or(&[][..], |p| &p.mig);
         GpuView {
             gpu,
             up,
@@ -129,6 +150,8 @@ impl Parts {
             reporting,
             fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
+            profiling: profiling_up.filter(|p| fresh(p.at, settings.profiling_interval)).map(|p| &p.figures),
+            mig_profiling: instances.iter().filter(|p| fresh(p.at, settings.profiling_interval)).collect(),
             // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             last_xid: xids.filter(|_| self.driver.up).and_then(|x| x.last),

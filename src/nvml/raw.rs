@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "nvml-wrapper has no safe call for these; each block says why it is sound")]
 
+pub(super) mod gpm;
 mod health;
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint};

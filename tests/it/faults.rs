@@ -9,7 +9,7 @@ mod host;
 mod lists;
 mod mig;
 mod processes;
-mod refusals;
+pub(crate) mod refusals;
 mod sessions;
 mod table;
 

@@ -13,13 +13,16 @@ use crate::harness::{Machine, Scrape, missing};
 const SCENARIOS: [&str; 6] = ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
 
 /// Families whose values differ between two runs.
-const MOVING: [&str; 10] = [
+const MOVING: [&str; 13] = [
     "gpu_memory_pressure_seconds_total",
     "gpu_memory_increase_bytes_total",
     "gpu_memory_decrease_bytes_total",
     "gpu_process_start_time_seconds",
     "gpu_process_idle_seconds",
     "gpu_energy_joules_total",
+    "gpu_engine_active_seconds_total",
+    "gpu_pipe_active_seconds_total",
+    "gpu_memory_bandwidth_active_seconds_total",
     "vram_exporter_sample_age_seconds",
     "vram_exporter_lane_duration_seconds",
     "vram_exporter_missed_ticks_total",
@@ -30,12 +33,15 @@ const MOVING: [&str; 10] = [
 const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
 
 /// Readings that the simulator varies.
-const VARYING: [&str; 5] = [
+const VARYING: [&str; 8] = [
     "gpu_utilization_ratio",
     "gpu_memory_bandwidth_utilization_ratio",
     "gpu_power_watts",
     "gpu_temperature_celsius",
     "gpu_memory_temperature_celsius",
+    "gpu_sm_occupancy_ratio",
+    "gpu_pcie_transmitted_bytes_total",
+    "gpu_pcie_received_bytes_total",
 ];
 
 fn golden(scenario: &str) -> PathBuf {

@@ -29,6 +29,7 @@ mod owners;
 mod page;
 mod peaks;
 mod pod_resources;
+mod profiling;
 mod recorder;
 mod reliability;
 mod run;

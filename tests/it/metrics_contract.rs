@@ -140,6 +140,7 @@ fn values_that_the_driver_does_not_report_have_no_series() {
     machine.processes[0].processes = vec![unknown];
     machine.telemetry[0].fast = FastTelemetry { utilization: Some(f64::NAN), ..FastTelemetry::default() };
     machine.telemetry[0].slow = SlowTelemetry::default();
+    machine.profiling[0].figures = ProfilingFigures::default();
     machine.xids[0].errors = None;
     let scrape = machine.scrape();
     let expected = [
@@ -169,7 +170,12 @@ fn a_part_that_shares_system_memory_is_up_without_memory() {
     assert_eq!(scrape.value("gpu_up", &[]), "1");
     assert_eq!(
         scrape.starting("gpu_memory_"),
-        ["gpu_memory_bandwidth_utilization_ratio", "gpu_memory_temperature_celsius", "gpu_memory_unattributed_bytes"]
+        [
+            "gpu_memory_bandwidth_active_seconds_total",
+            "gpu_memory_bandwidth_utilization_ratio",
+            "gpu_memory_temperature_celsius",
+            "gpu_memory_unattributed_bytes"
+        ]
     );
     assert_eq!(scrape.count("gpu_process_memory_used_bytes"), 1);
 }

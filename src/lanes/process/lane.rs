@@ -48,6 +48,8 @@ pub(crate) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     state: Mutex<ProcessLaneState>,
+    /// The totals of the profiling counters, which are sampled between two passes.
+    profiling: Mutex<telemetry::Totals>,
 }
 
 /// What one thread of the lane remembers about the GPUs between passes.
@@ -77,10 +79,10 @@ impl ProcessLane {
     ) -> Self {
         let Settings { peak_window, linger, series_limit: limit, .. } = settings;
         let state = ProcessLaneState::new(attribution, faults.clone(), Retention { peak_window, linger, limit });
-        Self { settings, snapshot, faults, link, state: Mutex::new(state) }
+        Self { settings, snapshot, faults, link, state: Mutex::new(state), profiling: Mutex::default() }
     }
 
-    fn work(&self, caller: Caller<'_>, telemetry: &mut Telemetry<'_>) -> Result<(), Superseded> {
+    fn work<'s>(&self, caller: Caller<'s>, telemetry: &mut Telemetry<'s>) -> Result<(), Superseded> {
         let session = caller.session;
         let gpus = session.driver.gpus().map(|_| GpuLists::default()).collect();
         let mut passes = Passes { gpus, buffer: ProcessBuffer::default() };
@@ -116,10 +118,10 @@ impl ProcessLane {
     }
 
     /// Takes one telemetry reading after the pass that began at `pass_began`, or several if the pass was long.
-    fn take_readings(
+    fn take_readings<'s>(
         &self,
-        caller: Caller<'_>,
-        telemetry: &mut Telemetry<'_>,
+        caller: Caller<'s>,
+        telemetry: &mut Telemetry<'s>,
         pass_began: Instant,
     ) -> Result<(), Superseded> {
         let began = Instant::now();
@@ -245,7 +247,8 @@ impl LaneTask for ProcessLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let mut telemetry = Telemetry::new(&self.settings.telemetry, &self.snapshot, &self.faults, session);
+        let Self { settings, snapshot, faults, profiling, .. } = self;
+        let mut telemetry = Telemetry::new(&settings.telemetry, snapshot, faults, profiling, session);
         self.work(Caller::new(session, watch), &mut telemetry)
     }
 }

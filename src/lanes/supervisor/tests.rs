@@ -71,6 +71,7 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
             linger: Duration::from_secs(300),
             series_limit: 256,
             telemetry: TelemetrySettings {
+                profiling_interval: Some(Duration::from_secs(1)),
                 interval: Duration::from_secs(1),
                 slow_interval: Duration::from_secs(15),
                 energy: false,

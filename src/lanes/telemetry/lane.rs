@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::gpu::{GpuReadings, Work};
+use super::profiling::{Profiler, Totals};
 use super::queue::{Queue, Step};
 use crate::faults::{Faults, Source};
 use crate::lanes::guarded::Caller;
@@ -21,6 +24,8 @@ pub struct Settings {
     pub slow_interval: Duration,
     /// Whether the expensive energy counter is read.
     pub energy: bool,
+    /// The time between two samples of the profiling counters; `None`: they are not read.
+    pub profiling_interval: Option<Duration>,
 }
 
 /// The readings of one session, driven by one thread.
@@ -29,6 +34,8 @@ pub(crate) struct Telemetry<'s> {
     snapshot: &'s Snapshot,
     faults: &'s Faults,
     gpus: Vec<GpuReadings>,
+    /// `None` if the profiling counters are not read.
+    profiler: Option<Profiler<'s>>,
     queue: Queue,
     /// The time that the steps of the current round have taken so far.
     spent: Duration,
@@ -36,16 +43,25 @@ pub(crate) struct Telemetry<'s> {
 
 impl<'s> Telemetry<'s> {
     /// Creates the readings; nothing has been read yet.
-    pub(crate) fn new(settings: &Settings, snapshot: &'s Snapshot, faults: &'s Faults, session: &Session) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        snapshot: &'s Snapshot,
+        faults: &'s Faults,
+        totals: &'s Mutex<Totals>,
+        session: &'s Session,
+    ) -> Self {
         let now = Instant::now();
-        let Settings { interval, slow_interval, energy } = *settings;
+        let Settings { interval, slow_interval, energy, profiling_interval } = *settings;
+        let ticker = |period| Ticker::starting(period, now);
+        let profiler = profiling_interval.map(|interval| Profiler::new(interval, snapshot, faults, totals, session));
         let readings =
             |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
         Self {
             snapshot,
             faults,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
-            queue: Queue::new(Ticker::starting(interval, now), Ticker::starting(slow_interval, now), energy),
+            profiler,
+            queue: Queue::new(ticker(interval), ticker(slow_interval), profiling_interval.map(ticker), energy),
             spent: Duration::ZERO,
         }
     }
@@ -57,14 +73,14 @@ impl<'s> Telemetry<'s> {
 
     /// Takes one step if one is due, and publishes after the last one in a round. Returns the work of the processes, if
     /// the step read it.
-    pub(crate) fn step(&mut self, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
+    pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
-        let missed = self.queue.fill(&mut self.gpus, &caller.session.driver, began);
+        let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), &caller.session.driver, began);
         self.snapshot.vitals.add_missed(Lane::Telemetry, missed);
         let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
         let work = self.perform(step, caller)?;
         self.spent += began.elapsed();
-        if self.queue.steps.is_empty() || matches!(step, Step::FastDone(_) | Step::SlowDone(_)) {
+        if matches!(step, Step::FastDone(_) | Step::SlowDone(_)) {
             let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
             self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
         }
@@ -74,7 +90,7 @@ impl<'s> Telemetry<'s> {
         Ok(work)
     }
 
-    fn perform(&mut self, step: Step, caller: Caller<'_>) -> Result<Option<Work>, Superseded> {
+    fn perform(&mut self, step: Step, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
         match step {
             Step::Read(position, reading) => {
                 self.gpus[position].read(reading, caller.device(position), self.faults)?;
@@ -92,6 +108,12 @@ impl<'s> Telemetry<'s> {
                 let gpu = &mut self.gpus[position];
                 gpu.shown.slow_at = gpu.end_round().or(gpu.shown.slow_at);
             }
+            Step::Profile(position, slot) => {
+                if let Some(profiler) = &mut self.profiler {
+                    profiler.profile(position, slot, caller)?;
+                }
+            }
+            Step::ProfileDone => self.profiler.iter_mut().for_each(Profiler::publish),
             Step::GpuCount => self.count_gpus(caller)?,
             Step::Uuid(position) => self.ask_uuid(position, caller)?,
             Step::MigLayout(position) => self.check_mig_layout(position, caller)?,

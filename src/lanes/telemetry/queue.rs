@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::gpu::GpuReadings;
+use super::profiling::Profiler;
 use super::reading::Reading;
 use crate::lanes::schedule::{IDLE_STRIDE, RECONSIDER, Ticker};
 use crate::nvml::Driver;
@@ -18,6 +19,9 @@ pub(super) enum Step {
     Idle(usize),
     FastDone(usize),
     SlowDone(usize),
+    /// Takes a profiling sample of the GPU (slot 0) or of one of its GPU instances.
+    Profile(usize, usize),
+    ProfileDone,
     GpuCount,
     Uuid(usize),
     MigLayout(usize),
@@ -29,24 +33,36 @@ pub(super) struct Queue {
     pub(super) steps: VecDeque<Step>,
     fast: Ticker,
     slow: Ticker,
+    /// `None` if the profiling counters are not read.
+    profiling: Option<Ticker>,
     fast_round: u32,
     slow_round: u32,
     energy: bool,
 }
 
 impl Queue {
-    pub(super) fn new(fast: Ticker, slow: Ticker, energy: bool) -> Self {
-        Self { steps: VecDeque::new(), fast, slow, fast_round: 0, slow_round: 0, energy }
+    pub(super) fn new(fast: Ticker, slow: Ticker, profiling: Option<Ticker>, energy: bool) -> Self {
+        Self { steps: VecDeque::new(), fast, slow, profiling, fast_round: 0, slow_round: 0, energy }
     }
 
     /// When the next step is due: now, if any steps are queued.
     pub(super) fn next(&self) -> Instant {
-        if self.steps.is_empty() { self.fast.next().min(self.slow.next()) } else { Instant::now() }
+        if !self.steps.is_empty() {
+            return Instant::now();
+        }
+        let next = self.fast.next().min(self.slow.next());
+        self.profiling.as_ref().map_or(next, |profiling| next.min(profiling.next()))
     }
 
     /// Queues the rounds that are due, and returns how many fast rounds were missed. If a round is not done when the
     /// next one is due, the next one is not queued and counts as missed.
-    pub(super) fn fill(&mut self, gpus: &mut [GpuReadings], driver: &Driver, now: Instant) -> u64 {
+    pub(super) fn fill(
+        &mut self,
+        gpus: &mut [GpuReadings],
+        mut profiler: Option<&mut Profiler<'_>>,
+        driver: &Driver,
+        now: Instant,
+    ) -> u64 {
         let busy = !self.steps.is_empty();
         let missed = self.fast.take(now).map(|missed| {
             if !busy {
@@ -55,7 +71,12 @@ impl Queue {
             missed + u64::from(busy)
         });
         if !busy && self.slow.take(now).is_some() {
-            self.queue_slow(gpus);
+            self.queue_slow(gpus, profiler.as_deref_mut());
+        }
+        let profiling = self.profiling.as_mut().filter(|_| !busy).and_then(|ticker| ticker.take(now));
+        if let (Some(_), Some(profiler)) = (profiling, profiler) {
+            self.steps.extend(profiler.due().map(|(position, slot)| Step::Profile(position, slot)));
+            self.steps.push_back(Step::ProfileDone);
         }
         missed.unwrap_or(0)
     }
@@ -79,10 +100,11 @@ impl Queue {
         }
     }
 
-    fn queue_slow(&mut self, gpus: &mut [GpuReadings]) {
+    fn queue_slow(&mut self, gpus: &mut [GpuReadings], profiler: Option<&mut Profiler<'_>>) {
         self.slow_round = self.slow_round.wrapping_add(1);
         if self.slow_round.is_multiple_of(RECONSIDER) {
             gpus.iter_mut().for_each(GpuReadings::reconsider);
+            profiler.into_iter().for_each(Profiler::reconsider);
         }
         self.steps.push_back(Step::GpuCount);
         for (position, gpu) in gpus.iter().enumerate() {

@@ -219,6 +219,16 @@ pub(crate) const OF_NO_GPU: [(&str, Option<&str>); 7] = [
     ("nvmlEventSetWait_v2", None),
 ];
 
+/// The calls for the profiling counters. `tests/it/profiling.rs` tests their failures.
+const OF_PROFILING: [&str; 6] = [
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+    "nvmlGpmSampleFree",
+];
+
 /// Called only if the library lacks the newer call.
 const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
 
@@ -227,5 +237,5 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_RETIRED_PAGES);
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names);
     let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
-    repeated.copied().chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS)
+    repeated.copied().chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS).chain(OF_PROFILING)
 }

@@ -127,6 +127,20 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
     GpuTelemetry { gpu: gpu.clone(), fast_at: ago(0.0), fast, slow_at: ago(0.0), slow }
 }
 
+/// Figures in which every metric is known: the share or the rate is the position in the list, in eighths.
+pub(crate) fn profiling_figures() -> ProfilingFigures {
+    let mut figures = ProfilingFigures::default();
+    for metric in ProfilingMetric::ALL {
+        figures.latest.set(metric, Some(metric as usize as f64 / 8.0));
+        figures.totals.set(metric, Some(metric as usize as f64 * 100.0));
+    }
+    figures
+}
+
+pub(crate) fn profiling(gpu: &Arc<Gpu>) -> GpuProfiling {
+    GpuProfiling { at: ago(0.0), figures: profiling_figures(), settled: true, ..GpuProfiling::unread(gpu.clone()) }
+}
+
 pub(crate) fn xids(gpu: &Arc<Gpu>) -> GpuXids {
     GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])), last: Some(79) }
 }
@@ -161,6 +175,7 @@ pub(crate) struct Machine {
     pub(crate) processes: Vec<GpuProcesses>,
     pub(crate) allocator: AllocatorPart,
     pub(crate) telemetry: Vec<GpuTelemetry>,
+    pub(crate) profiling: Vec<GpuProfiling>,
     pub(crate) xids: Vec<GpuXids>,
     pub(crate) pods: Pods,
     pub(crate) allocations: Allocations,
@@ -177,6 +192,7 @@ impl Machine {
             processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
             allocator: AllocatorPart::default(),
             telemetry: gpus.iter().map(telemetry).collect(),
+            profiling: gpus.iter().map(profiling).collect(),
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
@@ -200,6 +216,7 @@ impl Machine {
         snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
         snapshot.allocator.store(Arc::new(self.allocator));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
+        snapshot.profiling.store(Arc::new(ProfilingPart { gpus: self.profiling }));
         snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
         snapshot.pods.store(Arc::new(self.pods));
         snapshot.allocations.store(Arc::new(self.allocations));
@@ -250,6 +267,7 @@ pub(crate) fn everything() -> Machine {
     machine.driver.nvml_version = Some("13.580.159.04".to_owned());
     machine.driver.simulated = true;
     machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    machine.profiling[1].mig = vec![MigProfiling { device: mig.clone(), at: ago(0.0), figures: profiling_figures() }];
     machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");
     inside.mig = Some(mig);

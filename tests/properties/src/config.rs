@@ -129,8 +129,21 @@ fn assert_valid(command: Command, given: &Given) {
 }
 
 fn assert_bounded(config: &Config) {
-    let Config { web, nvml, path, memory, process, telemetry, kubernetes, dcgm, allocator, recorder, log, demo: _ } =
-        config;
+    let Config {
+        web,
+        nvml,
+        path,
+        memory,
+        process,
+        telemetry,
+        profiling,
+        kubernetes,
+        dcgm,
+        allocator,
+        recorder,
+        log,
+        demo: _,
+    } = config;
     assert!(!web.listen_addresses.is_empty());
     let path_is_plain = web.telemetry_path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte));
     assert!(web.telemetry_path.starts_with('/') && path_is_plain, "{:?}", web.telemetry_path);
@@ -154,6 +167,7 @@ fn assert_bounded(config: &Config) {
     within(telemetry.interval, 100, 3_600);
     within(telemetry.slow_interval, 100, 3_600);
     assert!(telemetry.slow_interval >= telemetry.interval);
+    within(profiling.interval, 500, 60);
     within(kubernetes.pod_resources_interval, 1_000, 3_600);
     within(kubernetes.timeout, 100, 300);
     assert!(kubernetes.api_server.is_none() || kubernetes.node_name.is_some());

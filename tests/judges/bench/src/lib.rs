@@ -115,6 +115,27 @@ impl Workplace {
         place
     }
 
+    /// Eight GPUs with profiling counters, which are sampled as often as possible; everything else is read once.
+    pub fn profiled() -> Self {
+        let mut place = Self::on("eight-h200", |config| {
+            config.process.interval = NEVER;
+            config.telemetry.interval = NEVER;
+            config.telemetry.slow_interval = NEVER;
+            config.profiling.interval = Duration::from_millis(500);
+        });
+        place.tick();
+        place
+    }
+
+    /// Lets the profiling counters be sampled this many times. Call it once each time the driver is opened.
+    pub fn profile(&mut self, rounds_more: u64) {
+        let rounds = |snapshot: &Snapshot| snapshot.vitals.durations(Lane::Telemetry).buckets.iter().sum::<u64>();
+        let (begin, wanted) = (Instant::now(), rounds(&self.snapshot) + rounds_more);
+        self.lanes.follow(|snapshot| rounds(snapshot) >= wanted || begin.elapsed() > PATIENCE);
+        let part = self.snapshot.profiling.load();
+        assert!(part.gpus.len() == GPUS && part.gpus.iter().all(|gpu| gpu.at.is_some()), "no interval was measured");
+    }
+
     fn on(scenario: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         Self::with(Snapshot::new(), scenario, adjust)
     }

@@ -68,6 +68,22 @@ fn a_tick_allocates_nothing_for_mig_devices() {
 }
 
 #[test]
+fn a_profiling_round_allocates_nothing() {
+    let _turn = one_at_a_time();
+    // A session begins with allocations of its own; a longer one has the same number.
+    let session = |place: Workplace, rounds| {
+        let mut place = place.reopened();
+        let count = allocations(|| place.profile(rounds));
+        (place, count)
+    };
+    let (place, _) = session(Workplace::profiled(), 3);
+    let (place, few) = session(place, 4);
+    let (_, many) = session(place, 10);
+    println!("{few} in 4 rounds, {many} in 10");
+    assert_eq!(many, few);
+}
+
+#[test]
 fn a_process_pass_in_which_nothing_changed_allocates_as_often_as_is_known() {
     let _turn = one_at_a_time();
     // A session begins with allocations of its own; the additional ones in a longer session come from its passes.

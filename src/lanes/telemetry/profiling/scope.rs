@@ -1,0 +1,138 @@
+//! One thing that is sampled: a whole GPU, or one GPU instance under MIG.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::interval::{Interval, Limits, Moment};
+use super::totals::Totals;
+use crate::lanes::guarded::{CallError, GuardedDevice};
+use crate::nvml::{ProfilingComparison, ProfilingSamples};
+use crate::snapshot::{Gpu, MigDevice, ProfilingFigures, ProfilingMetric, ProfilingValues};
+
+/// After this many intervals in which no metric was filled, no further sample is taken until
+/// [`Scope::reconsider`]. Consumer Blackwell GPUs report that they support the counters and never fill them.
+const EMPTY_INTERVALS: u32 = 5;
+
+/// A whole GPU or one GPU instance.
+#[derive(Debug)]
+pub(super) struct Scope<'s> {
+    /// The first MIG device of the GPU instance; `None` for the whole GPU.
+    pub(super) device: Option<Arc<MigDevice>>,
+    pub(super) figures: ProfilingFigures,
+    /// When the last interval ended in which the driver filled a metric.
+    pub(super) at: Option<Instant>,
+    key: String,
+    samples: Option<ProfilingSamples<'s>>,
+    /// When the earlier sample was taken; `None` if there is none.
+    earlier: Option<Moment>,
+    /// Intervals without any filled metric, since one was last filled.
+    empty: u32,
+    given_up: bool,
+    /// Samples attempted in this session.
+    attempts: u32,
+}
+
+impl<'s> Scope<'s> {
+    /// The scope with the totals that were kept from earlier sessions.
+    pub(super) fn new(gpu: &Gpu, device: Option<Arc<MigDevice>>, totals: &Totals) -> Self {
+        let key = device.as_ref().map_or_else(|| gpu.key(), |device| device.uuid.clone());
+        let figures = ProfilingFigures { totals: totals.of(&key), latest: ProfilingValues::default() };
+        Self { device, figures, at: None, key, samples: None, earlier: None, empty: 0, given_up: false, attempts: 0 }
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Takes a sample and adds the interval since the earlier one, if there is one. Returns whether the totals changed.
+    /// After an error, the next sample begins a new interval.
+    pub(super) fn sample(
+        &mut self,
+        device: &GuardedDevice<'s>,
+        limits: Limits,
+        comparison: &mut ProfilingComparison,
+    ) -> Result<bool, CallError> {
+        let began = Moment::now();
+        if self.earlier.is_some_and(|earlier| limits.is_too_early(earlier, began)) {
+            return Ok(false);
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        // Until the end of this function, an error leaves no interval behind.
+        let earlier = self.earlier.take();
+        self.figures.latest = ProfilingValues::default();
+        let samples = match &mut self.samples {
+            Some(samples) => samples,
+            None => {
+                let gpu_instance = self.device.as_ref().map(|device| device.gpu_instance);
+                self.samples.insert(device.call(|gpu| gpu.profiling_samples(gpu_instance))?)
+            }
+        };
+        device.call(|_| samples.take())?;
+        let now = began.until(Moment::now());
+        let interval = earlier.and_then(|earlier| limits.interval(earlier, now));
+        let totals = &self.figures.totals;
+        let compared = interval.map(|interval| {
+            let filled = |metric| totals.get(metric).is_some();
+            (interval, device.call(|_| samples.compare(comparison, filled)))
+        });
+        // The later sample is valid even if the comparison failed, so it begins the next interval. A thread whose call
+        // returned too late ends without touching anything.
+        if let Some((_, Err(CallError::Superseded(superseded)))) = compared {
+            return Err(CallError::Superseded(superseded));
+        }
+        samples.advance();
+        self.earlier = Some(now);
+        match compared {
+            Some((interval, values)) => Ok(self.add(interval, values?, now)),
+            None => Ok(false),
+        }
+    }
+
+    /// Adds the means over an interval. Returns whether any metric was filled.
+    fn add(&mut self, interval: Interval, values: ProfilingValues, now: Moment) -> bool {
+        if values.is_empty() {
+            self.empty += 1;
+            if self.empty >= EMPTY_INTERVALS && self.figures.totals.is_empty() {
+                self.give_up();
+            }
+            return false;
+        }
+        self.empty = 0;
+        self.at = Some(now.monotonic);
+        self.figures.latest = values;
+        for metric in ProfilingMetric::ALL {
+            if let Some(value) = values.get(metric) {
+                let before = self.figures.totals.get(metric).unwrap_or(0.0);
+                self.figures.totals.set(metric, Some(before + value * interval.seconds));
+            }
+        }
+        true
+    }
+
+    /// Records that no sample could be taken: the next one begins a new interval.
+    pub(super) fn interrupt(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.earlier = None;
+        self.figures.latest = ProfilingValues::default();
+    }
+
+    /// Takes no further samples until [`Scope::reconsider`].
+    pub(super) fn give_up(&mut self) {
+        self.interrupt();
+        self.given_up = true;
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    /// Whether at least two samples were attempted in this session, so that an interval could have been measured.
+    pub(super) fn is_settled(&self) -> bool {
+        self.given_up || self.attempts >= 2
+    }
+
+    /// Samples again, even if the counters are not provided as far as is known.
+    pub(super) fn reconsider(&mut self) {
+        (self.given_up, self.empty) = (false, 0);
+    }
+}

@@ -1,0 +1,262 @@
+//! The profiling counters: what they add, when they are absent, and that a gap adds nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::faults::refusals::{reacquire, release};
+use crate::harness::{Exporter, Machine, Scrape};
+
+/// The shortest interval, so that the tests are short.
+const OFTEN: &str = "--profiling.interval=500ms";
+/// Values are not shown once they are older than this.
+const STALE: [&str; 2] = ["--memory.stale-after=2s", "--memory.idle-rate=10"];
+
+/// One GPU, half utilized.
+const HALF: &str = r#"
+[[gpu]]
+model = "H200"
+profiling = { tensor = 0.8, fp64 = 0.0, memory_bandwidth = 0.5, occupancy = 0.6, pcie_received = "100MiB", nvlink_transmitted = "10MiB" }
+[[process]]
+start = "-1h"
+command = ["train"]
+memory = "1GiB"
+utilization = 0.5
+"#;
+
+const BANDWIDTH: &str = "gpu_memory_bandwidth_active_seconds_total";
+const MIB: f64 = 1_048_576.0;
+
+/// Every profiling series with its value, for one GPU.
+fn profiling(scrape: &Scrape, gpu: &str) -> BTreeMap<String, f64> {
+    const OTHERS: [&str; 4] = ["_engine_", "_pipe_", "_memory_bandwidth_active_", "_sm_occupancy_"];
+    let is_one = |name: &str| {
+        OTHERS.iter().any(|part| name.contains(part))
+            || ["pcie", "nvlink", "c2c"].iter().any(|link| name.contains(link) && name.ends_with("_bytes_total"))
+    };
+    let series = scrape.series.iter().filter(|s| s.label("gpu") == Some(gpu) && is_one(&s.name));
+    series.map(|s| (format!("{}{:?}", s.name, s.labels), s.value)).collect()
+}
+
+fn bandwidth(scrape: &Scrape, gpu: &str) -> Option<f64> {
+    scrape.value(BANDWIDTH, &[("gpu", gpu)])
+}
+
+fn faults(scrape: &Scrape, reason: &str) -> f64 {
+    let labels = [("source", "telemetry"), ("reason", reason)];
+    scrape.value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0)
+}
+
+/// Waits until a GPU's counters have grown by this much since the scrape.
+fn grown(exporter: &Exporter, since: &Scrape, gpu: &str, by: f64) -> Scrape {
+    let before = bandwidth(since, gpu).unwrap_or(0.0);
+    exporter.scrape_until("the counters grow", |s| bandwidth(s, gpu).is_some_and(|now| now >= before + by))
+}
+
+#[test]
+fn constant_activity_adds_its_share_of_the_time() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let last = grown(&exporter, &first, "0", 0.6);
+    // Every metric covers the same time: half of the utilization times its own share.
+    let rise =
+        |name: &str, labels: &[(&str, &str)]| last.value(name, labels).unwrap() - first.value(name, labels).unwrap();
+    let seconds = rise("gpu_engine_active_seconds_total", &[("engine", "graphics")]) / 0.5;
+    assert!(seconds > 2.0, "{seconds}");
+    let near = |found: f64, share: f64| assert!((found / seconds - share).abs() < 1e-6 * share, "{found} of {seconds}");
+    near(rise(BANDWIDTH, &[]), 0.25);
+    near(rise("gpu_pipe_active_seconds_total", &[("pipe", "tensor")]), 0.4);
+    near(rise("gpu_pcie_received_bytes_total", &[]), 50.0 * MIB);
+    near(rise("gpu_nvlink_transmitted_bytes_total", &[]), 5.0 * MIB);
+    assert_eq!(rise("gpu_pipe_active_seconds_total", &[("pipe", "fp64")]), 0.0, "measured, and nothing");
+    assert_eq!(last.value("gpu_sm_occupancy_ratio", &[]), Some(0.3));
+    assert!(last.all("gpu_c2c_transmitted_bytes_total").next().is_none(), "never filled");
+}
+
+#[test]
+fn the_counters_do_not_exceed_the_time_that_passed() {
+    let begin = Instant::now();
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let last = grown(&exporter, &first, "0", 0.5);
+    let graphics = last.value("gpu_engine_active_seconds_total", &[("engine", "graphics")]).unwrap();
+    assert!(graphics <= 0.5 * begin.elapsed().as_secs_f64(), "{graphics} in {:?}", begin.elapsed());
+}
+
+#[test]
+fn two_scrapers_see_the_same_and_a_scrape_adds_nothing() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    // An interval can end between two scrapes, but not between each of several pairs.
+    let equal = (0..20).filter(|_| profiling(&exporter.scrape(), "0") == profiling(&exporter.scrape(), "0")).count();
+    assert!(equal >= 10, "{equal} of 20");
+}
+
+#[test]
+fn gpus_without_counters_show_none_and_count_no_fault() {
+    const MODELS: &str = r#"
+[[gpu]]
+model = "H200"
+[[gpu]]
+model = "A100-80GB"
+[[gpu]]
+model = "L4"
+[[gpu]]
+model = "RTX 5090"
+[[gpu]]
+model = "B200"
+"#;
+    let machine = Machine::new(MODELS);
+    let exporter = machine.export(&[OFTEN]);
+    let scrape =
+        exporter.scrape_until("Hopper and Blackwell", |s| bandwidth(s, "0").is_some() && bandwidth(s, "4").is_some());
+    // More intervals than after which an unfilled GPU is given up.
+    std::thread::sleep(Duration::from_secs(4));
+    let later = exporter.scrape();
+    for scrape in [scrape, later] {
+        assert_eq!(bandwidth(&scrape, "0"), Some(0.0), "idle, and measured");
+        for gpu in ["1", "2", "3"] {
+            assert_eq!(profiling(&scrape, gpu), BTreeMap::new(), "{gpu}");
+        }
+        let counted: f64 = scrape.all("vram_exporter_faults_total").map(|s| s.value).sum();
+        assert_eq!(counted, 0.0, "{}", exporter.log());
+    }
+}
+
+#[test]
+fn a_driver_without_the_calls_shows_none() {
+    let scrape = Machine::built_in("old-driver").once(&[]);
+    assert_eq!(profiling(&scrape, "0"), BTreeMap::new());
+    let missing = format!("calls_missing = [\"nvmlGpmQueryDeviceSupport\", \"nvmlGpmSampleGet\"]\n{HALF}");
+    let scrape = Machine::new(&missing).once(&[]);
+    assert_eq!((profiling(&scrape, "0"), scrape.value("gpu_up", &[])), (BTreeMap::new(), Some(1.0)));
+}
+
+#[test]
+fn switched_off_no_call_is_made_and_nothing_is_shown() {
+    let machine = Machine::new(HALF);
+    // A call that hangs would take the GPU down.
+    machine.control("[[fault]]\ncall = [\"nvmlGpmQueryDeviceSupport\", \"nvmlGpmSampleAlloc\"]\nkind = \"hang\"\n");
+    let scrape = machine.once(&["--profiling.enabled=false"]);
+    assert_eq!((profiling(&scrape, "0"), scrape.value("gpu_up", &[])), (BTreeMap::new(), Some(1.0)));
+}
+
+#[test]
+fn a_failed_call_adds_nothing_and_the_counters_go_on() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[&[OFTEN][..], &STALE].concat());
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    for call in ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"] {
+        let before = faults(&exporter.scrape(), "unknown");
+        machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
+        let failing = exporter.scrape_until("the fault", |s| faults(s, "unknown") > before);
+        let kept = exporter.scrape_until("values too old", |s| {
+            let known = bandwidth(&failing, "0");
+            assert!(bandwidth(s, "0").is_none() || bandwidth(s, "0") == known, "added during {call}");
+            profiling(s, "0").is_empty()
+        });
+        assert_eq!(kept.value("gpu_up", &[]), Some(1.0));
+        machine.control("");
+        let back = exporter.scrape_until("the counters again", |s| bandwidth(s, "0").is_some());
+        // The failed intervals are not made up for: at most one interval was added since.
+        let added = bandwidth(&back, "0").unwrap() - bandwidth(&failing, "0").unwrap();
+        assert!((0.0..=0.6).contains(&added), "{added}");
+    }
+    assert!(bandwidth(&exporter.scrape(), "0") >= bandwidth(&first, "0"));
+}
+
+#[test]
+fn implausible_values_add_nothing_and_are_faults() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    for value in ["above", "ones"] {
+        let before = faults(&exporter.scrape(), "implausible");
+        machine.control(&format!(
+            "[[fault]]\ncall = \"nvmlGpmMetricsGet\"\nkind = \"implausible\"\nvalue = \"{value}\"\n"
+        ));
+        let began = exporter.scrape_until("a fault", |s| faults(s, "implausible") > before);
+        let more = exporter.scrape_until("more faults", |s| faults(s, "implausible") >= before + 3.0);
+        let totals = |s: &Scrape| {
+            let mut all = profiling(s, "0");
+            all.retain(|name, _| name.contains("_total"));
+            all
+        };
+        assert_eq!(totals(&began), totals(&more), "{value}");
+        assert!(more.all("gpu_sm_occupancy_ratio").next().is_none(), "a gauge without a measured interval");
+        machine.control("");
+        grown(&exporter, &more, "0", 0.01);
+    }
+}
+
+#[test]
+fn values_that_are_no_numbers_from_the_start_are_absent_and_no_fault() {
+    let machine = Machine::new(HALF);
+    machine.control("[[fault]]\ncall = \"nvmlGpmMetricsGet\"\nkind = \"implausible\"\nvalue = \"ones\"\n");
+    let exporter = machine.export(&[OFTEN]);
+    std::thread::sleep(Duration::from_secs(2));
+    let scrape = exporter.scrape();
+    assert_eq!((profiling(&scrape, "0"), faults(&scrape, "implausible")), (BTreeMap::new(), 0.0));
+}
+
+#[test]
+fn the_counters_outlive_a_reopening_which_adds_nothing() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let before = grown(&exporter, &first, "0", 0.3);
+    let closed = release(&exporter);
+    assert_eq!(profiling(&closed, "0"), BTreeMap::new());
+    std::thread::sleep(Duration::from_secs(2));
+    reacquire(&exporter);
+    let back = exporter.scrape_until("the counters again", |s| bandwidth(s, "0").is_some());
+    let added = bandwidth(&back, "0").unwrap() - bandwidth(&before, "0").unwrap();
+    // Up to an interval before the release and the first one after it, and none of the two seconds between them.
+    assert!((0.0..=0.45).contains(&added), "{added}");
+}
+
+#[test]
+fn each_gpu_instance_has_counters_of_its_own() {
+    const SLICED: &str = r#"
+[[gpu]]
+model = "H100"
+mig = ["3g.40gb", "", "2g.20gb"]
+profiling = { memory_bandwidth = 1.0 }
+[[process]]
+mig = 0
+start = "-1h"
+command = ["train"]
+memory = "1GiB"
+utilization = 0.7
+"#;
+    let machine = Machine::new(SLICED);
+    let exporter = machine.export(&[OFTEN]);
+    const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
+    let of = |s: &Scrape, profile: &str| s.value(OF_MIG, &[("profile", profile)]);
+    let scrape = exporter.scrape_until("activity", |s| of(s, "3g.40gb") > Some(0.5));
+    assert_eq!(of(&scrape, "2g.20gb"), Some(0.0));
+    assert_eq!(scrape.all(OF_MIG).count(), 2);
+    let series = scrape.all(OF_MIG).next().unwrap();
+    let labels = ["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
+    assert!(labels.iter().all(|label| series.label(label).is_some()), "{series:?}");
+    // The whole GPU is not the sum of its instances: it is measured on its own, against the whole GPU's peak.
+    assert!(bandwidth(&scrape, "0") < of(&scrape, "3g.40gb"));
+    assert!(scrape.value("gpu_mig_engine_active_seconds_total", &[("profile", "3g.40gb"), ("engine", "sm")]).is_some());
+}
+
+#[test]
+fn a_call_that_hangs_takes_its_gpu_down_alone() {
+    const TWO: &str = "[[gpu]]\nmodel = \"H200\"\ncount = 2\n[[process]]\ngpus = [0, 1]\nstart = \"-1h\"\ncommand = [\"train\"]\nmemory = \"1GiB\"\nutilization = 0.5\n";
+    let machine = Machine::new(TWO);
+    let exporter = machine.export(&[OFTEN, "--nvml.call-timeout=300ms"]);
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some() && bandwidth(s, "1").is_some());
+    machine.control("[[fault]]\ncall = \"nvmlGpmSampleGet\"\ngpu = 0\nkind = \"hang\"\n");
+    let down = exporter.scrape_until("GPU 0 down", |s| s.value("gpu_up", &[("gpu", "0")]) == Some(0.0));
+    assert_eq!(profiling(&down, "0"), BTreeMap::new());
+    grown(&exporter, &first, "1", 0.4);
+    machine.control("");
+    let back = exporter.scrape_until("GPU 0 again", |s| bandwidth(s, "0").is_some());
+    assert!(bandwidth(&back, "0") >= bandwidth(&first, "0"));
+}
