@@ -1,6 +1,6 @@
 //! The fields that are served only if a collectors file lists them.
 
-use super::field::{Field, Level, count, extra, label, mhz, mib};
+use super::field::{Field, Level, Reading, count, extra, label, mhz, mib};
 use crate::snapshot::ClockDomain;
 
 /// The table.
@@ -46,4 +46,28 @@ pub(super) static EXTRA: &[Field] = &[
     extra("DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ROW_REMAP_PENDING", Level::Gpu, |r| {
         r.fast?.remap_pending.map(f64::from)
     }),
+    extra("DCGM_FI_DEV_PCIE_LINK_GEN", "DCGM_FI_DEV_PCIE_LINK_GEN", Level::Gpu, |r| {
+        r.fast?.pcie_generation.map(f64::from)
+    }),
+    extra("DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_PCIE_LINK_WIDTH", Level::Gpu, |r| {
+        r.fast?.pcie_width.map(f64::from)
+    }),
+    extra("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", Level::Gpu, |r| {
+        r.slow?.pcie_generation_max.map(f64::from)
+    }),
+    extra("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", Level::Gpu, |r| {
+        r.slow?.pcie_width_max.map(f64::from)
+    }),
+    extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX", "DCGM_FI_DEV_BANK_REMAP_AVAIL_MAX", Level::Gpu, |r| banks(r, 0)),
+    extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH", "DCGM_FI_DEV_BANK_REMAP_AVAIL_HIGH", Level::Gpu, |r| banks(r, 1)),
+    extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL", "DCGM_FI_DEV_BANK_REMAP_AVAIL_PARTIAL", Level::Gpu, |r| {
+        banks(r, 2)
+    }),
+    extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW", "DCGM_FI_DEV_BANK_REMAP_AVAIL_LOW", Level::Gpu, |r| banks(r, 3)),
+    extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", "DCGM_FI_DEV_BANK_REMAP_AVAIL_NONE", Level::Gpu, |r| banks(r, 4)),
 ];
+
+/// The number of memory banks with this many spare rows, by the position in [`SPARE_ROWS`](crate::snapshot::SPARE_ROWS).
+fn banks(reading: &Reading<'_>, spare: usize) -> Option<f64> {
+    reading.slow?.row_remap_banks.map(|banks| f64::from(banks[spare]))
+}

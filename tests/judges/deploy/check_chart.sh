@@ -35,6 +35,8 @@ refused 'Property name of "web.listen-address" does not match' --set 'config.web
 refused 'Property name of "kubernetes.api-server" does not match' --set 'config.kubernetes\.api-server=in-cluster'
 refused "web.configSecret: Does not match pattern" --set web.configSecret=Not_A_Name
 refused 'Property name of "port" does not match' --set podMonitor.endpoint.port=health
+refused "dcgm.names" --set dcgm.names=4.8
+refused "dcgm.collectors.key: Does not match pattern" --set dcgm.collectors.key=../key
 refused "config.memory: Invalid type" --set config.memory.rate=200
 refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast

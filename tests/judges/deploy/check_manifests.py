@@ -20,6 +20,9 @@ import scenarios
 CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 
+# The ports of additional listeners.
+PORTS = {"dcgm": 9400}
+COLLECTORS = "VRAM_EXPORTER_DCGM_COLLECTORS_FILE"
 WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
 
 
@@ -59,10 +62,12 @@ def pod_problems(scenario, annotations, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from one secret, if one was chosen; no other volume is mounted.
+    # TLS keys and passwords come from one secret, and the list of fields from one ConfigMap, if they were chosen; no other volume is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
-    if others != ([{"secret": {"secretName": scenario.secret}}] if scenario.secret else []):
-        yield f"volumes {others}, secret {scenario.secret}"
+    chosen = [{"secret": {"secretName": scenario.secret}}] if scenario.secret else []
+    chosen += [{"configMap": {"name": scenario.config_map}}] if scenario.config_map else []
+    if others != chosen:
+        yield f"volumes {others}, chosen {chosen}"
     if pod.get("automountServiceAccountToken") is not scenario.api:
         yield f"the token is mounted: {pod.get('automountServiceAccountToken')}, API access: {scenario.api}"
     context = pod.get("securityContext", {})
@@ -93,7 +98,13 @@ def container_problems(scenario, container):
     probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}
     if probed != ({"health"} if scenario.secret else {"metrics"}):
         yield f"probes use the ports {probed}; a web-config secret was chosen: {scenario.secret is not None}"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    expected = {"metrics": 9836} | ({"health": 9837} if scenario.secret else {}) | {name: PORTS[name] for name in scenario.ports}
+    if ports != expected:
+        yield f"ports {ports}, expected {expected}"
     names = {entry["name"] for entry in container.get("env", [])}
+    if len(names) != len(container.get("env", [])):
+        yield "a variable is set twice"
     if scenario.environment - names:
         yield f"configuration that was not passed on: {sorted(scenario.environment - names)}"
     access = "VRAM_EXPORTER_KUBERNETES_API_SERVER"
@@ -141,6 +152,8 @@ def configuration_problems(scenario, exporter):
             if scenario.secret:
                 # The cluster determines the secret's content.
                 environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
+            if scenario.config_map:
+                environment = environment | {COLLECTORS: str(scenarios.ROOT / "tests/judges/dcgm/counters.csv")}
             done = subprocess.run(
                 [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
             )

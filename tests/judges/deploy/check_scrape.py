@@ -78,10 +78,30 @@ def jobs():
     everything = (scenarios.kustomizations() or []) + list(scenarios.releases())
     for scenario in everything:
         for item in scenario.objects:
-            if item["kind"] == "PodMonitor":
+            if item["kind"] == "PodMonitor" and item["spec"]["podMetricsEndpoints"][0]["port"] == "metrics":
                 [endpoint] = item["spec"]["podMetricsEndpoints"]
                 relabelings = OPERATOR + [snake(entry) for entry in endpoint["relabelings"]]
                 yield f"{scenario.name}, PodMonitor", target_labels("monitor", relabelings), endpoint["honorLabels"]
+
+
+def dcgm_problems():
+    """The monitor of dcgm-exporter's families keeps the labels of the pod, so that they are renamed as with dcgm-exporter's own monitor."""
+    monitors = 0
+    for scenario in scenarios.releases():
+        for item in scenario.objects:
+            if item["kind"] != "PodMonitor" or item["spec"]["podMetricsEndpoints"][0]["port"] != "dcgm":
+                continue
+            monitors += 1
+            [endpoint] = item["spec"]["podMetricsEndpoints"]
+            labels = target_labels("dcgm", OPERATOR + [snake(entry) for entry in endpoint["relabelings"]])
+            print(f"{scenario.name}, PodMonitor of dcgm-exporter's families: {labels}")
+            if not {"namespace", "pod", "container"} <= set(labels) or labels.get("instance") != "gpu-node-1":
+                yield f"{scenario.name}: labels of the monitor of dcgm-exporter's families: {labels}"
+            named = scenario.name.endswith("everything-values.yaml")
+            if (labels["job"] == "dcgm-exporter") is not named or endpoint["honorLabels"] is not named:
+                yield f"{scenario.name}: job {labels['job']}, honorLabels {endpoint['honorLabels']}"
+    if monitors < 2:
+        yield "no monitor of dcgm-exporter's families"
 
 
 def static_problems():
@@ -108,7 +128,7 @@ def static_problems():
 
 def main():
     own = exporter_labels()
-    found = list(static_problems())
+    found = [*static_problems(), *dcgm_problems()]
     for name, labels, honor in jobs():
         print(f"{name}: {labels}")
         collisions = own & set(labels)

@@ -26,6 +26,9 @@ class Scenario:
     writable: set = field(default_factory=set)
     environment: set = field(default_factory=set)
     secret: str | None = None
+    config_map: str | None = None
+    # The names of the ports besides those of the metrics and of the probes.
+    ports: set = field(default_factory=set)
     image: str | None = None
     objects: list = field(default_factory=list)
 
@@ -136,6 +139,8 @@ def releases():
             host_paths=paths,
             environment=named,
             secret=value(values, "web", "configSecret") or None,
+            config_map=value(values, "dcgm", "collectors", "configMap") or None,
+            ports={"dcgm"} if value(values, "dcgm", "enabled") else set(),
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
             objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),
         )

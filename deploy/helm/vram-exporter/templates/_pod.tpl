@@ -35,6 +35,25 @@
 - name: VRAM_EXPORTER_WEB_HEALTH_ADDRESS
   value: ":9837"
 {{- end }}
+{{- if .Values.dcgm.enabled }}
+- name: VRAM_EXPORTER_DCGM_LISTEN_ADDRESS
+  value: ":9400"
+- name: VRAM_EXPORTER_DCGM_NAMES
+  value: {{ .Values.dcgm.names }}
+- name: VRAM_EXPORTER_DCGM_VIRTUAL_GPUS
+  value: {{ .Values.dcgm.virtualGPUs | quote }}
+{{- if .Values.dcgm.collectors.configMap }}
+- name: VRAM_EXPORTER_DCGM_COLLECTORS_FILE
+  value: /etc/vram-exporter/dcgm/{{ .Values.dcgm.collectors.key }}
+{{- end }}
+{{- if not .Values.kubernetes.apiAccess }}
+# For the label Hostname. With API access the variable is set above.
+- name: VRAM_EXPORTER_KUBERNETES_NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}
+{{- end }}
 {{- range $key, $value := .Values.config }}
 - name: VRAM_EXPORTER_{{ $key | upper | replace "." "_" | replace "-" "_" }}
   value: {{ $value | toString | quote }}
@@ -46,6 +65,11 @@
 # The folder is mounted, not its files: a mounted file would not change when the secret does.
 - name: web-config
   mountPath: /etc/vram-exporter/web
+  readOnly: true
+{{- end }}
+{{- if and .Values.dcgm.enabled .Values.dcgm.collectors.configMap }}
+- name: dcgm-collectors
+  mountPath: /etc/vram-exporter/dcgm
   readOnly: true
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
@@ -74,6 +98,11 @@
 - name: web-config
   secret:
     secretName: {{ .Values.web.configSecret }}
+{{- end }}
+{{- if and .Values.dcgm.enabled .Values.dcgm.collectors.configMap }}
+- name: dcgm-collectors
+  configMap:
+    name: {{ .Values.dcgm.collectors.configMap }}
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
 # The folder is mounted, not the socket: a restarted kubelet creates a new socket.
