@@ -34,6 +34,7 @@ PROBLEMS = " or ".join(
         problem(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range]) > 0', "uncorrected ECC errors"),
         problem(f"gpu_row_remap_pending{{{NODE}}} > 0", "row remapping waits for a reset"),
         problem(f"gpu_row_remap_failed{{{NODE}}} > 0", "row remapping failed"),
+        f'label_replace(gpu_recovery_action{{{NODE},action!="none"}} > 0, "trouble", "requires $1", "action", "(.*)")',
         problem(
             "max without (reason) (avg_over_time(gpu_throttle_active"
             f'{{{NODE},reason=~"hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown"}}[$__range])) > 0',
@@ -318,8 +319,8 @@ HEALTH = [
     p.table(
         "Problems",
         "Problems in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
-        "row remapping, throttling by heat or power brake, nodes without a driver, and nodes whose exporter is not "
-        "scraped.",
+        "row remapping, recovery that the driver requires, throttling by heat or power brake, nodes without a driver, and "
+        "nodes whose exporter is not scraped.",
         [f"sum by ({GPU_KEY}, trouble) ({PROBLEMS})"],
         [
             p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu"), width=220),

@@ -12,6 +12,37 @@ def each(expression):
 
 THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown|sw_power_cap"
 THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
+# How much of its spare rows a memory bank has left.
+SPARES = ("max", "high", "partial", "low", "none")
+RECOVERY = p.table(
+    "Recovery, spare rows and PCIe link",
+    "Action: what the driver requires to recover the GPU. Generation, lanes: of the PCIe link, now and the highest that GPU "
+    "and machine allow; an idle GPU may lower the generation to save power. Banks: number of memory banks by the share of "
+    "their spare rows that is left; a bank with none cannot be repaired. –: not reported by the driver or the GPU.",
+    [
+        f"max by ({GPU_KEY}, action) (gpu_recovery_action{{{GPU}}} == 1)",
+        *(
+            each(f"gpu_pcie_link_{name}{{{GPU}}}")
+            for name in ("generation", "generation_max", "width", "width_max")
+        ),
+        *(each(f'gpu_row_remap_banks{{{GPU},available="{left}"}}') for left in SPARES),
+    ],
+    [
+        p.column("instance", "Node"),
+        p.column("gpu", "GPU", width=55),
+        p.column("action", "Action"),
+        p.column("Value #B", "Generation", p.COUNT, width=95, decimals=0),
+        p.column("Value #C", "Highest generation", p.COUNT, width=150, decimals=0),
+        p.column("Value #D", "Lanes", p.COUNT, width=65, decimals=0),
+        p.column("Value #E", "Most lanes", p.COUNT, width=95, decimals=0),
+        *(
+            p.column(f"Value #{letter}", f"Banks: {left}", p.COUNT, width=110, decimals=0)
+            for letter, left in zip("FGHIJ", SPARES)
+        ),
+    ],
+    size=(24, 7),
+    empty="Not reported by the driver or the GPU.",
+)
 HEALTH = [
     p.table(
         "Identity",
@@ -34,6 +65,7 @@ HEALTH = [
         size=(24, 7),
         empty="No GPU is visible. Check whether the driver is loaded.",
     ),
+    RECOVERY,
     p.series(
         "Utilization",
         "Share of time in which a kernel ran, memory was read or written, or video was encoded or decoded, averaged "
