@@ -62,7 +62,7 @@ pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Expositio
                 .and_known("vbios", gpu.vbios.as_deref())
                 .and_known("compute_capability", gpu.compute_capability.as_deref())
                 .and_known("addressing_mode", gpu.addressing_mode.map(AddressingMode::label))
-                .and_known("module_id", gpu.module_id.map(|id| id.to_string()).as_deref())
+                .and_known_number("module_id", gpu.module_id)
                 .and_known("mig_mode", gpu.mig_mode.map(|on| if on { "enabled" } else { "disabled" }))
                 .and_known("simulated", simulated);
             (labels, 1.0)

@@ -1,5 +1,7 @@
 //! What the driver says about repairs of a GPU, and the state of its PCIe link.
 
+use std::sync::LazyLock;
+
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
@@ -52,28 +54,39 @@ pub(super) static SECTION: Section = Section {
     families: &[&RECOVERY_ACTION, &ROW_REMAP_BANKS, &GENERATION, &GENERATION_MAX, &WIDTH, &WIDTH_MAX],
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
-    let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
-    let actions = fast.iter().filter_map(|(labels, fast)| Some((labels, fast.recovery_action?)));
-    let actions = actions.flat_map(|(labels, required)| {
-        RecoveryAction::ALL
-            .iter()
-            .map(move |&action| (labels.with_room(1).and("action", action.label()), f64::from(action == required)))
-    });
-    out.add(&RECOVERY_ACTION, actions);
-    let banks = slow.iter().filter_map(|(labels, slow)| Some((labels, slow.row_remap_banks?)));
-    let banks = banks.flat_map(|(labels, banks)| {
-        let left = SPARE_ROWS.iter().zip(banks);
-        left.map(move |(left, banks)| (labels.with_room(1).and("available", left), f64::from(banks)))
-    });
-    out.add(&ROW_REMAP_BANKS, banks);
-    number(&GENERATION, &fast, |fast| fast.pcie_generation, out);
-    number(&GENERATION_MAX, &slow, |slow| slow.pcie_generation_max, out);
-    number(&WIDTH, &fast, |fast| fast.pcie_width, out);
-    number(&WIDTH_MAX, &slow, |slow| slow.pcie_width_max, out);
+/// The label that distinguishes the series of a family, as the text that follows the labels of a GPU. It is the same at
+/// every scrape.
+fn own_labels<'v>(name: &str, values: impl Iterator<Item = &'v str>) -> Vec<String> {
+    values.map(|value| format!(",{}", Labels::default().and(name, value).as_str())).collect()
 }
 
-fn number<T>(family: &'static Family, gpus: &[(&Labels, &T)], read: fn(&T) -> Option<u32>, out: &mut Exposition<'_>) {
-    out.add(family, gpus.iter().filter_map(|(labels, part)| Some((*labels, f64::from(read(part)?)))));
+static ACTIONS: LazyLock<Vec<String>> =
+    LazyLock::new(|| own_labels("action", RecoveryAction::ALL.iter().map(|action| action.label())));
+static AVAILABLE: LazyLock<Vec<String>> = LazyLock::new(|| own_labels("available", SPARE_ROWS.into_iter()));
+
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+    let actions = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.fast?.recovery_action?)));
+    let actions = actions.flat_map(|(labels, required)| {
+        let all = RecoveryAction::ALL.iter().zip(&*ACTIONS);
+        all.map(move |(&action, own)| ([labels, own], f64::from(action == required)))
+    });
+    out.add(&RECOVERY_ACTION, actions);
+    let banks = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.slow?.row_remap_banks?)));
+    let banks = banks.flat_map(|(labels, banks)| {
+        AVAILABLE.iter().zip(banks).map(move |(own, banks)| ([labels, own], f64::from(banks)))
+    });
+    out.add(&ROW_REMAP_BANKS, banks);
+    number(&GENERATION, gpus, |gpu| gpu.fast?.pcie_generation, out);
+    number(&GENERATION_MAX, gpus, |gpu| gpu.slow?.pcie_generation_max, out);
+    number(&WIDTH, gpus, |gpu| gpu.fast?.pcie_width, out);
+    number(&WIDTH_MAX, gpus, |gpu| gpu.slow?.pcie_width_max, out);
+}
+
+fn number(
+    family: &'static Family,
+    gpus: &[GpuView<'_>],
+    read: fn(&GpuView<'_>) -> Option<u32>,
+    out: &mut Exposition<'_>,
+) {
+    out.add(family, gpus.iter().filter_map(|gpu| Some((&gpu.labels, f64::from(read(gpu)?)))));
 }

@@ -103,6 +103,14 @@ impl Labels {
         self
     }
 
+    /// Adds a label whose value is a number, unless the value is unknown.
+    pub(crate) fn and_known_number(self, name: &str, value: Option<impl itoa::Integer>) -> Self {
+        match value {
+            Some(value) => self.and_number(name, value),
+            None => self,
+        }
+    }
+
     /// Returns a copy with room for `more` labels, so that adding them does not reallocate the text.
     pub(crate) fn with_room(&self, more: usize) -> Self {
         let mut text = String::with_capacity(self.text.len() + more * USUAL);

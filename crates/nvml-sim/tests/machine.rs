@@ -315,6 +315,32 @@ fn a_driver_that_is_too_old_lacks_calls() {
 }
 
 #[test]
+fn a_board_with_a_display_lowers_its_link_while_it_is_idle() {
+    const LINKS: &str = r#"
+[[gpu]]
+model = "RTX 4090"
+count = 2
+link = { generation = 3, width = 8 }
+[[gpu]]
+model = "H200"
+link = { max_generation = 4 }
+[[process]]
+gpu = 1
+"#;
+    Rig::alone("a_board_with_a_display_lowers_its_link_while_it_is_idle", LINKS, |rig| {
+        let nvml = rig.nvml();
+        let link = |index| {
+            let gpu = nvml.device_by_index(index).unwrap();
+            let now = (gpu.current_pcie_link_gen().unwrap(), gpu.current_pcie_link_width().unwrap());
+            (now, (gpu.max_pcie_link_gen().unwrap(), gpu.max_pcie_link_width().unwrap()))
+        };
+        assert_eq!(link(0), ((1, 8), (4, 16)));
+        assert_eq!(link(1), ((3, 8), (4, 16)));
+        assert_eq!(link(2), ((4, 16), (4, 16)), "what the machine allows");
+    });
+}
+
+#[test]
 fn unified_memory_is_not_told() {
     Rig::alone("unified_memory_is_not_told", "unified-memory", |rig| {
         let nvml = rig.nvml();

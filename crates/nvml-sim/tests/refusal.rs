@@ -66,6 +66,12 @@ fn the_key_and_the_file_are_named() {
             "process[0].utilization: rises above 1",
         ),
         (GPU.to_owned() + "power = -1\n", "gpu[0].power"),
+        (
+            "[[gpu]]\nmodel = \"GB10\"\nlink = { width = 8 }\n".to_owned(),
+            "gpu[0].link: an NVIDIA GB10 has no PCIe link",
+        ),
+        (GPU.to_owned() + "addressing_mode = \"ATS\"\n", "ATS"),
+        (GPU.to_owned() + "errors = { remap_banks = [1, 2] }\n", "remap_banks"),
         (GPU.to_owned() + "temperature = nan\n", "gpu[0].temperature"),
         (GPU.to_owned() + "[[process]]\nend = \"0s\"\n", "process[0].end"),
         (GPU.to_owned() + "[[process]]\nrepeat = \"9s\"\n", "process[0].repeat"),
