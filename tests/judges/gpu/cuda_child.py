@@ -7,8 +7,8 @@ as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC h
 `tensors` holds PyTorch tensors and reports what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold
 seconds and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on
 command, and `job` does so with PyTorch, until there is no memory left. `flat` takes --share of the GPU at once, as an inference server does,
-and keeps it; `climb` trains while its memory grows for --hold seconds, up to --share of the GPU. Every mode except `rank` prints one JSON
-line when it is ready. Only `busy`, `leak`, `training`, `paced`, `tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads
+and keeps it; `traffic` copies memory or multiplies matrices on command; `climb` trains while its memory grows for --hold seconds, up to --share of the GPU. Every mode except `rank` prints one JSON
+line when it is ready. Only `busy`, `leak`, `traffic`, `training`, `paced`, `tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads
 JAX; the others call the driver directly, so that no framework's allocator is involved.
 """
 
@@ -184,6 +184,42 @@ def training(options):
     train(options.steps, say, sys.stdin)
 
 
+def traffic(options):
+    """For each stdin line {"kind": k, "seconds": s}: copy or multiply without a pause for s seconds, then report the bytes that were copied,
+    the products that were computed, and how long it took. Kinds: `device` copies device memory, `to-device` and `to-host` copy pinned host
+    memory, `products` multiplies 8192 x 8192 bf16 matrices."""
+    import torch
+
+    size = 4 << 30
+    first = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    second = torch.zeros_like(first)
+    pinned = torch.zeros(1 << 30, dtype=torch.uint8, pin_memory=True)
+    part = first[: pinned.numel()]
+    left = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
+    right, product = torch.randn_like(left), torch.empty_like(left)
+    # Each kind: what is done once, the bytes that this moves, and how often it is done between two looks at the clock.
+    kinds = {
+        "device": (lambda: second.copy_(first), size, 8),
+        "to-device": (lambda: part.copy_(pinned, non_blocking=True), pinned.numel(), 2),
+        "to-host": (lambda: pinned.copy_(part, non_blocking=True), pinned.numel(), 2),
+        "products": (lambda: torch.matmul(left, right, out=product), 0, 20),
+    }
+    for act, _, _ in kinds.values():
+        act()
+    torch.cuda.synchronize()
+    say(ready=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        act, moved, times = kinds[order["kind"]]
+        done, begun = 0, time.monotonic()
+        while time.monotonic() - begun < order["seconds"]:
+            for _ in range(times):
+                act()
+            torch.cuda.synchronize()
+            done += times
+        say(bytes=done * moved, done=done, seconds=time.monotonic() - begun)
+
+
 def driver_load(options):
     """Keep the driver's lock held by repeating the energy call, which holds the lock for milliseconds."""
     import nvml_abi
@@ -324,7 +360,7 @@ def climb(options):
 
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
     "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job,
-    "flat": flat, "climb": climb}  # fmt: skip
+    "flat": flat, "climb": climb, "traffic": traffic}  # fmt: skip
 
 
 def main():

@@ -6,7 +6,7 @@ installed Python bindings. Layouts follow nvml.h of NVML 13.
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, byref, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
+from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 NO_INSTANCE = 0xFFFFFFFF
@@ -281,6 +281,19 @@ LIBRARY_PLACES = (
 )
 
 
+class GpmMetricInfo(Structure):
+    _fields_ = [("shortName", c_char_p), ("longName", c_char_p), ("unit", c_char_p)]
+
+
+class GpmMetric(Structure):
+    _fields_ = [("metricId", c_uint), ("nvmlReturn", c_uint), ("value", c_double), ("metricInfo", GpmMetricInfo)]
+
+
+class GpmMetricsGet(Structure):
+    # Headers end the array at different lengths; this one is longer than any of them.
+    _fields_ = [("version", c_uint), ("numMetrics", c_uint), ("sample1", c_void_p), ("sample2", c_void_p), ("metrics", GpmMetric * 512)]
+
+
 def open_library(path=None):
     """Load NVML and return (CDLL, place). If `path` is given, only this path is tried, otherwise the usual places."""
     tried = []
@@ -360,3 +373,25 @@ class Gpu:
         if used is None:
             raise NvmlError(f"NVML shows no memory of process {pid}; is this another PID namespace?")
         return used
+
+    def number(self, call, *args):
+        """An unsigned integer that a call returns for the device."""
+        value = c_uint()
+        self.check(call, getattr(self.lib, call)(self.device, *args, byref(value)))
+        return value.value
+
+    def profiling_sample(self):
+        """A new sample of the profiling counters. It is kept until the process ends."""
+        sample = c_void_p()
+        self.check("nvmlGpmSampleAlloc", self.lib.nvmlGpmSampleAlloc(byref(sample)))
+        self.check("nvmlGpmSampleGet", self.lib.nvmlGpmSampleGet(self.device, sample))
+        return sample
+
+    def profiling(self, earlier, later, ids):
+        """The metrics between two samples by id, as NVML reports them; None for a metric that is not filled."""
+        request = GpmMetricsGet(version=1, numMetrics=len(ids), sample1=earlier, sample2=later)
+        for entry, number in zip(request.metrics, ids):
+            entry.metricId = number
+        self.check("nvmlGpmMetricsGet", self.lib.nvmlGpmMetricsGet(byref(request)))
+        entries = request.metrics[: len(ids)]
+        return {entry.metricId: entry.value if entry.nvmlReturn == 0 else None for entry in entries}

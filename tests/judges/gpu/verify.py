@@ -21,6 +21,7 @@ import check_health
 import check_incidents
 import check_memory
 import check_owners
+import check_profiling
 import check_run
 import check_sharing
 import check_survival
@@ -51,6 +52,7 @@ CHECKS = {
     "incidents-climb": check_incidents.climb,
     "incidents-none": check_incidents.none,
     "pages": check_incidents.pages,
+    "profiling": check_profiling.profiling,
     "run-training": check_run.training,
     "run-ranks": check_run.ranks,
     "run-tree": check_run.tree,

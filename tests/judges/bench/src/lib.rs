@@ -115,9 +115,13 @@ impl Workplace {
         place
     }
 
-    /// Eight GPUs with profiling counters, which are sampled as often as possible; everything else is read once.
+    /// Eight GPUs with profiling counters, which are sampled as often as possible; everything else is read once. There is
+    /// no process, because the number of allocations for a process is not the same in each session.
     pub fn profiled() -> Self {
-        let mut place = Self::on("eight-h200", |config| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("scenario.toml");
+        std::fs::write(&path, format!("seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = {GPUS}\n")).unwrap();
+        let mut place = Self::on(path.to_str().unwrap(), |config| {
             config.process.interval = NEVER;
             config.telemetry.interval = NEVER;
             config.telemetry.slow_interval = NEVER;
