@@ -88,7 +88,7 @@ struct Sight {
     metric: &'static str,
 }
 
-const TOUR: [Sight; 5] = [
+const TOUR: [Sight; 6] = [
     Sight {
         what: "GPU 0: kernel_tests runs for 1.5 s and holds 22 GiB for 120 ms of that: a reading every 15 s does not show it",
         metric: "gpu_process_memory_peak_bytes",
@@ -106,6 +106,10 @@ const TOUR: [Sight; 5] = [
         metric: "gpu_process_idle_seconds, gpu_memory_needed_bytes",
     },
     Sight { what: "GPU 3: pod notebook-7 has the GPU allocated and uses nothing", metric: "gpu_allocation_info" },
+    Sight {
+        what: "GPUs 4 and 5: nvidia-smi shows both as 100 % busy, but the SMs of GPU 4 are active 11 % of the time: it waits for data",
+        metric: "gpu_utilization_ratio, gpu_engine_active_seconds_total",
+    },
 ];
 
 /// What the page of a demo points out to the reader.

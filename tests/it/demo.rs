@@ -34,12 +34,12 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
         log.contains("notebook-7").then_some(log)
     });
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("demo: ")).collect();
-    assert!((4..=7).contains(&lines.len()), "{log}");
+    assert!((4..=8).contains(&lines.len()), "{log}");
     let url = format!("http://{}", exporter.address);
     assert!(lines[0].contains(&format!("{url} ")) && lines[0].contains(&format!("{url}/metrics")), "{log}");
     let compose = lines[1].split_whitespace().find(|word| word.ends_with(".yml")).unwrap();
     assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(compose).is_file(), "{log}");
-    let introduced = log.lines().take(8).filter(|line| line.contains("demo: ")).count();
+    let introduced = log.lines().take(9).filter(|line| line.contains("demo: ")).count();
     assert_eq!(introduced, lines.len(), "not among the first lines: {log}");
 
     // The named processes appear at once; only kernel_tests starts later.
@@ -73,14 +73,37 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
     let exporter = Exporter::start(bare(&["--demo"]));
     let pod = |name: &'static str| move |s: &&crate::harness::Series| s.label("pod") == Some(name);
     let scrape = exporter.scrape_until("the names of pods", |s| {
-        s.all("gpu_workload_processes").find(pod("llama-13b-0")).is_some() && s.all("gpu_allocation_info").count() > 3
+        s.all("gpu_workload_processes").find(pod("llama-13b-0")).is_some() && s.all("gpu_allocation_info").count() > 5
     });
     let trainer = scrape.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count();
     assert_eq!(trainer, 2, "one workload on two GPUs");
     assert!(scrape.all("gpu_allocation_info").any(|s| pod("notebook-7")(&s)));
     assert!(!scrape.all("gpu_workload_processes").any(|s| pod("notebook-7")(&s)), "it holds a GPU and uses nothing");
     let whole = scrape.all("gpu_allocatable_devices").map(|s| s.value).collect::<Vec<_>>();
-    assert_eq!(whole, [1.0; 4]);
+    assert_eq!(whole, [1.0; 6]);
+}
+
+/// Two workloads have a GPU to themselves. Both are fully utilized, but one of the GPUs waits.
+#[test]
+fn a_demo_has_a_gpu_that_is_busy_and_one_that_waits() {
+    let exporter = Exporter::start(bare(&["--demo"]));
+    let active = |gpu: &'static str| {
+        move |s: &crate::harness::Scrape| {
+            let sm = s.value("gpu_engine_active_seconds_total", &[("gpu", gpu), ("engine", "sm")])?;
+            let kernels = s.value("gpu_engine_active_seconds_total", &[("gpu", gpu), ("engine", "graphics")])?;
+            let memory = s.value("gpu_memory_bandwidth_active_seconds_total", &[("gpu", gpu)])?;
+            (kernels > 1.0).then_some((sm / kernels, memory / kernels))
+        }
+    };
+    let scrape = exporter.scrape_until("the activity", |s| active("4")(s).is_some() && active("5")(s).is_some());
+    let ((waiting, idle_memory), (busy, busy_memory)) = (active("4")(&scrape).unwrap(), active("5")(&scrape).unwrap());
+    assert!(waiting < 0.2 && idle_memory < 0.2, "{waiting} {idle_memory}");
+    assert!(busy > 0.8 && busy_memory > 0.5, "{busy} {busy_memory}");
+    for gpu in ["4", "5"] {
+        assert_eq!(scrape.value("gpu_utilization_ratio", &[("gpu", gpu)]), Some(1.0), "GPU {gpu}");
+        let workloads = scrape.all("gpu_workload_processes").filter(|s| s.label("gpu") == Some(gpu)).count();
+        assert_eq!(workloads, 1, "GPU {gpu} is not shared");
+    }
 }
 
 #[test]
