@@ -1,6 +1,6 @@
 """Fleet: memory use, GPUs near the limit, imbalance, unused memory, and problems."""
 
-from . import grid, panels as p, queries as q
+from . import activity, grid, panels as p, queries as q
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
 
 # The sampled value, the window peak, and the highest window peak in a step of a graph and in the selected time range.
@@ -157,7 +157,8 @@ FULL = [
         "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Usable: "
         "allocatable memory. Sampled: value at the last scrape. Peaks: highest value that the exporter sampled "
         "between scrapes. A device that is no longer reported has only the values of the time range. ≥ 90 %: share of "
-        "time with at least 90 % in use; not reported for MIG devices. Busy: GPU utilization.",
+        "time with at least 90 % in use; not reported for MIG devices. Busy: GPU utilization. SMs, "
+        "Bandwidth: activity of the SMs and of the memory; – means that it is not measured on this GPU.",
         [
             near_limit(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{NODE}}}", NODE)),
             near_limit(q.each_device(lambda prefix: usable(NODE, "$__range", prefix), NODE)),
@@ -166,6 +167,8 @@ FULL = [
             f"topk($top, {HIGHEST})",
             near_limit(f'rate(gpu_memory_pressure_seconds_total{{{NODE},ratio="0.9"}}[$__range])'),
             near_limit(f"avg_over_time(gpu_utilization_ratio{{{NODE}}}[$__range])"),
+            near_limit(activity.each_device(activity.SM, NODE, "$__range")),
+            near_limit(activity.each_device(activity.BANDWIDTH, NODE, "$__range")),
             f"topk($top, {HIGHEST}) * on (cluster, instance, uuid) group_left (name)"
             f" group by (cluster, instance, uuid, name) (last_over_time(gpu_info{{{NODE}}}[$__range]))",
         ],
@@ -181,6 +184,8 @@ FULL = [
             p.column("Value #E", "Peak in range", p.RATIO, 135, p.FILL, gauge=True, decimals=1),
             p.column("Value #F", "≥ 90 %", p.RATIO, 75, decimals=1),
             p.column("Value #G", "Busy", p.RATIO, 65, decimals=0),
+            p.column("Value #H", "SMs", p.RATIO, 65, decimals=0),
+            p.column("Value #I", "Bandwidth", p.RATIO, 95, decimals=0),
         ],
         empty="No GPU reports its memory.",
         sort="Peak in range",

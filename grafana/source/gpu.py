@@ -1,10 +1,9 @@
-"""GPU: one GPU, or the sum of several: memory, owners, pressure, churn, MIG devices and health."""
+"""GPU: one GPU, or the sum of several: memory, owners, activity, pressure, churn, MIG devices and health."""
 
-from . import grid, panels as p, queries as q
+from . import activity, grid, panels as p, queries as q
+from .activity import MIG_NAME
 from .gpu_health import HEALTH, NAME, each
 from .queries import DEVICE, DEVICE_KEY, GPU, PART, WHOLE
-
-MIG_NAME = NAME + " · {{profile}} #{{gpu_instance}}"
 
 
 def each_part(expression):
@@ -305,7 +304,7 @@ MIG = [
 
 DASHBOARD = grid.dashboard(
     "gpu",
-    "One GPU, or the sum of several: memory and true peaks, owners, pressure, churn and health.",
+    "One GPU, or the sum of several: memory and true peaks, owners, activity, pressure, churn and health.",
     [grid.GPU, grid.TOP],
     grid.alerts("(Gpu|Allocator).*", GPU, "critical", "warning", "info"),
     [
@@ -315,6 +314,8 @@ DASHBOARD = grid.dashboard(
         *INCIDENTS,
         grid.row("What the allocators need"),
         *ALLOCATORS,
+        grid.row(activity.TITLE),
+        *activity.ON_GPU,
         grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("MIG devices"),

@@ -1,6 +1,6 @@
 """Workloads: current and peak memory by owner, idle memory, growth, and right-sizing."""
 
-from . import grid, panels as p, queries as q
+from . import activity, grid, panels as p, queries as q
 from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
 from .sizing import KEY, PEAK_FAMILY, SIZES
 
@@ -273,6 +273,8 @@ DASHBOARD = grid.dashboard(
         *OVERVIEW,
         grid.row("Memory use"),
         *HOLDERS,
+        grid.row(activity.TITLE),
+        *activity.ON_WORKLOADS,
         grid.row("Held without use"),
         *UNUSED,
         grid.row("Memory growth"),

@@ -18,6 +18,8 @@ import week
 # (file, panel, refId): why the query returns no data. The check fails if one of these queries does return data.
 EMPTY = {
     ("gpu.json", "Memory by workload", "C"): "every process of the scenarios has a workload",
+    ("gpu.json", "NVLink and C2C traffic", "C"): "no scenario has a C2C link",
+    ("gpu.json", "NVLink and C2C traffic", "D"): "no scenario has a C2C link",
     ("gpu.json", "Errors", "B"): "no scenario adds ECC errors while it runs",
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
@@ -32,6 +34,7 @@ CHOICES = [
     {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},
     {"cluster": ".*", "instance": "busy", "gpu": "0|1", "namespace": "first", "workload": "first"},
     {"cluster": "b", "instance": "mig", "gpu": "0", "namespace": ".*", "workload": "first"},
+    {"cluster": ".*", "instance": "busy", "gpu": "4|5", "namespace": ".*", "workload": ".*"},
     {"cluster": ".*", "instance": "broken", "gpu": "0|1", "namespace": ".*", "workload": ".*"},
 ]
 # Values of the text variables. In a test no process is idle for an hour. A limit of 20 workloads is high enough to list some small
