@@ -121,6 +121,8 @@ pub(super) fn of<'a>(parts: &'a Parts, view: &'a GpuView<'a>, format: Format<'_>
         memory,
         fast: view.fast,
         slow: view.slow,
+        profiling: view.profiling.map(|figures| &figures.latest),
+        whole_profiling: view.profiling.map(|figures| &figures.latest),
         xid: view.xid_errors.map(|_| view.last_xid.unwrap_or(0)),
     };
     let mut instances: Vec<&MigDevice> = Vec::new();
@@ -137,7 +139,9 @@ pub(super) fn of<'a>(parts: &'a Parts, view: &'a GpuView<'a>, format: Format<'_>
     }
     for mig in instances {
         let memory = view.mig().find(|known| known.device.uuid == mig.uuid).and_then(|known| known.figures.as_ref());
-        devices.push(device(parts, view, Some(mig), Reading { memory, ..whole }, Extent::Instance, format));
+        let own = view.mig_profiling.iter().find(|known| known.device.gpu_instance == mig.gpu_instance);
+        let profiling = own.map(|own| &own.figures.latest);
+        devices.push(device(parts, view, Some(mig), Reading { memory, profiling, ..whole }, Extent::Instance, format));
     }
     devices.push(device(parts, view, None, whole, Extent::Divided, format));
     devices

@@ -150,13 +150,16 @@ impl Served {
             let whole =
                 first("DCGM_FI_DEV_GPU_UTIL") && first("DCGM_FI_DEV_PCIE_REPLAY") && first("DCGM_FI_DEV_FB_USED");
             let held = scrape.series.iter().any(|series| series.label("pod") == Some("slice"));
-            (xid && whole && held).then_some(scrape)
+            // Two samples are needed for the first figure of the profiling counters.
+            let profiled = first("DCGM_FI_PROF_");
+            (xid && whole && held && profiled).then_some(scrape)
         })
     }
 }
 
 /// The values that the simulator varies.
-const VARYING: [&str; 3] = ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_MEMORY_TEMP"];
+const VARYING: [&str; 4] =
+    ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_PROF_"];
 
 fn settle(text: &str) -> String {
     let line = |line: &str| match line.rsplit_once(' ') {
@@ -242,6 +245,48 @@ fn a_mig_instance_has_its_own_memory_and_the_values_of_its_gpu() {
     assert_eq!(scrape.all("DCGM_FI_DEV_GPU_UTIL").filter(|series| series.label("gpu") == Some("1")).count(), 0);
     let xids = scrape.all("DCGM_FI_DEV_XID_ERRORS").filter(|series| series.label("gpu") == Some("1"));
     assert!(xids.map(|series| (series.label("GPU_I_ID"), series.value)).eq([(None, 0.0)]));
+}
+
+#[test]
+fn profiling_fields_are_those_of_the_gpu_or_the_instance_and_absent_before_hopper() {
+    let scrape = Served::start(&[]).settled();
+    let profiled = scrape.series.iter().filter(|series| series.name.starts_with("DCGM_FI_PROF_"));
+    let gpus: BTreeSet<_> = profiled.filter_map(|series| series.label("gpu")).collect();
+    assert_eq!(gpus, BTreeSet::from(["0"]), "an A100 and an L4 have no profiling counters");
+
+    let instances = SCENARIO.replace("A100-80GB", "H100");
+    let folder = tempfile::tempdir().unwrap();
+    let list = folder.path().join("counters.csv");
+    let fields = ["PIPE_FP32_ACTIVE", "SM_OCCUPANCY", "DRAM_ACTIVE", "PCIE_RX_BYTES", "NVLINK_TX_BYTES"];
+    fs::write(&list, fields.map(|field| format!("DCGM_FI_PROF_{field}, gauge, Text\n")).concat()).unwrap();
+    let served = Served::with(&instances, &[&format!("--dcgm.collectors-file={}", list.display())]);
+    let expected = [Some("1"), Some("3")];
+    let scrape = eventually("figures of both instances", || {
+        let scrape = served.scrape();
+        let instances = |name| {
+            let series = scrape.all(name).filter(|series| series.label("gpu") == Some("1"));
+            series.map(|series| series.label("GPU_I_ID")).eq(expected)
+        };
+        // The GPU and its instances are sampled one after the other.
+        let whole = instances("DCGM_FI_PROF_DRAM_ACTIVE") && instances("DCGM_FI_PROF_PCIE_RX_BYTES");
+        whole.then_some(scrape)
+    });
+    for field in fields {
+        let name = format!("DCGM_FI_PROF_{field}");
+        let values: Vec<_> = scrape.all(&name).map(|series| series.value).collect();
+        let limit = if field.ends_with("BYTES") { f64::MAX } else { 1.0 };
+        assert!(values.iter().all(|value| (0.0..=limit).contains(value)), "{name}: {values:?}");
+    }
+    // A link belongs to the GPU: each instance shows the GPU's traffic.
+    let links = scrape.all("DCGM_FI_PROF_PCIE_RX_BYTES").filter(|series| series.label("gpu") == Some("1"));
+    let links: Vec<_> = links.map(|series| series.value).collect();
+    assert!(links.len() == 2 && links[0] == links[1], "{links:?}");
+
+    let without = Served::start(&["--profiling.enabled=false"]);
+    let scrape = eventually("a reading", || {
+        Some(without.scrape()).filter(|scrape| scrape.all("DCGM_FI_DEV_PCIE_REPLAY_COUNTER").count() > 0)
+    });
+    assert!(scrape.series.iter().all(|series| !series.name.starts_with("DCGM_FI_PROF_")));
 }
 
 #[test]

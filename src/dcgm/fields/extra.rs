@@ -1,7 +1,7 @@
 //! The fields that are served only if a collectors file lists them.
 
-use super::field::{Field, Level, Reading, count, extra, label, mhz, mib};
-use crate::snapshot::ClockDomain;
+use super::field::{Field, Level, Reading, count, extra, label, mhz, mib, share, traffic};
+use crate::snapshot::{ClockDomain, ProfilingMetric};
 
 /// The table.
 pub(super) static EXTRA: &[Field] = &[
@@ -65,6 +65,34 @@ pub(super) static EXTRA: &[Field] = &[
     }),
     extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW", "DCGM_FI_DEV_BANK_REMAP_AVAIL_LOW", Level::Gpu, |r| banks(r, 3)),
     extra("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", "DCGM_FI_DEV_BANK_REMAP_AVAIL_NONE", Level::Gpu, |r| banks(r, 4)),
+    extra("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO", Level::Instance, |r| share(r, ProfilingMetric::Sm)),
+    extra("DCGM_FI_PROF_SM_OCCUPANCY", "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", Level::Instance, |r| {
+        share(r, ProfilingMetric::Occupancy)
+    }),
+    extra("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "DCGM_FI_PROF_FP64_UTIL_RATIO", Level::Instance, |r| {
+        share(r, ProfilingMetric::Fp64)
+    }),
+    extra("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "DCGM_FI_PROF_FP32_UTIL_RATIO", Level::Instance, |r| {
+        share(r, ProfilingMetric::Fp32)
+    }),
+    extra("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "DCGM_FI_PROF_FP16_UTIL_RATIO", Level::Instance, |r| {
+        share(r, ProfilingMetric::Fp16)
+    }),
+    extra("DCGM_FI_PROF_PIPE_INT_ACTIVE", "DCGM_FI_PROF_INT_UTIL_RATIO", Level::Instance, |r| {
+        share(r, ProfilingMetric::Integer)
+    }),
+    extra("DCGM_FI_PROF_NVLINK_TX_BYTES", "DCGM_FI_PROF_NVLINK_TX_BYTES", Level::Gpu, |r| {
+        traffic(r, ProfilingMetric::NvlinkTransmitted)
+    }),
+    extra("DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_NVLINK_RX_BYTES", Level::Gpu, |r| {
+        traffic(r, ProfilingMetric::NvlinkReceived)
+    }),
+    extra("DCGM_FI_PROF_C2C_TX_ALL_BYTES", "DCGM_FI_PROF_C2C_TX_ALL_BYTES", Level::Gpu, |r| {
+        traffic(r, ProfilingMetric::C2cTransmitted)
+    }),
+    extra("DCGM_FI_PROF_C2C_RX_ALL_BYTES", "DCGM_FI_PROF_C2C_RX_ALL_BYTES", Level::Gpu, |r| {
+        traffic(r, ProfilingMetric::C2cReceived)
+    }),
 ];
 
 /// The number of memory banks with this many spare rows, by the position in [`SPARE_ROWS`](crate::snapshot::SPARE_ROWS).

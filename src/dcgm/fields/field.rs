@@ -1,7 +1,9 @@
 //! What a DCGM field is: its names, where it is measured, and how it is read.
 
 use crate::metrics::Kind;
-use crate::snapshot::{ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, SlowTelemetry};
+use crate::snapshot::{
+    ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
+};
 
 /// The names of families and labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,10 @@ pub(in crate::dcgm) struct Reading<'a> {
     pub(in crate::dcgm) fast: Option<&'a FastTelemetry>,
     /// The slow telemetry of the GPU.
     pub(in crate::dcgm) slow: Option<&'a SlowTelemetry>,
+    /// The profiling figures of the device over the last interval: for a MIG instance, the instance's own.
+    pub(in crate::dcgm) profiling: Option<&'a ProfilingValues>,
+    /// Those of the whole GPU.
+    pub(in crate::dcgm) whole_profiling: Option<&'a ProfilingValues>,
     /// The last Xid error of the GPU, 0 before the first one. `None` if the GPU does not report them.
     pub(in crate::dcgm) xid: Option<u64>,
 }
@@ -126,6 +132,16 @@ pub(in crate::dcgm) fn percent(ratio: Option<f64>) -> Option<f64> {
 
 pub(in crate::dcgm) fn count(value: Option<u64>) -> Option<f64> {
     value.map(|value| value as f64)
+}
+
+/// A share of the last interval, 0 to 1.
+pub(in crate::dcgm) fn share(reading: &Reading<'_>, metric: ProfilingMetric) -> Option<f64> {
+    reading.profiling?.get(metric)
+}
+
+/// The traffic of a link of the GPU in the last interval, in whole bytes a second.
+pub(in crate::dcgm) fn traffic(reading: &Reading<'_>, metric: ProfilingMetric) -> Option<f64> {
+    reading.whole_profiling?.get(metric).map(f64::round)
 }
 
 /// A clock in MHz.

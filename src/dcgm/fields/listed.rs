@@ -1,7 +1,9 @@
 //! The fields that dcgm-exporter serves by default, in its order, as far as NVML tells them.
 
-use super::field::{FB_USED, Field, GPU_UTIL, Level, XID_ERRORS, count, counter, gauge, label, mhz, mib, percent};
-use crate::snapshot::ClockDomain;
+use super::field::{
+    FB_USED, Field, GPU_UTIL, Level, XID_ERRORS, count, counter, gauge, label, mhz, mib, percent, share, traffic,
+};
+use crate::snapshot::{ClockDomain, ProfilingMetric};
 
 /// The label that dcgm-exporter adds by default.
 pub(in crate::dcgm) const LABEL: &str = "DCGM_FI_DRIVER_VERSION";
@@ -135,4 +137,39 @@ pub(super) static LISTED: &[Field] = &[
         "1 if the remapping of a memory row failed, else 0.",
     ),
     label(LABEL, "DCGM_FI_SYSTEM_DRIVER_VERSION", |r| r.driver.driver_version.as_deref()),
+    gauge(
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+        Level::Instance,
+        |r| share(r, ProfilingMetric::Graphics),
+        "Share of the last interval in which the graphics or compute engine was active, 0 to 1.",
+    ),
+    gauge(
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
+        Level::Instance,
+        |r| share(r, ProfilingMetric::Tensor),
+        "Activity of the tensor pipes in the last interval as a share of their peak, 0 to 1.",
+    ),
+    gauge(
+        "DCGM_FI_PROF_DRAM_ACTIVE",
+        "DCGM_FI_PROF_DRAM_UTIL_RATIO",
+        Level::Instance,
+        |r| share(r, ProfilingMetric::MemoryBandwidth),
+        "Traffic of the device memory in the last interval as a share of its peak, 0 to 1.",
+    ),
+    gauge(
+        "DCGM_FI_PROF_PCIE_TX_BYTES",
+        "DCGM_FI_PROF_PCIE_TX_BYTES",
+        Level::Gpu,
+        |r| traffic(r, ProfilingMetric::PcieTransmitted),
+        "Bytes a second from the GPU over PCIe in the last interval, with the overhead of the link.",
+    ),
+    gauge(
+        "DCGM_FI_PROF_PCIE_RX_BYTES",
+        "DCGM_FI_PROF_PCIE_RX_BYTES",
+        Level::Gpu,
+        |r| traffic(r, ProfilingMetric::PcieReceived),
+        "Bytes a second to the GPU over PCIe in the last interval, with the overhead of the link.",
+    ),
 ];

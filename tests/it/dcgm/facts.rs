@@ -97,11 +97,11 @@ pub(super) const DEFAULT: [Fact; 27] = [
     ),
     fact(395, "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_ROW_REMAP_FAILED", "gauge", Switch, Yes),
     fact(1, "DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "label", Text, Yes),
-    fact(1001, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "gauge", Ratio, Elsewhere),
-    fact(1004, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "gauge", Ratio, Elsewhere),
-    fact(1005, "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO", "gauge", Ratio, Elsewhere),
-    fact(1009, "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES", "gauge", BytesPerSecond, Elsewhere),
-    fact(1010, "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES", "gauge", BytesPerSecond, Elsewhere),
+    fact(1001, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "gauge", Ratio, Yes),
+    fact(1004, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "gauge", Ratio, Yes),
+    fact(1005, "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO", "gauge", Ratio, Yes),
+    fact(1009, "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES", "gauge", BytesPerSecond, Yes),
+    fact(1010, "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES", "gauge", BytesPerSecond, Yes),
     // Not in the list: a field that every user of a time-sliced GPU adds.
     fact(250, "DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_TOTAL", "gauge", Mebibytes, Elsewhere),
 ];
