@@ -50,7 +50,7 @@ pub fn dcgm_router(state: HttpState, families: Arc<Families>) -> Router {
     let scrape = move |method: Method, version: Version| {
         let body = match method {
             Method::HEAD => unsent(),
-            _ => writers.body(families.scrape(), version),
+            _ => writers.body(Box::new(families.scrape()), version),
         };
         std::future::ready(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response())
     };
@@ -89,7 +89,7 @@ async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Ve
         return (head, unsent()).into_response();
     }
     match state.metrics.scrape() {
-        Ok(scrape) => (head, state.writers.body(scrape, version)).into_response(),
+        Ok(scrape) => (head, state.writers.body(Box::new(scrape), version)).into_response(),
         Err(error) => {
             state.faults.report(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())

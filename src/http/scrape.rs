@@ -17,13 +17,13 @@ const QUEUED_CHUNKS: usize = 8;
 const WRITERS: usize = 4;
 
 /// A text that is written for one response.
-pub(super) trait Text: Send + 'static {
+pub(super) trait Text: Send {
     /// Whether it should be sent while it is being written.
     fn is_long(&self) -> bool;
     /// Writes it completely.
-    fn whole(self) -> Vec<u8>;
+    fn whole(self: Box<Self>) -> Vec<u8>;
     /// Passes it to `take` in chunks, until `take` returns `false`.
-    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool);
+    fn in_chunks(self: Box<Self>, take: &mut dyn FnMut(Vec<u8>) -> bool);
 }
 
 impl Text for metrics::Scrape {
@@ -31,12 +31,12 @@ impl Text for metrics::Scrape {
         self.is_long()
     }
 
-    fn whole(self) -> Vec<u8> {
-        self.whole()
+    fn whole(self: Box<Self>) -> Vec<u8> {
+        (*self).whole()
     }
 
-    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool) {
-        self.in_chunks(take);
+    fn in_chunks(self: Box<Self>, take: &mut dyn FnMut(Vec<u8>) -> bool) {
+        (*self).in_chunks(take);
     }
 }
 
@@ -45,12 +45,12 @@ impl Text for dcgm::Scrape {
         self.is_long()
     }
 
-    fn whole(self) -> Vec<u8> {
-        self.whole()
+    fn whole(self: Box<Self>) -> Vec<u8> {
+        (*self).whole()
     }
 
-    fn in_chunks(self, take: impl FnMut(Vec<u8>) -> bool) {
-        self.in_chunks(take);
+    fn in_chunks(self: Box<Self>, take: &mut dyn FnMut(Vec<u8>) -> bool) {
+        (*self).in_chunks(take);
     }
 }
 
@@ -66,12 +66,12 @@ impl ScrapeWriters {
     /// The text of a scrape. A long one is streamed while it is being written, if a writer is free: it is never in
     /// memory as a whole, and writing pauses for a slow client and ends if the client is gone. Responses to HTTP/1.0
     /// are not streamed, because there a truncated response looks complete.
-    pub(super) fn body(&self, scrape: impl Text, version: Version) -> Body {
+    pub(super) fn body(&self, scrape: Box<dyn Text>, version: Version) -> Body {
         let writer = (scrape.is_long() && version >= Version::HTTP_11).then(|| self.0.clone().try_acquire_owned().ok());
         let Some(writer) = writer.flatten() else { return scrape.whole().into() };
         let (send, mut receive) = mpsc::channel(QUEUED_CHUNKS);
         let writing = tokio::task::spawn_blocking(move || {
-            scrape.in_chunks(|chunk| send.blocking_send(chunk).is_ok());
+            scrape.in_chunks(&mut |chunk| send.blocking_send(chunk).is_ok());
             // Released only here, because the writer counts as busy until its thread is free.
             drop(writer);
         });

@@ -313,6 +313,27 @@ fn what_nvml_does_not_tell_is_absent() {
 }
 
 #[test]
+fn a_lost_gpu_has_its_last_xid_and_no_other_value() {
+    let machine = Machine::built_in("idle-h200");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("dcgm.sock");
+    let _exporter = machine.export(&[&format!("--dcgm.listen-address=unix:{}", socket.display())]);
+    let families = || {
+        let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let text = Answer::of(stream, "/metrics").unwrap().body;
+        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned));
+        names.collect::<BTreeSet<_>>()
+    };
+    eventually("every value", || Some(families()).filter(|families| families.len() > 15));
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    eventually("the GPU is lost", || {
+        Some(families()).filter(|families| families.iter().eq(["DCGM_FI_DEV_XID_ERRORS"]))
+    });
+    machine.control("");
+    eventually("the GPU is back", || Some(families()).filter(|families| families.len() > 15));
+}
+
+#[test]
 fn both_listeners_serve_the_same_reading() {
     let served = Served::start(&[]);
     let foreign = served.settled();
