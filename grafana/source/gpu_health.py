@@ -36,7 +36,7 @@ RECOVERY = p.table(
         p.column("Value #D", "Lanes", p.COUNT, width=65, decimals=0),
         p.column("Value #E", "Most lanes", p.COUNT, width=95, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Banks: {left}", p.COUNT, width=110, decimals=0)
+            p.column(f"Value #{letter}", f"Banks: {left}", width=110)
             for letter, left in zip("FGHIJ", SPARES)
         ),
     ],
