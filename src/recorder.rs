@@ -11,6 +11,7 @@
 //! of the recorder stays within its limit; an incident reports only what was observed.
 
 mod answers;
+mod blocks;
 mod clock;
 mod ended_log;
 mod event;

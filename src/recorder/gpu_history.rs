@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::blocks::CHUNK;
 use super::event::{Held, What};
 use super::process_history::ProcessHistory;
-use super::series::{CHUNK, FINE, Micros, SECOND, Series};
+use super::series::{FINE, Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
 
 /// Reaching one of these shares of the allocatable memory is an event.

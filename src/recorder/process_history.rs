@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::blocks::CHUNK;
 use super::clock::unix;
 use super::event::Who;
 use super::exit_status::{Exit, Identity};
-use super::series::{CHUNK, Micros, Series};
+use super::series::{Micros, Series};
 use crate::snapshot::{MigDevice, Owner, Process};
 
 /// The estimated size in memory of a process's owner, including its names and its place in the cgroup hierarchy.

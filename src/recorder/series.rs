@@ -4,13 +4,10 @@
 //! Invariants: a flat line uses no memory, however long it is; a maximum is kept as long as its second; `changes` are
 //! dropped in whole seconds, so that each second is either exact or a range.
 
-use std::collections::VecDeque;
+use super::blocks::Blocks;
 
 /// A moment: microseconds since the recorder started.
 pub(super) type Micros = u64;
-
-/// The number of bytes that the C library's allocator adds to each allocation, including its rounding.
-pub(super) const CHUNK: usize = 24;
 
 pub(super) const SECOND: Micros = 1_000_000;
 /// How long every change is kept.
@@ -26,13 +23,13 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Series {
     /// The changes from `exact_from` on, oldest first.
-    changes: VecDeque<Change>,
+    changes: Blocks<Change>,
     /// The beginning of a second. All changes before it have been dropped from `changes`.
     exact_from: Micros,
     /// The value just before `exact_from`.
     before_exact: Value,
     /// The ranges of the seconds in which the value changed, oldest first.
-    seconds: VecDeque<Second>,
+    seconds: Blocks<Second>,
     /// The range of the second in which the value last changed, if that second has not ended.
     open: Option<Second>,
     /// The value before the oldest of `seconds`.
@@ -138,7 +135,7 @@ impl Series {
             Some(open) if open.number == number => open.range.join(Range::of(value)),
             _ => {
                 if let Some(ended) = self.open.take() {
-                    push(&mut self.seconds, ended);
+                    self.seconds.push(ended);
                 }
                 let mut range = Range::of(before);
                 range.join(Range::of(value));
@@ -148,20 +145,16 @@ impl Series {
         if self.changes.len() >= MAX_CHANGES {
             self.drop_changes_before(self.exact_from + SECOND);
         }
-        push(&mut self.changes, Change { at, value });
+        self.changes.push(Change { at, value });
     }
 
     /// Drops what is too old at `now`.
     pub(super) fn age(&mut self, now: Micros) {
         self.drop_changes_before(now.saturating_sub(FINE));
         if let Some(ended) = self.open.take_if(|open| open.end() <= now) {
-            push(&mut self.seconds, ended);
+            self.seconds.push(ended);
         }
         self.drop_seconds_before(now.saturating_sub(COARSE));
-        // The memory that a burst of changes used must be freed eventually.
-        if self.changes.capacity() > 64 && self.changes.len() < self.changes.capacity() / 4 {
-            self.changes.shrink_to(self.changes.len() * 2);
-        }
     }
 
     /// Drops the older half of the seconds or, if there are few seconds, of the changes. Returns whether anything was
@@ -170,28 +163,24 @@ impl Series {
         let old = self.seconds.partition_point(|second| second.end() <= self.exact_from);
         if let Some(kept) = self.seconds.get(old / 2).filter(|_| old >= 8) {
             self.drop_seconds_before(kept.begin());
-            self.seconds.shrink_to_fit();
             return true;
         }
         let Some(middle) = self.changes.get(self.changes.len() / 2).filter(|_| self.changes.len() >= 64) else {
             return false;
         };
         self.drop_changes_before(middle.at);
-        self.changes.shrink_to_fit();
         true
     }
 
     /// Frees the unused capacity. Called once the last value is known.
     pub(super) fn trim(&mut self) {
-        self.changes.shrink_to_fit();
-        self.seconds.shrink_to_fit();
+        self.changes.trim();
+        self.seconds.trim();
     }
 
     /// The memory that the series uses in addition to the size of the struct itself.
     pub(super) fn bytes(&self) -> usize {
-        let (changes, seconds) =
-            (self.changes.capacity() * size_of::<Change>(), self.seconds.capacity() * size_of::<Second>());
-        [changes, seconds].into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes + CHUNK).sum()
+        self.changes.bytes() + self.seconds.bytes()
     }
 
     /// When the series begins; `None` if it is empty.
@@ -205,10 +194,12 @@ impl Series {
         self.begin.filter(|&begin| begin <= moment)?;
         if moment >= self.exact_from {
             let after = self.changes.partition_point(|change| change.at <= moment);
-            return after.checked_sub(1).map_or(self.before_exact, |index| self.changes[index].value).known();
+            let change = after.checked_sub(1).and_then(|index| self.changes.get(index));
+            return change.map_or(self.before_exact, |change| change.value).known();
         }
         let after = self.seconds.partition_point(|second| second.end() <= moment);
-        after.checked_sub(1).map_or(self.before_seconds, |index| self.seconds[index].range.last).known()
+        let second = after.checked_sub(1).and_then(|index| self.seconds.get(index));
+        second.map_or(self.before_seconds, |second| second.range.last).known()
     }
 
     /// The highest known value from `from` to `to`, and when it was first reached; `None` if none is known.
@@ -264,7 +255,7 @@ impl Series {
 
     /// All that is kept, oldest first: the value at the beginning, the ranges of seconds, then the exact changes.
     fn pieces(&self) -> impl Iterator<Item = (Micros, Range)> + '_ {
-        let seconds = self.seconds.iter().chain(&self.open).take_while(|second| second.begin() < self.exact_from);
+        let seconds = self.seconds.iter().chain(self.open).take_while(|second| second.begin() < self.exact_from);
         let changes = self.changes.iter().map(|change| (change.at, Range::of(change.value)));
         let first = self.begin.map(|begin| (begin, Range::of(self.before_seconds)));
         first.into_iter().chain(seconds.map(|second| (second.begin(), second.range))).chain(changes)
@@ -277,7 +268,7 @@ impl Series {
             return;
         }
         let kept = self.changes.partition_point(|change| change.at < whole);
-        if let Some(last) = self.changes.drain(..kept).next_back() {
+        if let Some(last) = self.changes.drop_front(kept) {
             self.before_exact = last.value;
         }
         self.exact_from = whole;
@@ -287,22 +278,13 @@ impl Series {
     fn drop_seconds_before(&mut self, moment: Micros) {
         let moment = moment - moment % SECOND;
         let kept = self.seconds.partition_point(|second| second.end() <= moment);
-        if let Some(last) = self.seconds.drain(..kept).next_back() {
+        if let Some(last) = self.seconds.drop_front(kept) {
             self.before_seconds = last.range.last;
         }
         if let Some(begin) = &mut self.begin {
             *begin = (*begin).max(moment.min(self.exact_from));
         }
     }
-}
-
-/// Appends an item. A full deque grows by an eighth: a deque that doubles counts up to half of its memory for items that
-/// it does not hold yet, and the memory of a series grows for two hours.
-fn push<T>(deque: &mut VecDeque<T>, item: T) {
-    if deque.len() == deque.capacity() {
-        deque.reserve_exact((deque.len() / 8).max(4));
-    }
-    deque.push_back(item);
 }
 
 #[cfg(test)]
@@ -347,17 +329,6 @@ mod tests {
         series.age(7206 * SECOND);
         assert_eq!(series.highest(0, 7206 * SECOND), Some((6 * SECOND, 10)), "the second of the spike is gone");
         assert_eq!(series.at(5 * SECOND), None);
-    }
-
-    #[test]
-    fn little_of_the_counted_memory_is_unused() {
-        let mut series = Series::default();
-        for second in 0..7000 {
-            series.see(second * SECOND, Some(second));
-            series.age(second * SECOND);
-            let items = series.seconds.len() * size_of::<Second>() + series.changes.len() * size_of::<Change>();
-            assert!(second < 300 || series.bytes() < items * 5 / 4 + 4096, "{second}: {} {items}", series.bytes());
-        }
     }
 
     #[test]
