@@ -2,9 +2,9 @@
 
 mod check;
 mod cluster;
+mod dcgm;
 mod descriptors;
 mod exporter;
-mod foreign;
 mod heap;
 mod logging;
 mod once;

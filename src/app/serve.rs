@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use web_config::Guard;
 
 use super::exporter::Exporter;
-use super::{descriptors, foreign, reports, runtime, service, settings, signals, web_guard};
+use super::{dcgm, descriptors, reports, runtime, service, settings, signals, web_guard};
 use crate::allocator::Allocator;
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
@@ -39,7 +39,7 @@ async fn run(config: Config) -> Result<()> {
     dcgm.iter().for_each(|listener| {
         tracing::info!(address = listener.name(), "listening for scrapes of dcgm-exporter's families")
     });
-    let dcgm_settings = foreign::settings(&config)?;
+    let dcgm_settings = dcgm::settings(&config)?;
     let reports = reports::listen(&config.allocator).await?;
     if let Some(scenario) = &config.demo {
         introduce(scenario, &config.web, &listeners, guard.tls().is_some());
@@ -71,7 +71,7 @@ async fn run(config: Config) -> Result<()> {
     let watching = tokio::spawn(guard.clone().watch());
     let mut servers = vec![(probes, health)];
     if let Some(settings) = dcgm_settings {
-        let families = foreign::families(settings, &exporter);
+        let families = dcgm::families(settings, &exporter);
         servers.push((server(http::dcgm_router(state.clone(), families), guard.clone()), dcgm));
     }
     servers.push((server(http::router(state), guard), listeners));

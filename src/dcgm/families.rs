@@ -67,7 +67,7 @@ impl Families {
         for column in format.columns {
             let Some(kind) = column.kind else { continue };
             let series = devices.iter().flat_map(|device| device.series(column.field));
-            out.add_foreign((&column.name, kind, &column.help), series);
+            out.add_named((&column.name, kind, &column.help), series);
         }
     }
 }

@@ -45,12 +45,12 @@ impl<'t> Exposition<'t> {
     }
 
     /// Adds a family that is not in the exporter's own table. The help is escaped.
-    pub(crate) fn add_foreign<L: LabelText>(
+    pub(crate) fn add_named<L: LabelText>(
         &mut self,
         (name, kind, help): (&str, Kind, &str),
         series: impl IntoIterator<Item = (L, f64)>,
     ) {
-        self.add_under(name, |out| out.foreign_head(name, kind, help), series);
+        self.add_under(name, |out| out.named_head(name, kind, help), series);
     }
 
     fn add_under<L: LabelText>(
@@ -144,7 +144,7 @@ impl<'t> Exposition<'t> {
         }
     }
 
-    fn foreign_head(&mut self, name: &str, kind: Kind, help: &str) {
+    fn named_head(&mut self, name: &str, kind: Kind, help: &str) {
         debug_assert!(!self.holds(name), "{name} is added twice");
         for part in ["# HELP ", name, " "] {
             self.text.extend_from_slice(part.as_bytes());
@@ -322,9 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_help_is_escaped() {
-        let write =
-            |out: &mut Exposition<'_>| out.add_foreign(("f", Kind::Counter, "a\\b\nc\0\"é"), [("a=\"1\"", 2.0)]);
+    fn the_help_of_a_named_family_is_escaped() {
+        let write = |out: &mut Exposition<'_>| out.add_named(("f", Kind::Counter, "a\\b\nc\0\"é"), [("a=\"1\"", 2.0)]);
         assert_eq!(text(write), "# HELP f a\\\\b\\nc\u{FFFD}\"é\n# TYPE f counter\nf{a=\"1\"} 2\n");
     }
 

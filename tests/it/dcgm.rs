@@ -336,12 +336,12 @@ fn a_lost_gpu_has_its_last_xid_and_no_other_value() {
 #[test]
 fn both_listeners_serve_the_same_reading() {
     let served = Served::start(&[]);
-    let foreign = served.settled();
+    let renamed = served.settled();
     let own = served.exporter.scrape();
     let used = own.value("gpu_memory_used_bytes", &[("gpu", "0")]).unwrap();
-    assert_eq!(foreign.value("DCGM_FI_DEV_FB_USED", &[("gpu", "0")]), Some((used / 1_048_576.0).floor()));
+    assert_eq!(renamed.value("DCGM_FI_DEV_FB_USED", &[("gpu", "0")]), Some((used / 1_048_576.0).floor()));
     assert!(own.series.iter().all(|series| !series.name.starts_with("DCGM_")));
-    assert!(foreign.series.iter().all(|series| series.name.starts_with("DCGM_")));
+    assert!(renamed.series.iter().all(|series| series.name.starts_with("DCGM_")));
     for (path, status) in [("/", 200), ("/health", 200), ("/healthz", 200), ("/readyz", 200), ("/api/v1/gpus", 404)] {
         assert_eq!(served.get(path).status, status, "{path}");
     }

@@ -52,6 +52,8 @@ fn what_is_not_served_is_named_once_in_the_log() {
     for name in ["DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_EXP_XID_ERRORS_COUNT"] {
         assert!(said.contains(name), "{said}");
     }
+    assert!(said.contains("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (it needs telemetry.energy=true)"), "{said}");
+    assert!(!said.contains("DCGM_FI_PROF_"), "{said}");
     assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
 }
 

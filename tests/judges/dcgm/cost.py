@@ -56,16 +56,16 @@ def has_answered(port, text):
 
 
 def measure(exporter, scenario, requests):
-    own, foreign = free_port(), free_port()
+    own, other = free_port(), free_port()
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(tempfile.TemporaryFile())
         command = [exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}"]
-        stack.enter_context(started([*command, f"--dcgm.listen-address=127.0.0.1:{foreign}"], log))
-        wait_until(lambda: has_answered(foreign, b"DCGM_FI_DEV_FB_USED{"), "the exporter", log)
+        stack.enter_context(started([*command, f"--dcgm.listen-address=127.0.0.1:{other}"], log))
+        wait_until(lambda: has_answered(other, b"DCGM_FI_DEV_FB_USED{"), "the exporter", log)
         print(f"{scenario}, {requests} requests each, ms")
         print(f"{'':18}{'/metrics':>26}{'dcgm':>26}{'dcgm / own':>18}")
         for name, kept, compressed in MODES:
-            listeners = {"own": Listener(own), "dcgm": Listener(foreign)}
+            listeners = {"own": Listener(own), "dcgm": Listener(other)}
             times = {key: [] for key in listeners}
             sizes = {}
             for _ in range(requests):

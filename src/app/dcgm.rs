@@ -19,7 +19,10 @@ pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::
         return Ok(None);
     }
     let settings = settings::dcgm(config)?;
-    let unserved: Vec<_> = settings.collectors.unserved().collect();
+    // The default list is not the user's, so it needs no remark.
+    let listed = settings.collectors.names().filter(|_| config.dcgm.collectors_file.is_some());
+    let switched_off = listed.filter_map(|name| Some((name, missing_key(config, name)?)));
+    let unserved: Vec<_> = settings.collectors.unserved().chain(switched_off).collect();
     if !unserved.is_empty() {
         let named = unserved.iter().take(NAMED).map(|(name, why)| format!("{name} ({why})"));
         let mut fields = named.collect::<Vec<_>>().join(", ");
@@ -28,11 +31,19 @@ pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::
         }
         tracing::warn!(
             fields,
-            "dcgm.collectors-file: these fields are not served; remove their lines, or see docs/from-dcgm.md for the reasons"
+            "dcgm.collectors-file: these fields are not served; remove their lines, set the keys that are named, or see docs/from-dcgm.md"
         );
     }
     tracing::info!(fields = settings.collectors.len(), "serving the families of dcgm-exporter");
     Ok(Some(settings))
+}
+
+/// Which key must be set for the field to have a value; `None` if no key is missing.
+fn missing_key(config: &Config, name: &str) -> Option<&'static str> {
+    if name.ends_with("_TOTAL_ENERGY_CONSUMPTION") && !config.telemetry.energy {
+        return Some("it needs telemetry.energy=true");
+    }
+    (name.starts_with("DCGM_FI_PROF_") && !config.profiling.enabled).then_some("it needs profiling.enabled=true")
 }
 
 /// The families that the exporter serves.
