@@ -1,4 +1,4 @@
-"""A week of data with known peaks, devices and alerts, in a real Prometheus that scrapes nothing.
+"""A week of data with known peaks, devices, activity and alerts, in a real Prometheus that scrapes nothing.
 
 Invariant: the week's data is defined only here, and the shipped rules record the maxima from this data.
 """
@@ -86,6 +86,13 @@ def workload(name, device, used, peak=None):
     yield "gpu_workload_processes", labels, 1
 
 
+def activity(prefix, device):
+    """Counters of a device whose SMs are active for half of the time."""
+    yield f"{prefix}_engine_active_seconds_total", {**device, "engine": "sm"}, lambda before: (WEEK - before) // 2
+    yield f"{prefix}_pipe_active_seconds_total", {**device, "pipe": "tensor"}, lambda before: (WEEK - before) // 4
+    yield f"{prefix}_memory_bandwidth_active_seconds_total", device, lambda before: (WEEK - before) // 6
+
+
 def series():
     """Every series as (family, labels, value). The value is a number, or a function of the seconds before the end that
     returns None if there is no sample."""
@@ -123,6 +130,10 @@ def series():
     yield from workload("large", gpu(2), 120 * GIB)
     yield from memory("gpu_memory", gpu(3), size, 2 * GIB)
     yield from workload("small", gpu(3), GIB)
+    # GPU 0 is shared, GPU 1 is partitioned, GPU 2 has one workload, and GPU 3 has no counters of activity.
+    for number in range(3):
+        yield from activity("gpu", gpu(number))
+    yield from activity("gpu_mig", gpu(1, "7"))
     for family, labels, value in memory("gpu_memory", gpu(0, instance="left"), size, 91 * GIB):
         yield family, labels, lambda before, value=value: value if before > GONE else None
     for began, lasted, labels in ALERTS:

@@ -153,6 +153,23 @@ def sizing_problems(found, prometheus, end):
         yield "workloads.json: Right-sizing: a peak before the selected time range is not found"
 
 
+def activity_problems(found, prometheus, end):
+    """The activity of a GPU is attributed to a workload only if it is the only one on the GPU or MIG device."""
+    _, _, sms, tensor, bandwidth = rows(prometheus, found["gpu.json"], "Workloads that have a GPU to themselves", end)
+    for name, listed, share in (("SMs", sms, 1 / 2), ("tensor cores", tensor, 1 / 4), ("bandwidth", bandwidth, 1 / 6)):
+        seen = sorted((labels["workload"], round(value, 2)) for labels, value in listed)
+        if seen != [("full", round(share, 2)), ("large", round(share, 2))]:
+            yield f"gpu.json: Workloads that have a GPU to themselves: {name}: {seen}"
+    for title in ("SM activity", "Memory bandwidth", "Tensor core activity"):
+        (listed,) = rows(prometheus, found["workloads.json"], title, end)
+        if sorted(labels["workload"] for labels, _ in listed) != ["full", "large"]:
+            yield f"workloads.json: {title}: {listed}"
+    (*_, sms, _, _) = rows(prometheus, found["fleet.json"], "Highest memory use", end, top="20", instance="known")
+    seen = sorted((labels["gpu"], labels.get("mig_uuid")) for labels, _ in sms)
+    if seen != [("0", None), ("1", "MIG-7"), ("2", None)]:
+        yield f"fleet.json: Highest memory use: SMs: {seen}"
+
+
 def gone_problems(found, prometheus, end):
     """The dashboards show the peak of a removed GPU, and the name of a node that is not scraped."""
     peak = list(rows(prometheus, found["gpu.json"], "Peak in range", end, instance="left"))
@@ -224,7 +241,7 @@ ANNOTATIONS = [
 
 def problems(found):
     with history.running() as (prometheus, end):
-        for judge in (peak_problems, device_problems, sizing_problems, gone_problems):
+        for judge in (peak_problems, device_problems, sizing_problems, activity_problems, gone_problems):
             yield from judge(found, prometheus, end)
         for name, span, chosen, expected in ANNOTATIONS:
             yield from annotation_problems(name, found[name], prometheus, end, span, expected, **chosen)
