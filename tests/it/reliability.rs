@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 31] = [
+const ROWS: [&str; 32] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -20,6 +20,7 @@ const ROWS: [&str; 31] = [
     "a call on a GPU hangs for ever while the driver is closed and opened again",
     "an Xid occurs while a driver call hangs",
     "a reading says that more memory is in use than exists, has all bits set, or has a total of zero",
+    "a profiling call fails or hangs, or a profiling value cannot be true",
     "a GPU cannot be opened",
     "the UUID of a GPU cannot be read when the driver is opened",
     "the number of GPUs changes",

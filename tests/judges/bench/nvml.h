@@ -48,6 +48,19 @@ typedef struct {
     unsigned int gpu_instance, compute_instance;
 } event;
 
+typedef struct {
+    unsigned int id, code;
+    double value;
+    const char *names[3];
+} profiling_metric;
+
+/* Headers end the array at different lengths; this one is longer than any of them. */
+typedef struct {
+    unsigned int version, count;
+    void *earlier, *later;
+    profiling_metric metrics[512];
+} profiling_request;
+
 /* The calls, by name. */
 #define NVML_CALLS(call)                                                                                               \
     call(int, nvmlInit_v2, (void))                                                                                     \
@@ -82,7 +95,11 @@ typedef struct {
     call(int, nvmlDeviceGetMigMode, (device, unsigned int *, unsigned int *))                                          \
     call(int, nvmlDeviceGetBAR1MemoryInfo, (device, ull *))                                                            \
     call(int, nvmlDeviceGetPcieReplayCounter, (device, unsigned int *))                                                \
-    call(int, nvmlDeviceGetRetiredPages, (device, int, unsigned int *, ull *))
+    call(int, nvmlDeviceGetRetiredPages, (device, int, unsigned int *, ull *))                                         \
+    call(int, nvmlGpmQueryDeviceSupport, (device, unsigned int *))                                                     \
+    call(int, nvmlGpmSampleAlloc, (void **))                                                                           \
+    call(int, nvmlGpmSampleGet, (device, void *))                                                                      \
+    call(int, nvmlGpmMetricsGet, (profiling_request *))
 
 #define NVML_DECLARE(result, name, arguments) extern result(*name) arguments;
 NVML_CALLS(NVML_DECLARE)

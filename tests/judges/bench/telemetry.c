@@ -77,7 +77,42 @@ static ull unix_us(void) {
     return (ull)now.tv_sec * 1000000u + (ull)now.tv_nsec / 1000u;
 }
 
+/* The metrics that the exporter requests (src/nvml/gpm.rs). */
+static const unsigned int METRICS[] = {1, 2, 3, 4, 5, 10, 11, 12, 13, 20, 21, 60, 61, 100, 101};
+#define METRIC_COUNT (sizeof METRICS / sizeof *METRICS)
+static void *samples[MAX_GPUS][2];
+
+/* Two samples for each GPU that has profiling counters. */
+static void profiling_start(void) {
+    for (unsigned int index = 0; index < gpus; index++) {
+        unsigned int support[2] = {1, 0};
+        if (nvmlGpmQueryDeviceSupport(gpu[index], support) || !support[1])
+            continue;
+        if (nvmlGpmSampleAlloc(&samples[index][0]) || nvmlGpmSampleAlloc(&samples[index][1]))
+            samples[index][0] = NULL;
+    }
+}
+
+/* One sample of each GPU, compared with the previous one. */
+static void profiling(unsigned int index) {
+    static profiling_request request;
+    static unsigned int taken[MAX_GPUS];
+    void *later = samples[index][taken[index] % 2], *earlier = samples[index][(taken[index] + 1) % 2];
+    if (!samples[index][0] || nvmlGpmSampleGet(gpu[index], later))
+        return;
+    if (taken[index]++ == 0)
+        return;
+    request.version = 1;
+    request.count = METRIC_COUNT;
+    request.earlier = earlier;
+    request.later = later;
+    for (size_t each = 0; each < METRIC_COUNT; each++)
+        request.metrics[each].id = METRICS[each];
+    nvmlGpmMetricsGet(&request);
+}
+
 void telemetry_start(void) {
+    profiling_start();
     for (unsigned int index = 0; index < gpus; index++)
         work_until[index] = unix_us();
     if (!nvmlEventSetCreate || nvmlEventSetCreate(&events)) {
@@ -115,6 +150,7 @@ void telemetry_quick(void) {
                 no_quick[index][each] = QUICK[each](gpu[index]) == NVML_NOT_SUPPORTED;
         if (rates[0] || round % IDLE_STRIDE == 1)
             work(index);
+        profiling(index);
     }
     event seen;
     while (events && nvmlEventSetWait_v2(events, &seen, 0) == NVML_OK)

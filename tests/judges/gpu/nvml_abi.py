@@ -281,6 +281,10 @@ LIBRARY_PLACES = (
 )
 
 
+class GpmSupport(Structure):
+    _fields_ = [("version", c_uint), ("isSupportedDevice", c_uint)]
+
+
 class GpmMetricInfo(Structure):
     _fields_ = [("shortName", c_char_p), ("longName", c_char_p), ("unit", c_char_p)]
 

@@ -322,6 +322,22 @@ def mig_calls(r, device):
     r.call("nvmlDeviceGetGpuInstanceProfileInfoV", d, c_uint(0), Out(abi.GpuInstanceProfileInfoV2, version=version), repeat=DEAR)
 
 
+def profiling_calls(r, device):
+    """The profiling counters: support, a sample, and the comparison of two samples that are 0.2 s apart."""
+    r.call("nvmlGpmQueryDeviceSupport", device, Out(abi.GpmSupport, version=1))
+    samples = [c_void_p(), c_void_p()]
+    if any(r.quiet("nvmlGpmSampleAlloc", byref(sample)) != 0 for sample in samples):
+        return
+    r.quiet("nvmlGpmSampleGet", device, samples[0])
+    time.sleep(0.2)
+    r.call("nvmlGpmSampleGet", device, samples[1])
+    request = abi.GpmMetricsGet(version=1, numMetrics=1, sample1=samples[0], sample2=samples[1])
+    request.metrics[0].metricId = 1
+    r.call("nvmlGpmMetricsGet", byref(request), repeat=DEAR)
+    for sample in samples:
+        r.quiet("nvmlGpmSampleFree", sample)
+
+
 def event_calls(r, device):
     """Xid and ECC events: registration, and the cost of polling without waiting."""
     r.call("nvmlEventSetCreate", Out(c_void_p), repeat=0)
@@ -340,7 +356,7 @@ def event_calls(r, device):
 def main():
     recorder = Recorder(json.loads(sys.argv[1]))
     device = start(recorder)
-    for part in (library_calls, identity_calls, memory_calls, process_calls, telemetry_calls, link_and_error_calls, mig_calls, event_calls):
+    for part in (library_calls, identity_calls, memory_calls, process_calls, telemetry_calls, link_and_error_calls, mig_calls, profiling_calls, event_calls):
         part(recorder, device)
     recorder.section("process_utilization", lambda: process_utilization(recorder, device))
     recorder.section("field_values", lambda: field_values(recorder, device))
