@@ -1,7 +1,7 @@
 //! The GPUs and MIG instances of a scrape, each with its labels and what its fields are read from.
 //!
 //! Invariant: a device has the labels that dcgm-exporter gives it. A GPU with MIG instances is shown as its instances; the
-//! GPU itself has only the fields that NVML does not tell for an instance.
+//! GPU itself has only the fields that the snapshot does not hold for an instance.
 
 use super::collectors::Column;
 use super::fields::{Field, Level, Naming, Read, Reading, Share};

@@ -85,7 +85,7 @@ fn only_a_file_of_bounded_length_is_read() {
 }
 
 #[test]
-fn the_default_list_is_that_of_dcgm_exporter_as_far_as_nvml_tells() {
+fn the_default_list_has_one_label_and_a_help_for_each_family() {
     let list = Collectors::by_default(Naming::Exporter48);
     assert_eq!(list.columns.iter().filter(|column| column.kind.is_none()).count(), 1);
     assert!(list.columns.iter().all(|column| column.kind.is_none() || !column.help.is_empty()));

@@ -41,8 +41,8 @@ pub(in crate::dcgm) enum Level {
     Gpu,
     /// On each instance.
     Instance,
-    /// On each instance in DCGM, but NVML gives the exporter only the value of the whole GPU: one series of the GPU,
-    /// without the labels of an instance.
+    /// On each instance in DCGM, but the snapshot holds only the value of the whole GPU: one series of the GPU, without the
+    /// labels of an instance.
     WholeGpu,
 }
 

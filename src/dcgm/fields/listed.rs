@@ -1,4 +1,4 @@
-//! The fields that dcgm-exporter serves by default, in its order, as far as NVML tells them.
+//! The fields that dcgm-exporter serves by default, in its order, as far as the snapshot holds them.
 
 use super::field::{
     FB_USED, Field, GPU_UTIL, Level, XID_ERRORS, count, counter, gauge, label, mhz, mib, percent, share, traffic,
