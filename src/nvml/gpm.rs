@@ -6,8 +6,9 @@
 use nvml_wrapper_sys::bindings as sys;
 
 use super::device::Device;
-use super::error::Error;
+use super::error::{Error, Severity};
 use super::raw::gpm::{self, Comparison, RawMetric, Sample};
+use crate::faults::Reason;
 use crate::snapshot::{ProfilingMetric, ProfilingValues};
 
 const COMPARE: &str = "nvmlGpmMetricsGet";
@@ -18,6 +19,9 @@ const MOST_PERCENT: f64 = 105.0;
 const MOST_BYTES: f64 = 16e12;
 const MIB: f64 = 1_048_576.0;
 
+/// The number of metrics, from the first one on, that every driver with GPM has: all but those of NVLink and C2C.
+const OLDEST: usize = ProfilingMetric::NvlinkTransmitted as usize;
+
 /// Two samples of one GPU or GPU instance. They are allocated once and freed when this is dropped.
 #[derive(Debug)]
 pub struct ProfilingSamples<'d> {
@@ -26,6 +30,8 @@ pub struct ProfilingSamples<'d> {
     gpu_instance: Option<u32>,
     earlier: Sample<'d>,
     later: Sample<'d>,
+    /// How many metrics are requested: all of them, or [`OLDEST`] after a refusal.
+    requested: usize,
 }
 
 /// What is needed to compare samples. One thread uses it for all GPUs.
@@ -53,7 +59,8 @@ impl<'d> Device<'d> {
     /// Any NVML error.
     pub fn profiling_samples(&self, gpu_instance: Option<u32>) -> Result<ProfilingSamples<'d>, Error> {
         let allocate = || Sample::allocate(self.nvml);
-        Ok(ProfilingSamples { device: *self, gpu_instance, earlier: allocate()?, later: allocate()? })
+        let requested = ProfilingMetric::ALL.len();
+        Ok(ProfilingSamples { device: *self, gpu_instance, earlier: allocate()?, later: allocate()?, requested })
     }
 }
 
@@ -72,19 +79,35 @@ impl ProfilingSamples<'_> {
     }
 
     /// The means between the two samples: shares from 0 to 1, and bytes a second. A metric that the driver did not fill
-    /// is `None`. `filled` returns whether a metric was filled earlier: only then is a value that is not a number
+    /// is `None`. If the driver refuses the comparison, it is repeated without the metrics that a driver may not know.
+    ///
+    /// `filled` returns whether a metric was filled earlier: only then is a value that is not a number
     /// implausible, because a GPU without the counter can report it too.
     ///
     /// # Errors
     /// Any NVML error; [`crate::faults::Reason::Implausible`] if any value cannot be true.
     pub fn compare(
-        &self,
+        &mut self,
         comparison: &mut ProfilingComparison,
         filled: impl Fn(ProfilingMetric) -> bool,
     ) -> Result<ProfilingValues, Error> {
+        match self.compare_requested(comparison, &filled) {
+            Err(error) if self.requested > OLDEST && is_refused(&error) => {
+                self.requested = OLDEST;
+                self.compare_requested(comparison, &filled)
+            }
+            answer => answer,
+        }
+    }
+
+    fn compare_requested(
+        &self,
+        comparison: &mut ProfilingComparison,
+        filled: &impl Fn(ProfilingMetric) -> bool,
+    ) -> Result<ProfilingValues, Error> {
         let mut values = ProfilingValues::default();
         let mut implausible = None;
-        comparison.0.compare(&self.earlier, &self.later, |at, raw| {
+        comparison.0.compare(self.requested, &self.earlier, &self.later, |at, raw| {
             let Some(&metric) = ProfilingMetric::ALL.get(at) else { return };
             match plausible(metric, raw) {
                 Ok(value) => values.set(metric, value),
@@ -97,6 +120,11 @@ impl ProfilingSamples<'_> {
             None => Ok(values),
         }
     }
+}
+
+/// Whether the driver may have refused the request because of a metric that it does not know.
+fn is_refused(error: &Error) -> bool {
+    error.reason() == Reason::InvalidArgument || error.severity() == Severity::Absent
 }
 
 /// The value in the unit of the metric; `None` if it was not filled. A value that cannot be true is an error.

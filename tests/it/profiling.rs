@@ -135,6 +135,16 @@ fn a_driver_without_the_calls_shows_none() {
 }
 
 #[test]
+fn a_driver_that_does_not_know_the_newer_metrics_gives_the_others() {
+    let machine = Machine::new(&HALF.replace("tensor = 0.8", "known_ids = 21, tensor = 0.8"));
+    let scrape = machine.once(&[]);
+    let shown = profiling(&scrape, "0");
+    assert!(shown.keys().any(|name| name.starts_with("gpu_pcie_received")), "{shown:?}");
+    assert!(!shown.keys().any(|name| name.contains("nvlink")), "{shown:?}");
+    assert_eq!(faults(&scrape, "invalid_argument"), 0.0);
+}
+
+#[test]
 fn switched_off_no_call_is_made_and_nothing_is_shown() {
     let machine = Machine::new(HALF);
     // A call that hangs would take the GPU down.

@@ -105,16 +105,19 @@ impl Comparison {
         Self { room, count }
     }
 
-    /// Compares two samples of the same GPU or GPU instance, and passes each requested metric to `take`, in order.
+    /// Compares two samples of the same GPU or GPU instance, and passes each of the first `count` metrics to `take`, in
+    /// order.
     pub(in crate::nvml) fn compare(
         &mut self,
+        count: usize,
         earlier: &Sample<'_>,
         later: &Sample<'_>,
         mut take: impl FnMut(usize, RawMetric<'_>),
     ) -> Result<(), Error> {
-        let Self { room, count } = self;
+        let Self { room, count: all } = self;
+        let count = count.min(*all);
         room.request.version = NVML_GPM_METRICS_GET_VERSION;
-        room.request.numMetrics = c_uint::try_from(*count).unwrap_or(0);
+        room.request.numMetrics = c_uint::try_from(count).unwrap_or(0);
         (room.request.sample1, room.request.sample2) = (earlier.sample, later.sample);
         call("nvmlGpmMetricsGet", || {
             let sym = nvml_sym(later.nvml.lib().nvmlGpmMetricsGet.as_ref())?;
@@ -123,11 +126,12 @@ impl Comparison {
             // and the room after them exceeds that of any known `nvml.h`.
             nvml_try(unsafe { sym(request.cast()) })
         })?;
-        for (at, entry) in room.request.metrics.iter().take(*count).enumerate() {
+        for (at, entry) in room.request.metrics.iter().take(count).enumerate() {
             let value = (entry.nvmlReturn == nvmlReturn_enum_NVML_SUCCESS).then_some(entry.value);
             let unit = match entry.metricInfo.unit {
-                unit if unit.is_null() => &[],
-                // SAFETY: NVML documents the field as a string or NULL. The string is the driver's and constant.
+                unit if unit.is_null() || value.is_none() => &[],
+                // SAFETY: NVML documents the field of a filled metric as a string or NULL. The string is the driver's
+                // and constant.
                 unit => unsafe { CStr::from_ptr(unit) }.to_bytes(),
             };
             take(at, RawMetric { value, unit });

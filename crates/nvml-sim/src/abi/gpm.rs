@@ -106,6 +106,9 @@ unsafe fn compute(sim: &Sim, request: *mut sys::nvmlGpmMetricsGet_t) -> Answer {
         // SAFETY: as above.
         unsafe {
             let id = get(&raw const (*entry).metricId)?;
+            if !gpu.profiler.knows(id) {
+                return Err(Code::INVALID_ARGUMENT);
+            }
             put(entry, metric(id, gpu.profiler.metric(id).map(|full| full * busy), implausible))?;
         }
     }

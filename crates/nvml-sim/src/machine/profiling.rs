@@ -22,6 +22,8 @@ pub(crate) struct Profiler {
     /// What the GPU reports about its support for GPM.
     pub(crate) supported: bool,
     filled: bool,
+    /// The highest metric id that the driver knows.
+    known_ids: u32,
     /// Shares, 0 to 1.
     graphics: f64,
     sm: f64,
@@ -50,6 +52,7 @@ impl Profiler {
         Self {
             supported: written.supported.unwrap_or(model.profiler != catalog::Profiler::Absent),
             filled: written.filled.unwrap_or(model.profiler != catalog::Profiler::Unfilled),
+            known_ids: written.known_ids.unwrap_or(u32::MAX),
             graphics: share(&written.graphics, 1.0),
             sm: share(&written.sm, 0.82),
             occupancy: share(&written.occupancy, 0.36),
@@ -63,6 +66,11 @@ impl Profiler {
             nvlink: [rate(&written.nvlink_transmitted, 0.0), rate(&written.nvlink_received, 0.0)],
             c2c: [optional(&written.c2c_transmitted), optional(&written.c2c_received)],
         }
+    }
+
+    /// Whether the driver knows a metric.
+    pub(crate) fn knows(&self, id: u32) -> bool {
+        id <= self.known_ids
     }
 
     /// A metric while the GPU is fully utilized: percent, or MiB a second. `None` if the GPU does not fill it.
