@@ -2,7 +2,6 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::label::Labels;
 use super::mig::{self, MIG};
 use super::view::GpuView;
 use crate::snapshot::{ProfilingFigures, ProfilingMetric};
@@ -172,14 +171,15 @@ struct Families {
     plain: [(&'static Family, ProfilingMetric); 7],
 }
 
-/// The values of `engine` and `pipe`.
-const ENGINES: [(&str, ProfilingMetric); 2] = [("graphics", ProfilingMetric::Graphics), ("sm", ProfilingMetric::Sm)];
+/// The values of `engine` and `pipe`, as the text that follows the labels of a GPU or GPU instance.
+const ENGINES: [(&str, ProfilingMetric); 2] =
+    [(",engine=\"graphics\"", ProfilingMetric::Graphics), (",engine=\"sm\"", ProfilingMetric::Sm)];
 const PIPES: [(&str, ProfilingMetric); 5] = [
-    ("tensor", ProfilingMetric::Tensor),
-    ("fp16", ProfilingMetric::Fp16),
-    ("fp32", ProfilingMetric::Fp32),
-    ("fp64", ProfilingMetric::Fp64),
-    ("integer", ProfilingMetric::Integer),
+    (",pipe=\"tensor\"", ProfilingMetric::Tensor),
+    (",pipe=\"fp16\"", ProfilingMetric::Fp16),
+    (",pipe=\"fp32\"", ProfilingMetric::Fp32),
+    (",pipe=\"fp64\"", ProfilingMetric::Fp64),
+    (",pipe=\"integer\"", ProfilingMetric::Integer),
 ];
 
 static OF_GPUS: Families = Families {
@@ -211,37 +211,35 @@ static OF_INSTANCES: Families = Families {
     ],
 };
 
+/// The labels of a GPU or GPU instance, and its figures.
+type Shown<'a> = (&'a str, &'a ProfilingFigures);
+
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    let whole: Vec<_> = gpus.iter().filter_map(|gpu| Some((gpu.labels.clone(), gpu.profiling?))).collect();
+    let whole: Vec<Shown<'_>> = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.profiling?))).collect();
     write(&OF_GPUS, &whole, out);
     let instances = gpus.iter().flat_map(|gpu| gpu.mig_profiling.iter().map(move |of| (gpu, of)));
     let instances: Vec<_> = instances.map(|(gpu, of)| (mig::labels(gpu, &of.device), &of.figures)).collect();
+    let instances: Vec<Shown<'_>> = instances.iter().map(|(labels, figures)| (labels.as_str(), *figures)).collect();
     write(&OF_INSTANCES, &instances, out);
 }
 
-fn write(families: &Families, shown: &[(Labels, &ProfilingFigures)], out: &mut Exposition<'_>) {
+fn write(families: &Families, shown: &[Shown<'_>], out: &mut Exposition<'_>) {
     if shown.is_empty() {
         return;
     }
-    split(families.engine, "engine", &ENGINES, shown, out);
-    split(families.pipe, "pipe", &PIPES, shown, out);
-    let occupancy = shown.iter().filter_map(|(labels, f)| Some((labels, f.latest.get(ProfilingMetric::Occupancy)?)));
+    split(families.engine, &ENGINES, shown, out);
+    split(families.pipe, &PIPES, shown, out);
+    let occupancy =
+        shown.iter().filter_map(|(labels, f)| Some(([*labels, ""], f.latest.get(ProfilingMetric::Occupancy)?)));
     out.add(families.occupancy, occupancy);
     for (family, metric) in &families.plain {
-        out.add(family, shown.iter().filter_map(|(labels, figures)| Some((labels, figures.total(*metric)?))));
+        out.add(family, shown.iter().filter_map(|(labels, figures)| Some(([*labels, ""], figures.total(*metric)?))));
     }
 }
 
-fn split(
-    family: &Family,
-    label: &str,
-    values: &[(&str, ProfilingMetric)],
-    shown: &[(Labels, &ProfilingFigures)],
-    out: &mut Exposition<'_>,
-) {
+fn split(family: &Family, values: &[(&str, ProfilingMetric)], shown: &[Shown<'_>], out: &mut Exposition<'_>) {
     let series = shown.iter().flat_map(|(labels, figures)| {
-        let known = values.iter().filter_map(|(value, metric)| Some((value, figures.total(*metric)?)));
-        known.map(|(value, total)| (labels.with_room(1).and(label, value), total))
+        values.iter().filter_map(|(own, metric)| Some(([*labels, *own], figures.total(*metric)?)))
     });
     out.add(family, series);
 }
