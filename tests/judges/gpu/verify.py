@@ -17,6 +17,7 @@ import time
 import traceback
 
 import check_cost
+import check_dcgm
 import check_health
 import check_incidents
 import check_memory
@@ -31,6 +32,7 @@ from results import Results
 CHECKS = {
     "identity": check_memory.identity,
     "health": check_health.health,
+    "dcgm": check_dcgm.dcgm,
     "spikes20": check_memory.spikes20,
     "spikes2": check_memory.spikes2,
     "training": check_memory.training,
