@@ -31,16 +31,18 @@ async fn run(config: Config) -> Result<()> {
     let release = signals::release_signal()?;
     let faults = Arc::new(Faults::default());
     let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
-    // Bound before anything is opened, so that a wrong address has no other effect.
+    let dcgm_settings = dcgm::settings(&config)?;
+    // Bound before anything is opened, so that a wrong address has no other effect. The addresses are logged after all of
+    // them are bound: a process that has read one of them in the log can connect to every other one.
     let listeners = listen(&config.web).await?;
     let health = bind(&config.web.health_addresses, "web.health-address").await?;
-    health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     let dcgm = bind(&config.dcgm.listen_addresses, "dcgm.listen-address").await?;
+    let reports = reports::listen(&config.allocator).await?;
+    listeners.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening"));
+    health.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening for probes"));
     dcgm.iter().for_each(|listener| {
         tracing::info!(address = listener.name(), "listening for scrapes of dcgm-exporter's families")
     });
-    let dcgm_settings = dcgm::settings(&config)?;
-    let reports = reports::listen(&config.allocator).await?;
     if let Some(scenario) = &config.demo {
         introduce(scenario, &config.web, &listeners, guard.tls().is_some());
     }
@@ -86,13 +88,11 @@ async fn run(config: Config) -> Result<()> {
 }
 
 async fn listen(web: &Web) -> Result<Vec<Listener>> {
-    let listeners = match web.systemd_socket {
-        true => Listener::inherited()
-            .context("--web.systemd-socket needs the sockets of a systemd .socket unit; if there is none, omit it")?,
-        false => bind(&web.listen_addresses, "web.listen-address").await?,
-    };
-    listeners.iter().for_each(|listener| tracing::info!(address = listener.name(), "listening"));
-    Ok(listeners)
+    if web.systemd_socket {
+        return Listener::inherited()
+            .context("--web.systemd-socket needs the sockets of a systemd .socket unit; if there is none, omit it");
+    }
+    bind(&web.listen_addresses, "web.listen-address").await
 }
 
 async fn bind(addresses: &[ListenAddress], key: &str) -> Result<Vec<Listener>> {

@@ -360,6 +360,8 @@ fn a_port_in_use_is_an_error_that_names_the_key() {
     let said = String::from_utf8_lossy(&output.stderr);
     let hint = format!("cannot listen on {address}; choose another with --dcgm.listen-address");
     assert!(output.status.code() == Some(1) && said.contains(&hint), "{said}");
+    // The log names an address only after every address is bound, so that a client can then connect to each of them.
+    assert!(!said.contains("listening"), "{said}");
     let output =
         finish(&mut bare(&["--web.listen-address=:9400", "--dcgm.listen-address=127.0.0.1:9400", "--check-config"]));
     let said = String::from_utf8_lossy(&output.stderr);
