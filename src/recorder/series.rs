@@ -168,8 +168,10 @@ impl Series {
         let Some(middle) = self.changes.get(self.changes.len() / 2).filter(|_| self.changes.len() >= 64) else {
             return false;
         };
+        // Nothing is dropped if the older half is in one second.
+        let before = self.changes.len();
         self.drop_changes_before(middle.at);
-        true
+        self.changes.len() < before
     }
 
     /// Frees the unused capacity. Called once the last value is known.
@@ -371,6 +373,14 @@ mod tests {
         assert_eq!(series.highest(0, 2995 * SECOND), Some((2995 * SECOND, 2995)));
         while series.halve() {}
         assert_eq!(series.last(), Some(2999));
+    }
+
+    #[test]
+    fn halving_ends_even_if_all_changes_are_in_one_second() {
+        let mut series = Series::default();
+        (0..500).for_each(|milli| series.see(90 * SECOND + milli * MILLI, Some(milli)));
+        assert!(!series.halve(), "nothing can be dropped");
+        assert_eq!(series.highest(90 * SECOND, 91 * SECOND), Some((90 * SECOND + 499 * MILLI, 499)));
     }
 
     #[test]
