@@ -151,7 +151,11 @@ impl Parts {
             fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             profiling: profiling_up.filter(|p| fresh(p.at, settings.profiling_interval)).map(|p| &p.figures),
-            mig_profiling: instances.iter().filter(|p| fresh(p.at, settings.profiling_interval)).collect(),
+            // After a reopening, the published part can still have instances that no longer exist.
+            mig_profiling: instances
+                .iter()
+                .filter(|p| gpu.mig.contains(&p.device) && fresh(p.at, settings.profiling_interval))
+                .collect(),
             // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
             last_xid: xids.filter(|_| self.driver.up).and_then(|x| x.last),

@@ -670,6 +670,18 @@ fn a_mig_device_grows_old_alone() {
 }
 
 #[test]
+fn a_mig_device_that_was_removed_has_no_profiling_counters() {
+    const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
+    assert_eq!(everything().scrape().count(OF_MIG), 1);
+    let mut machine = everything();
+    let gpu = Gpu { mig: Vec::new(), ..(*machine.driver.gpus[1]).clone() };
+    machine.driver.gpus[1] = Arc::new(gpu);
+    let scrape = machine.scrape();
+    assert_eq!(scrape.count(OF_MIG), 0, "the part was published before the removal");
+    assert_eq!(scrape.count("gpu_memory_bandwidth_active_seconds_total"), 2);
+}
+
+#[test]
 fn telemetry_is_split_by_its_own_label() {
     let scrape = Machine::one().scrape();
     for (name, label, expected) in [
