@@ -30,7 +30,7 @@ pub struct ProfilingSamples<'d> {
     gpu_instance: Option<u32>,
     earlier: Sample<'d>,
     later: Sample<'d>,
-    /// How many metrics are requested: all of them, or [`OLDEST`] after a refusal.
+    /// How many metrics are requested: all of them, or [`OLDEST`] after a refusal of all of them only.
     requested: usize,
 }
 
@@ -78,8 +78,14 @@ impl ProfilingSamples<'_> {
         std::mem::swap(&mut self.earlier, &mut self.later);
     }
 
+    /// Requests all metrics again, even if the driver has refused them.
+    pub fn reconsider(&mut self) {
+        self.requested = ProfilingMetric::ALL.len();
+    }
+
     /// The means between the two samples: shares from 0 to 1, and bytes a second. A metric that the driver did not fill
-    /// is `None`. If the driver refuses the comparison, it is repeated without the metrics that a driver may not know.
+    /// is `None`. If the driver refuses the comparison, it is repeated without the metrics that a driver may not know. If
+    /// this succeeds, they are not requested until [`ProfilingSamples::reconsider`].
     ///
     /// `filled` returns whether a metric was filled earlier: only then is a value that is not a number
     /// implausible, because a GPU without the counter can report it too.
@@ -91,23 +97,26 @@ impl ProfilingSamples<'_> {
         comparison: &mut ProfilingComparison,
         filled: impl Fn(ProfilingMetric) -> bool,
     ) -> Result<ProfilingValues, Error> {
-        match self.compare_requested(comparison, &filled) {
+        match self.compare_first(self.requested, comparison, &filled) {
             Err(error) if self.requested > OLDEST && is_refused(&error) => {
+                let values = self.compare_first(OLDEST, comparison, &filled)?;
                 self.requested = OLDEST;
-                self.compare_requested(comparison, &filled)
+                Ok(values)
             }
             answer => answer,
         }
     }
 
-    fn compare_requested(
+    /// Compares the samples by the first `count` metrics.
+    fn compare_first(
         &self,
+        count: usize,
         comparison: &mut ProfilingComparison,
         filled: &impl Fn(ProfilingMetric) -> bool,
     ) -> Result<ProfilingValues, Error> {
         let mut values = ProfilingValues::default();
         let mut implausible = None;
-        comparison.0.compare(self.requested, &self.earlier, &self.later, |at, raw| {
+        comparison.0.compare(count, &self.earlier, &self.later, |at, raw| {
             let Some(&metric) = ProfilingMetric::ALL.get(at) else { return };
             match plausible(metric, raw) {
                 Ok(value) => values.set(metric, value),

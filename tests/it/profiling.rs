@@ -145,6 +145,30 @@ fn a_driver_that_does_not_know_the_newer_metrics_gives_the_others() {
 }
 
 #[test]
+fn a_gpu_whose_comparison_writes_nothing_shows_nothing_and_not_what_another_gpu_left() {
+    let machine = Machine::new(&format!("{HALF}[[gpu]]\nmodel = \"H200\"\nprofiling = {{ untouched = true }}\n"));
+    let exporter = machine.export(&[OFTEN]);
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let later = grown(&exporter, &first, "0", 0.5);
+    for scrape in [first, later] {
+        assert_eq!(profiling(&scrape, "1"), BTreeMap::new());
+        assert_eq!((scrape.value("gpu_up", &[("gpu", "1")]), faults(&scrape, "implausible")), (Some(1.0), 0.0));
+    }
+}
+
+#[test]
+fn a_comparison_that_is_refused_for_a_while_does_not_end_the_newer_metrics() {
+    let machine = Machine::new(HALF);
+    let exporter = machine.export(&[OFTEN]);
+    exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    machine.control("[[fault]]\ncall = \"nvmlGpmMetricsGet\"\nkind = \"error\"\ncode = \"INVALID_ARGUMENT\"\n");
+    let failing = exporter.scrape_until("the fault", |s| faults(s, "invalid_argument") >= 1.0);
+    machine.control("");
+    let back = grown(&exporter, &failing, "0", 0.01);
+    assert!(back.value("gpu_nvlink_transmitted_bytes_total", &[]).is_some());
+}
+
+#[test]
 fn switched_off_no_call_is_made_and_nothing_is_shown() {
     let machine = Machine::new(HALF);
     // A call that hangs would take the GPU down.

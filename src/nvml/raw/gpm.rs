@@ -1,7 +1,8 @@
 //! GPM, the driver's profiling counters: sample buffers, and the comparison of two samples.
 //!
 //! Invariants: a sample buffer is freed once, before its library is shut down, because it borrows the `Nvml`. Neither
-//! taking nor comparing samples allocates. Of the array in `nvmlGpmMetricsGet_t` only the requested entries are read.
+//! taking nor comparing samples allocates. Of the array in `nvmlGpmMetricsGet_t` only the requested entries are read. An
+//! entry that the driver leaves as it was is a metric that was not filled.
 
 use std::ffi::{CStr, c_uint};
 
@@ -9,7 +10,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
     NVML_GPM_METRICS_GET_VERSION, NVML_GPM_SUPPORT_VERSION, nvmlGpmMetric_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
-    nvmlGpmSupport_t, nvmlReturn_enum_NVML_SUCCESS,
+    nvmlGpmSupport_t, nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlReturn_enum_NVML_SUCCESS,
 };
 
 use super::{Handle, call};
@@ -80,6 +81,15 @@ struct Room {
     beyond: [nvmlGpmMetric_t; LONGEST - DECLARED],
 }
 
+/// Removes what an earlier comparison, perhaps of another GPU, left in an entry. 0 would be a successful result with the
+/// value 0. The driver of an H200 (580.159.04) writes the result of every requested entry, and the value of each filled
+/// one.
+fn clear(entry: &mut nvmlGpmMetric_t) {
+    entry.nvmlReturn = nvmlReturn_enum_NVML_ERROR_UNKNOWN;
+    entry.value = f64::NAN;
+    entry.metricInfo.unit = std::ptr::null_mut();
+}
+
 /// The struct in which two samples are compared. It is allocated once.
 pub(in crate::nvml) struct Comparison {
     room: Box<Room>,
@@ -119,6 +129,7 @@ impl Comparison {
         room.request.version = NVML_GPM_METRICS_GET_VERSION;
         room.request.numMetrics = c_uint::try_from(count).unwrap_or(0);
         (room.request.sample1, room.request.sample2) = (earlier.sample, later.sample);
+        room.request.metrics.iter_mut().take(count).for_each(clear);
         call("nvmlGpmMetricsGet", || {
             let sym = nvml_sym(later.nvml.lib().nvmlGpmMetricsGet.as_ref())?;
             let request: *mut Room = &raw mut **room;

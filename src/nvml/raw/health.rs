@@ -3,8 +3,8 @@
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlDeviceAddressingMode_t, nvmlFieldValue_t, nvmlRowRemapperHistogramValues_t, nvmlValue_t,
-    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
+    nvmlDeviceAddressingMode_t, nvmlFieldValue_t, nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlRowRemapperHistogramValues_t,
+    nvmlValue_t, nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG as UNSIGNED_LONG,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
 };
@@ -27,7 +27,8 @@ pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64
         timestamp: 0,
         latencyUsec: 0,
         valueType: UNSIGNED_INT,
-        nvmlReturn: 0,
+        // 0 would be a successful result with the value 0 if the driver left the field as it is.
+        nvmlReturn: nvmlReturn_enum_NVML_ERROR_UNKNOWN,
         value,
     };
     call(FIELD_CALL, || {

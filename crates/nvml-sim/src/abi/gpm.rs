@@ -109,6 +109,9 @@ unsafe fn compute(sim: &Sim, request: *mut sys::nvmlGpmMetricsGet_t) -> Answer {
             if !gpu.profiler.knows(id) {
                 return Err(Code::INVALID_ARGUMENT);
             }
+            if gpu.profiler.untouched {
+                continue;
+            }
             put(entry, metric(id, gpu.profiler.metric(id).map(|full| full * busy), implausible))?;
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct Profiler {
     /// What the GPU reports about its support for GPM.
     pub(crate) supported: bool,
     filled: bool,
+    /// Whether a comparison leaves the entries of its metrics as they are, and succeeds.
+    pub(crate) untouched: bool,
     /// The highest metric id that the driver knows.
     known_ids: u32,
     /// Shares, 0 to 1.
@@ -52,6 +54,7 @@ impl Profiler {
         Self {
             supported: written.supported.unwrap_or(model.profiler != catalog::Profiler::Absent),
             filled: written.filled.unwrap_or(model.profiler != catalog::Profiler::Unfilled),
+            untouched: written.untouched,
             known_ids: written.known_ids.unwrap_or(u32::MAX),
             graphics: share(&written.graphics, 1.0),
             sm: share(&written.sm, 0.82),

@@ -116,6 +116,8 @@ pub(crate) struct Profiling {
     pub(crate) supported: Option<bool>,
     /// Whether a GPU that supports GPM fills the counters.
     pub(crate) filled: Option<bool>,
+    /// Whether a comparison succeeds without writing any result.
+    pub(crate) untouched: bool,
     /// The highest metric id that the driver knows; a request for a higher one is refused as a whole.
     pub(crate) known_ids: Option<u32>,
     pub(crate) graphics: Option<Ratio>,

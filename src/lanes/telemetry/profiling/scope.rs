@@ -134,5 +134,6 @@ impl<'s> Scope<'s> {
     /// Samples again, even if the counters are not provided as far as is known.
     pub(super) fn reconsider(&mut self) {
         (self.given_up, self.empty) = (false, 0);
+        self.samples.iter_mut().for_each(ProfilingSamples::reconsider);
     }
 }
