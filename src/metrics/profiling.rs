@@ -98,7 +98,7 @@ both!(
     "nvlink_transmitted_bytes_total",
     GPU,
     MIG,
-    "Bytes from the GPU over all NVLinks."
+    "Bytes from the GPU over all NVLinks. An H200 without such a link reports 0."
 );
 both!(
     NVLINK_IN,
@@ -108,7 +108,7 @@ both!(
     "nvlink_received_bytes_total",
     GPU,
     MIG,
-    "Bytes to the GPU over all NVLinks."
+    "Bytes to the GPU over all NVLinks. An H200 without such a link reports 0."
 );
 both!(
     C2C_OUT,
@@ -118,7 +118,7 @@ both!(
     "c2c_transmitted_bytes_total",
     GPU,
     MIG,
-    "Bytes from the GPU over its chip-to-chip link, in total."
+    "Bytes from the GPU over its chip-to-chip link, in total. An H200 without such a link reports 0."
 );
 both!(
     C2C_IN,
@@ -128,7 +128,7 @@ both!(
     "c2c_received_bytes_total",
     GPU,
     MIG,
-    "Bytes to the GPU over its chip-to-chip link, in total."
+    "Bytes to the GPU over its chip-to-chip link, in total. An H200 without such a link reports 0."
 );
 
 pub(super) static SECTION: Section = Section {
