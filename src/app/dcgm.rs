@@ -34,6 +34,11 @@ pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::
             "dcgm.collectors-file: these fields are not served; remove their lines, set the keys that are named, or see docs/from-dcgm.md"
         );
     }
+    if settings.collectors.is_empty() {
+        tracing::warn!(
+            "dcgm.collectors-file: it lists no family that is served, so /metrics of dcgm.listen-address is empty"
+        );
+    }
     tracing::info!(fields = settings.collectors.len(), "serving the families of dcgm-exporter");
     Ok(Some(settings))
 }

@@ -117,9 +117,9 @@ impl Collectors {
         self.columns.len()
     }
 
-    /// Whether nothing is served.
+    /// Whether no family is served. A label is shown only on families.
     pub fn is_empty(&self) -> bool {
-        self.columns.is_empty()
+        self.columns.iter().all(|column| column.kind.is_none())
     }
 }
 

@@ -21,6 +21,7 @@ fn a_list_has_comments_spaces_quotes_and_any_line_end() {
     assert_eq!(kinds, [Some(Kind::Gauge), Some(Kind::Gauge), None]);
     assert_eq!(list.unserved().count(), 0);
     assert!(parse(b"").unwrap().is_empty());
+    assert!(parse(b"DCGM_FI_DRIVER_VERSION, label, Text\n").unwrap().is_empty(), "a label needs a family");
 }
 
 #[test]

@@ -58,6 +58,18 @@ fn what_is_not_served_is_named_once_in_the_log() {
 }
 
 #[test]
+fn a_file_without_a_family_that_is_served_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# DCGM_FI_DEV_FB_USED, gauge, Text\nDCGM_FI_DRIVER_VERSION, label, Text\n";
+    let served = Served::with(SCENARIO, &[&list(&folder, text)]);
+    // The warning is logged before the addresses, so it is there once the exporter has started.
+    assert_eq!(served.get("/metrics").body, "");
+    assert!(served.exporter.log().contains("it lists no family that is served"), "{}", served.exporter.log());
+    let other = Served::with(SCENARIO, &[&list(&folder, "DCGM_FI_DEV_FB_USED, gauge, Text\n")]);
+    assert!(!other.exporter.log().contains("lists no family"));
+}
+
+#[test]
 fn a_file_that_cannot_be_used_is_refused_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     for (text, why) in
