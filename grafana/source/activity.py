@@ -18,7 +18,7 @@ SM, TENSOR, BANDWIDTH = (
 )
 UNMEASURED = "Not measured on the selected GPUs: this needs Hopper or later, a driver that supports it, and profiling.enabled."
 ALONE_ONLY = "No workload has a GPU with profiling counters to itself."
-# MIG devices that share a GPU instance with others: the counters are those of the GPU instance.
+# Excludes MIG devices that share a GPU instance with others, because the counters are those of the GPU instance.
 UNSHARED = ',profile!~"[0-9]+c[.].*"'
 
 
@@ -29,7 +29,7 @@ def active(counter, select, time=STEP, prefix="gpu", more=""):
 
 
 def each_device(counter, select, time=STEP):
-    """The activity of each GPU or, if it is partitioned, of its MIG devices instead."""
+    """The activity of each GPU or, if it is partitioned, of each of its MIG devices."""
     whole, part = (active(counter, select, time, prefix) for prefix in ("gpu", "gpu_mig"))
     return f"(max by ({DEVICE}) ({q.whole(whole, select)}) or max by ({DEVICE}) ({part}))"
 
@@ -97,7 +97,7 @@ ON_GPU = [
         "Memory used and needed as a share of the allocatable memory; needed memory is only known if a process reports "
         "about its allocator (docs/needed.md). Utilization: share of time in which any kernel ran, as in nvidia-smi. SMs, "
         "tensor cores, memory bandwidth: how much of them was active. All are means over the selected GPUs that report "
-        "the value. High utilization with little activity: the GPU waits.",
+        "the value. High utilization with little activity: the GPU is mostly waiting.",
         [
             p.ranged(f"sum(gpu_memory_used_bytes{{{GPU}}}) / sum({q.usable(GPU)})", "memory used"),
             p.ranged(f"sum({NEEDED}) / sum({q.usable(GPU)} and on (cluster, instance, uuid) {NEEDED})", "memory needed"),
@@ -123,8 +123,8 @@ ON_GPU = [
     ),
     share(
         "Memory bandwidth",
-        "Share of the highest possible memory traffic, averaged over time: for each GPU, or for its MIG devices if there "
-        "are any. Near 1 the memory bandwidth limits the work. No line: not measured on this GPU.",
+        "Share of the peak memory bandwidth that was used, averaged over time: for each GPU, or for its MIG devices if "
+        "there are any. Near 1, the memory bandwidth limits the work. No line: not measured on this GPU.",
         BANDWIDTH,
     ),
     share(
@@ -139,8 +139,8 @@ ON_GPU += [
     p.table(
         "Workloads that have a GPU to themselves",
         "Activity of the GPU or MIG device on which the workload is the only one, over the last minute or longer. The "
-        "activity of a device that several workloads share belongs to none of them, and is left out. Busy: share of time "
-        "in which any kernel ran; not reported under MIG.",
+        "activity of a device that several workloads share is attributed to none of them, and is left out. Busy: share "
+        "of time in which any kernel ran; not reported under MIG.",
         [
             f"{OWN} (gpu_workload_memory_used_bytes{{{GPU}}} and on (cluster, instance, uuid, mig_uuid, workload)"
             f" {own(SM, GPU)})",
@@ -199,6 +199,6 @@ def workload_share(title, description, counter):
 
 ON_WORKLOADS = [
     workload_share("SM activity", "Share of the GPU's SMs that were active, averaged over time.", SM),
-    workload_share("Memory bandwidth", "Share of the highest possible memory traffic, averaged over time.", BANDWIDTH),
+    workload_share("Memory bandwidth", "Share of the peak memory bandwidth used, averaged over time.", BANDWIDTH),
     workload_share("Tensor core activity", "Activity of the tensor cores as a share of their peak.", TENSOR),
 ]

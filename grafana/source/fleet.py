@@ -324,8 +324,8 @@ HEALTH = [
     p.table(
         "Problems",
         "Problems in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
-        "row remapping, recovery that the driver requires, throttling by heat or power brake, nodes without a driver, and "
-        "nodes whose exporter is not scraped.",
+        "row remapping, recovery actions that the driver requires, throttling by heat or power brake, nodes without a "
+        "driver, and nodes whose exporter is not scraped.",
         [f"sum by ({GPU_KEY}, trouble) ({PROBLEMS})"],
         [
             p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu"), width=220),

@@ -12,13 +12,14 @@ def each(expression):
 
 THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown|sw_power_cap"
 THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
-# How much of its spare rows a memory bank has left.
+# How many of its spare rows a memory bank has left.
 SPARES = ("max", "high", "partial", "low", "none")
 RECOVERY = p.table(
     "Recovery, spare rows and PCIe link",
-    "Action: what the driver requires to recover the GPU. Generation, lanes: of the PCIe link, now and the highest that GPU "
-    "and machine allow; an idle GPU may lower the generation to save power. Banks: number of memory banks by the share of "
-    "their spare rows that is left; a bank with none cannot be repaired. –: not reported by the driver or the GPU.",
+    "Action: what the driver requires to recover the GPU. Generation, lanes: those of the PCIe link now, and the highest "
+    "that the GPU and the machine allow; an idle GPU may lower the generation to save power. Banks: number of memory banks "
+    "by the share of their spare rows that is left; a bank with none cannot be repaired. –: not reported by the driver or "
+    "the GPU.",
     [
         f"max by ({GPU_KEY}, action) (gpu_recovery_action{{{GPU}}} == 1)",
         *(

@@ -19,7 +19,7 @@ pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::
         return Ok(None);
     }
     let settings = settings::dcgm(config)?;
-    // The default list is not the user's, so it needs no remark.
+    // The user did not write the default list, so its fields need no warning.
     let listed = settings.collectors.names().filter(|_| config.dcgm.collectors_file.is_some());
     let switched_off = listed.filter_map(|name| Some((name, missing_key(config, name)?)));
     let unserved: Vec<_> = settings.collectors.unserved().chain(switched_off).collect();
@@ -31,7 +31,7 @@ pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::
         }
         tracing::warn!(
             fields,
-            "dcgm.collectors-file: these fields are not served; remove their lines, set the keys that are named, or see docs/from-dcgm.md"
+            "dcgm.collectors-file: these fields are not served; remove their lines, set the named keys, or see docs/from-dcgm.md"
         );
     }
     if settings.collectors.is_empty() {

@@ -101,7 +101,7 @@ fn has_names(snapshot: &Snapshot) -> bool {
     owners.all(|owner| owner.uid.is_none() || owner.user.is_some())
 }
 
-/// Whether every lane has read every GPU that answers (the process lane at or after `since`; with `profiling`, two
+/// Whether every lane has read every GPU that responds (the process lane at or after `since`; with `profiling`, two
 /// samples of each GPU that has profiling counters), or the driver cannot be opened.
 fn has_read_all(snapshot: &Snapshot, profiling: bool, since: Instant) -> bool {
     let driver = snapshot.driver.load();

@@ -158,7 +158,7 @@ const OTHERS: &[Key] = &[
         default: Some("1s"),
         kind: Kind::Duration { min: Duration::from_millis(500), max: Duration::from_secs(60) },
         set: |c, s| c.profiling.interval = s.duration(),
-        help: "Interval between two samples of the profiling counters. A shorter one would read low.",
+        help: "Interval between two samples of the profiling counters. Below the minimum, the values would be too low.",
     },
     Key {
         name: "kubernetes.node-name",

@@ -105,7 +105,7 @@ impl When {
             Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
             Self::Profiling => {
-                "Integrated in the background from samples once per profiling.interval, not at the scrape."
+                "Integrated in the background from samples taken once per profiling.interval, not at the scrape."
             }
             Self::Event => "Counted when the driver reports the event, not at the scrape.",
             Self::Reported => "Reported by a client in the process, up to 5 seconds before the scrape.",

@@ -54,8 +54,8 @@ pub(super) static SECTION: Section = Section {
     families: &[&RECOVERY_ACTION, &ROW_REMAP_BANKS, &GENERATION, &GENERATION_MAX, &WIDTH, &WIDTH_MAX],
 };
 
-/// The label that distinguishes the series of a family, as the text that follows the labels of a GPU. It is the same at
-/// every scrape.
+/// For each series of a family, the label that distinguishes it from the others of the same GPU, as the text that
+/// follows the labels of the GPU. These texts are the same at every scrape.
 fn own_labels<'v>(name: &str, values: impl Iterator<Item = &'v str>) -> Vec<String> {
     values.map(|value| format!(",{}", Labels::default().and(name, value).as_str())).collect()
 }

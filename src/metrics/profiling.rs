@@ -10,7 +10,7 @@ const GPU: &[&str] = &["gpu", "uuid"];
 const MIG_ENGINE: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "engine"];
 const MIG_PIPE: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "pipe"];
 
-/// Declares a family of the GPU and the same family of GPU instances.
+/// Declares a family for GPUs, and the same family for GPU instances.
 macro_rules! both {
     ($gpu:ident, $mig:ident, $make:ident, $unit:ident, $name:literal, $labels:expr, $mig_labels:expr, $help:literal) => {
         static $gpu: Family = Family::$make(
@@ -133,12 +133,12 @@ both!(
 
 pub(super) static SECTION: Section = Section {
     title: "Profiling counters",
-    intro: "The driver's profiling counters (GPM), integrated by the exporter; on GPUs from Hopper on, with \
-            `profiling.enabled`. `rate()` of seconds is the mean share over any range. An interval that was not measured \
-            (a failed call, a closed driver, a suspended system) adds nothing. A metric that the GPU never filled is \
-            absent. `engine` is `graphics` or `sm`; `pipe` is `tensor`, `fp16`, `fp32`, `fp64` or `integer`. A `gpu_mig_` \
-            family has one series for each GPU instance, with the labels of its first MIG device: compute instances of \
-            one GPU instance share its counters.",
+    intro: "The driver's profiling counters (GPM), integrated by the exporter, on Hopper and later GPUs if \
+            `profiling.enabled` is on. `rate()` of seconds is the mean share over any range. An interval that was \
+            not measured (a failed call, a closed driver, a suspended system) adds nothing. A metric that the GPU \
+            never filled is absent. `engine` is `graphics` or `sm`; `pipe` is `tensor`, `fp16`, `fp32`, `fp64` or \
+            `integer`. A `gpu_mig_` family has one series for each GPU instance, with the labels of its first MIG \
+            device: compute instances of one GPU instance share its counters.",
     families: &[
         &ENGINE,
         &PIPE,

@@ -1,7 +1,7 @@
-//! The profiling counters of a GPU or a MIG GPU instance: two samples of the driver, and the means between them.
+//! The profiling counters of a GPU or a MIG GPU instance: two samples taken by the driver, and the means between them.
 //!
-//! Invariant: a value that cannot be true is an error and never a number. The driver's streaming switch is never called,
-//! because it would change a setting of the GPU.
+//! Invariants: a value that cannot be true is returned as an error, never as a number. The call that switches GPM
+//! streaming on or off is never made, because it would change a setting of the GPU.
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -13,13 +13,14 @@ use crate::snapshot::{ProfilingMetric, ProfilingValues};
 
 const COMPARE: &str = "nvmlGpmMetricsGet";
 
-/// The largest percentage that counts as rounding; a larger one is implausible.
+/// Percentages from 100 to this one are taken for rounding errors; larger ones are implausible.
 const MOST_PERCENT: f64 = 105.0;
 /// The most bytes a second that are plausible: several times the rate of the fastest known link (NVLink 5: 1.8 TB/s).
 const MOST_BYTES: f64 = 16e12;
 const MIB: f64 = 1_048_576.0;
 
-/// The number of metrics, from the first one on, that every driver with GPM has: all but those of NVLink and C2C.
+/// The number of metrics at the beginning of [`ProfilingMetric::ALL`] that every driver with GPM has: all but those of
+/// NVLink and C2C.
 const OLDEST: usize = ProfilingMetric::NvlinkTransmitted as usize;
 
 /// Two samples of one GPU or GPU instance. They are allocated once and freed when this is dropped.
@@ -84,11 +85,11 @@ impl ProfilingSamples<'_> {
     }
 
     /// The means between the two samples: shares from 0 to 1, and bytes a second. A metric that the driver did not fill
-    /// is `None`. If the driver refuses the comparison, it is repeated without the metrics that a driver may not know. If
+    /// is `None`. If the driver refuses the comparison, it is repeated without the metrics that a driver may not have. If
     /// this succeeds, they are not requested until [`ProfilingSamples::reconsider`].
     ///
-    /// `filled` returns whether a metric was filled earlier: only then is a value that is not a number
-    /// implausible, because a GPU without the counter can report it too.
+    /// `filled` returns whether a metric was filled earlier. Only then is NaN implausible, because a GPU without the
+    /// counter can report NaN too.
     ///
     /// # Errors
     /// Any NVML error; [`crate::faults::Reason::Implausible`] if any value cannot be true.
@@ -131,7 +132,7 @@ impl ProfilingSamples<'_> {
     }
 }
 
-/// Whether the driver may have refused the request because of a metric that it does not know.
+/// Whether the driver may have refused the request because of a metric that it does not have.
 fn is_refused(error: &Error) -> bool {
     error.reason() == Reason::InvalidArgument || error.severity() == Severity::Absent
 }
@@ -146,7 +147,7 @@ fn plausible(metric: ProfilingMetric, raw: RawMetric<'_>) -> Result<Option<f64>,
     if (0.0..=MOST_BYTES).contains(&bytes) { Ok(Some(bytes)) } else { Err(value) }
 }
 
-/// How many bytes the driver's unit of a rate has. `nvml.h` documents MiB a second for all rates.
+/// The number of bytes in the driver's unit of a rate. `nvml.h` documents MiB a second for all rates.
 fn unit_bytes(unit: &[u8]) -> f64 {
     match unit.split(|&byte| byte == b'/').next().unwrap_or_default() {
         b"B" => 1.0,

@@ -100,7 +100,8 @@ impl Gpu {
         if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
     }
 
-    /// Whether a MIG device is the first one of its GPU instance. Values of a GPU instance are shown for this one only.
+    /// Whether a MIG device is the first one of its GPU instance. Values of a GPU instance are shown for its first
+    /// device only.
     pub fn is_first_of_its_instance(&self, device: &MigDevice) -> bool {
         let first = self.mig.iter().find(|other| other.gpu_instance == device.gpu_instance);
         first.is_none_or(|first| first.uuid == device.uuid)

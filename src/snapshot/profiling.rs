@@ -12,7 +12,7 @@ pub enum ProfilingMetric {
     Graphics,
     /// Share of SMs that were active, on average.
     Sm,
-    /// Share of the warps that the SMs can hold that were resident, on average.
+    /// Resident warps as a share of the most that the SMs can hold, on average.
     Occupancy,
     /// Activity of the integer pipe, as a share of its peak.
     Integer,
@@ -36,7 +36,7 @@ pub enum ProfilingMetric {
     NvlinkReceived,
     /// Bytes a second from the GPU over its link to the CPU.
     C2cTransmitted,
-    /// Bytes a second to the GPU over its link from the CPU.
+    /// Bytes a second to the GPU over its link to the CPU.
     C2cReceived,
 }
 
@@ -119,7 +119,7 @@ pub struct ProfilingPart {
 pub struct GpuProfiling {
     /// The GPU.
     pub gpu: Arc<Gpu>,
-    /// When the last interval ended in which the driver filled a metric.
+    /// The end of the last interval in which the driver filled a metric.
     pub at: Option<Instant>,
     /// The figures of the whole GPU.
     pub figures: ProfilingFigures,
@@ -141,7 +141,7 @@ impl GpuProfiling {
 pub struct MigProfiling {
     /// The first MIG device of the GPU instance. The counters are those of the whole GPU instance.
     pub device: Arc<MigDevice>,
-    /// When the last interval ended in which the driver filled a metric.
+    /// The end of the last interval in which the driver filled a metric.
     pub at: Option<Instant>,
     /// The figures.
     pub figures: ProfilingFigures,

@@ -241,7 +241,7 @@ fn a_mig_instance_has_its_own_memory_and_the_values_of_its_gpu() {
         scrape.all("DCGM_FI_DEV_FB_USED").filter(|s| s.label("gpu") == Some("1")).map(pod).collect();
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(used, BTreeSet::from([(text("3g.40gb"), text("slice")), (text("2g.20gb"), None)]));
-    // NVML does not report the utilization of an instance, and the snapshot holds Xids by GPU.
+    // NVML does not report the utilization of an instance, and the snapshot holds Xids per GPU.
     assert_eq!(scrape.all("DCGM_FI_DEV_GPU_UTIL").filter(|series| series.label("gpu") == Some("1")).count(), 0);
     let xids = scrape.all("DCGM_FI_DEV_XID_ERRORS").filter(|series| series.label("gpu") == Some("1"));
     assert!(xids.map(|series| (series.label("GPU_I_ID"), series.value)).eq([(None, 0.0)]));

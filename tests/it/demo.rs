@@ -83,7 +83,7 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
     assert_eq!(whole, [1.0; 6]);
 }
 
-/// Two workloads have a GPU to themselves. Both are fully utilized, but one of the GPUs waits.
+/// Two workloads have a GPU each to themselves. Both GPUs show full utilization, but one of them is mostly waiting.
 #[test]
 fn a_demo_has_a_gpu_that_is_busy_and_one_that_waits() {
     let exporter = Exporter::start(bare(&["--demo"]));

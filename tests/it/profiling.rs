@@ -1,4 +1,4 @@
-//! The profiling counters: what they add, when they are absent, and that a gap adds nothing.
+//! The profiling counters: what is added to them, when they are absent, and that nothing is added for a gap.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn faults(scrape: &Scrape, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0)
 }
 
-/// Waits until a GPU's counters have grown by this much since the scrape.
+/// Waits until a GPU's counter of memory bandwidth has grown by `by` seconds since the scrape.
 fn grown(exporter: &Exporter, since: &Scrape, gpu: &str, by: f64) -> Scrape {
     let before = bandwidth(since, gpu).unwrap_or(0.0);
     exporter.scrape_until("the counters grow", |s| bandwidth(s, gpu).is_some_and(|now| now >= before + by))
@@ -58,7 +58,7 @@ fn constant_activity_adds_its_share_of_the_time() {
     let exporter = machine.export(&[OFTEN]);
     let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
     let last = grown(&exporter, &first, "0", 0.6);
-    // Every metric covers the same time: half of the utilization times its own share.
+    // Every metric covers the same time, and its activity is the utilization, one half, times its own share.
     let rise =
         |name: &str, labels: &[(&str, &str)]| last.value(name, labels).unwrap() - first.value(name, labels).unwrap();
     let seconds = rise("gpu_engine_active_seconds_total", &[("engine", "graphics")]) / 0.5;
@@ -68,7 +68,7 @@ fn constant_activity_adds_its_share_of_the_time() {
     near(rise("gpu_pipe_active_seconds_total", &[("pipe", "tensor")]), 0.4);
     near(rise("gpu_pcie_received_bytes_total", &[]), 50.0 * MIB);
     near(rise("gpu_nvlink_transmitted_bytes_total", &[]), 5.0 * MIB);
-    assert_eq!(rise("gpu_pipe_active_seconds_total", &[("pipe", "fp64")]), 0.0, "measured, and nothing");
+    assert_eq!(rise("gpu_pipe_active_seconds_total", &[("pipe", "fp64")]), 0.0, "measured, and zero");
     assert_eq!(last.value("gpu_sm_occupancy_ratio", &[]), Some(0.3));
     assert!(last.all("gpu_c2c_transmitted_bytes_total").next().is_none(), "never filled");
 }
@@ -89,7 +89,7 @@ fn two_scrapers_see_the_same_and_a_scrape_adds_nothing() {
     let machine = Machine::new(HALF);
     let exporter = machine.export(&[OFTEN]);
     exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
-    // An interval can end between two scrapes, but not between each of several pairs.
+    // An interval can end between the two scrapes of a pair, but not in most of the pairs.
     let equal = (0..20).filter(|_| profiling(&exporter.scrape(), "0") == profiling(&exporter.scrape(), "0")).count();
     assert!(equal >= 10, "{equal} of 20");
 }
@@ -112,7 +112,7 @@ model = "B200"
     let exporter = machine.export(&[OFTEN]);
     let scrape =
         exporter.scrape_until("Hopper and Blackwell", |s| bandwidth(s, "0").is_some() && bandwidth(s, "4").is_some());
-    // More intervals than after which an unfilled GPU is given up.
+    // Longer than the five intervals after which a GPU that fills no metric is no longer sampled.
     std::thread::sleep(Duration::from_secs(4));
     let later = exporter.scrape();
     for scrape in [scrape, later] {
@@ -194,7 +194,7 @@ fn a_failed_call_adds_nothing_and_the_counters_go_on() {
         assert_eq!(kept.value("gpu_up", &[]), Some(1.0));
         machine.control("");
         let back = exporter.scrape_until("the counters again", |s| bandwidth(s, "0").is_some());
-        // The failed intervals are not made up for: at most one interval was added since.
+        // The failed intervals are not made up for: at most one interval has been added since.
         let added = bandwidth(&back, "0").unwrap() - bandwidth(&failing, "0").unwrap();
         assert!((0.0..=0.6).contains(&added), "{added}");
     }
@@ -247,7 +247,7 @@ fn the_counters_outlive_a_reopening_which_adds_nothing() {
     reacquire(&exporter);
     let back = exporter.scrape_until("the counters again", |s| bandwidth(s, "0").is_some());
     let added = bandwidth(&back, "0").unwrap() - bandwidth(&before, "0").unwrap();
-    // Up to an interval before the release and the first one after it, and none of the two seconds between them.
+    // At most one interval before the release and the first one after it, and nothing for the two seconds in between.
     assert!((0.0..=0.45).contains(&added), "{added}");
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Profiler {
     Absent,
     /// The model supports GPM and fills the counters.
     Filled,
-    /// The model reports that it supports GPM, and fills no counter.
+    /// The model reports that it supports GPM, but fills no counter.
     Unfilled,
 }
 
@@ -299,7 +299,7 @@ pub(crate) const MODELS: &[Model] = &[
         remaps_rows: false,
         on_baseboard: false,
         drops_state: true,
-        // Reported of consumer Blackwell boards: the support call says yes, and the counters stay empty.
+        // As reported for consumer Blackwell boards: NVML reports that they support GPM, but no counter is filled.
         profiler: Profiler::Unfilled,
         ..SERVER
     },

@@ -64,7 +64,7 @@ fn layouts() -> Vec<Layout> {
     }
 }
 
-/// The fields of `nvmlGpmMetricsGet_t`. Its size is not compared: the array at its end grows with each header.
+/// The fields of `nvmlGpmMetricsGet_t`. Its size is not compared, because newer headers have a longer array at its end.
 fn metrics_request() -> [(&'static str, usize); 5] {
     [
         ("version", offset_of!(sys::nvmlGpmMetricsGet_t, version)),

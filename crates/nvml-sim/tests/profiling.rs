@@ -10,7 +10,7 @@ use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::{Device, Nvml};
 use rig::Rig;
 
-/// Every GPU and MIG device half utilized.
+/// Four GPUs, half utilized, and one with two MIG devices: one is utilized to 70 %, the other is idle.
 const HALF: &str = r#"
 [[gpu]]
 model = "H200"
@@ -107,7 +107,7 @@ utilization_cycle = true
         std::thread::sleep(Duration::from_millis(1600));
         let second = gpu.gpm_sample().unwrap();
         let metrics = gpm_metrics_get(&nvml, &first, &second, &METRICS).unwrap();
-        // Half of every 800 ms. The interval is longer than two of these by less than one.
+        // The utilization is 1 for half of every 800 ms. The interval lasts for two to three of these periods.
         let graphics = metrics[0].as_ref().unwrap().value;
         assert!((33.0..=67.0).contains(&graphics), "{graphics}");
         assert!(gpm_metrics_get(&nvml, &second, &first, &METRICS).is_err(), "in the wrong order");
@@ -149,7 +149,7 @@ fn nothing_is_written_beyond_the_requested_metrics() {
         (request.version, request.numMetrics) = (sys::NVML_GPM_METRICS_GET_VERSION, 1);
         (request.metrics[0].metricId, request.metrics[1].metricId) = (1, 2);
         request.metrics[1].value = -1.0;
-        // SAFETY: the library is open, and the samples are its own.
+        // SAFETY: the library is open, and it allocated the samples.
         let call = |request: &mut sys::nvmlGpmMetricsGet_t| unsafe {
             (request.sample1, request.sample2) = (first.handle(), second.handle());
             nvml.lib().nvmlGpmMetricsGet.as_ref().unwrap()(request)

@@ -95,7 +95,8 @@ pub(super) static EXTRA: &[Field] = &[
     }),
 ];
 
-/// The number of memory banks with this many spare rows, by the position in [`SPARE_ROWS`](crate::snapshot::SPARE_ROWS).
+/// The number of memory banks in one class of spare rows; `spare` is its position in
+/// [`SPARE_ROWS`](crate::snapshot::SPARE_ROWS).
 fn banks(reading: &Reading<'_>, spare: usize) -> Option<f64> {
     reading.slow?.row_remap_banks.map(|banks| f64::from(banks[spare]))
 }

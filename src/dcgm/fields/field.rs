@@ -61,7 +61,7 @@ pub(in crate::dcgm) struct Reading<'a> {
     pub(in crate::dcgm) slow: Option<&'a SlowTelemetry>,
     /// The profiling figures of the device over the last interval: for a MIG instance, the instance's own.
     pub(in crate::dcgm) profiling: Option<&'a ProfilingValues>,
-    /// Those of the whole GPU.
+    /// The profiling figures of the whole GPU over the last interval.
     pub(in crate::dcgm) whole_profiling: Option<&'a ProfilingValues>,
     /// The last Xid error of the GPU, 0 before the first one. `None` if the GPU does not report them.
     pub(in crate::dcgm) xid: Option<u64>,

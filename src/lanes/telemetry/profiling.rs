@@ -1,5 +1,5 @@
-//! The profiling counters (GPM): once per `profiling.interval` a sample of every GPU and MIG GPU instance, whose means
-//! are integrated over the real time between two samples.
+//! The profiling counters (GPM). Once per `profiling.interval`, every GPU and MIG GPU instance is sampled. The means
+//! between two samples are integrated over the real time between them.
 //!
 //! Invariants: an interval that was not measured adds nothing; the totals outlive sessions and threads; a round
 //! allocates nothing once every GPU has its samples.
@@ -40,7 +40,7 @@ pub(super) struct Profiler<'s> {
 #[derive(Debug)]
 struct GpuScopes<'s> {
     gpu: Arc<Gpu>,
-    /// Whether the GPU supports the counters; `None` until the GPU has returned it.
+    /// Whether the GPU supports the counters; `None` until the driver has reported it.
     supported: Option<bool>,
     /// The whole GPU, and each MIG GPU instance.
     scopes: Vec<Scope<'s>>,
@@ -72,7 +72,7 @@ impl<'s> Profiler<'s> {
         Self { limits: Limits::of(interval), faults, snapshot, totals, gpus, comparison, publisher }
     }
 
-    /// What is sampled in one round: the positions of the GPUs, each with a slot for [`Profiler::profile`].
+    /// What is sampled in one round: pairs of a GPU's position and a slot, the arguments of [`Profiler::profile`].
     pub(super) fn due(&self) -> impl Iterator<Item = (usize, usize)> {
         let gpus = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.supported != Some(false));
         gpus.flat_map(|(position, gpu)| {
@@ -81,7 +81,7 @@ impl<'s> Profiler<'s> {
         })
     }
 
-    /// Tries the GPUs again that do not provide the counters.
+    /// Tries again the GPUs and GPU instances that were found not to provide the counters.
     pub(super) fn reconsider(&mut self) {
         for gpu in &mut self.gpus {
             gpu.supported = gpu.supported.filter(|&supported| supported);
@@ -137,7 +137,8 @@ impl<'s> Profiler<'s> {
     }
 }
 
-/// Reports a refusal. Returns whether the GPU does not provide the counters, which is not a fault.
+/// Returns `true` if the error means that the GPU does not provide the counters. Any other error is
+/// reported as a fault.
 fn refused(device: &GuardedDevice<'_>, faults: &Faults, error: &Error) -> bool {
     if error.severity() == Severity::Absent {
         tracing::debug!(gpu = device.gpu().index, call = error.call, "this GPU does not provide profiling counters");

@@ -54,7 +54,7 @@ typedef struct {
     const char *names[3];
 } profiling_metric;
 
-/* Headers end the array at different lengths; this one is longer than any of them. */
+/* The array's length differs between versions of nvml.h; this one is longer than all of them. */
 typedef struct {
     unsigned int version, count;
     void *earlier, *later;

@@ -1,4 +1,4 @@
-"""Checks that the users of dcgm-exporter get answers from the exporter: every expression of the official dashboard, of autoscalers, of
+"""Checks that programs made for dcgm-exporter get data from the exporter: every expression of the official dashboard, of autoscalers, of
 OpenCost and of Kruize is evaluated by a real Prometheus against four simulated machines (idle, busy, MIG, shared GPUs in a cluster).
 
     python3 tests/judges/dcgm/check.py --exporter target/release/vram-exporter
@@ -16,8 +16,8 @@ import fleet
 from expressions import PROGRAMS
 
 WINDOW = "10s"
-# What an expression may group by although no series has it: Prometheus of a cluster adds the first, and dcgm-exporter has no such label
-# as the second.
+# Labels by which an expression may group although no series has them: in a cluster, Prometheus adds cluster_id, and dcgm-exporter itself
+# has no label uid.
 ELSEWHERE = {"cluster_id", "uid"}
 # Labels that only a MIG instance has.
 INSTANCE = {"GPU_I_PROFILE", "GPU_I_ID"}
@@ -55,7 +55,7 @@ def value_problems(prometheus):
     def values(expression, label):
         return {series["metric"].get(label): float(series["value"][1]) for series in prometheus.instant(expression)}
 
-    # 520 MiB are the context of a process.
+    # Each process has a context of 520 MiB.
     shared = values('DCGM_FI_DEV_FB_USED{job="honored", instance="sharing", gpu="1", pod!=""}', "pod")
     if shared != {"serve-0": 40 * 1024 + 520, "serve-1": 20 * 1024 + 520, "notebook": 0}:
         yield f"memory of the pods that share a GPU: {shared}"

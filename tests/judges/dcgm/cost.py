@@ -1,5 +1,5 @@
 """Measures how long a scrape takes on both listeners of one exporter, side by side: on a new connection for each request, on one
-connection, and compressed. Prints the median and the 99th percentile of each and their ratio; a slow scrape is no failure.
+connection, and compressed. Prints the median and the 99th percentile of each and their ratio; a slow scrape is not a failure.
 
     python3 tests/judges/dcgm/cost.py --exporter target/release/vram-exporter [--requests 1000] [--scenario eight-h200]
 

@@ -1,5 +1,6 @@
-"""What the users of dcgm-exporter ask Prometheus for. The expressions are facts about these programs; the window is short, because the
-test is. For each: its name, the expression, and the machines that must answer it. {window} is replaced.
+"""The expressions with which programs query dcgm-exporter's families in Prometheus. They are facts about these programs, except for the
+window, which is short because the test is. For each: its name, the expression, and the machines for which it must return data. {window} is
+replaced.
 
 Sources: dashboard 12239 of grafana.com as dcgm-exporter's repository has it; OpenCost's package prom (allocation, device and saturation
 queries, as of 2026); Kruize's performance profiles and metadata profiles for accelerators.
@@ -7,7 +8,7 @@ queries, as of 2026); Kruize's performance profiles and metadata profiles for ac
 
 IDLE, BUSY, MIG, SHARING = "idle", "busy", "mig", "sharing"
 ALL = {IDLE, BUSY, MIG, SHARING}
-# NVML tells no utilization for a GPU with MIG on.
+# NVML reports no utilization for a GPU in MIG mode.
 WHOLE = {IDLE, BUSY, SHARING}
 # Machines on which a container has a device.
 PODS = {MIG, SHARING}

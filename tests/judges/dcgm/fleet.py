@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboards"))
 from machines import Prometheus, free_port, started, wait_until  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-# Name, scenario, flags. The names of the labels are those of the default, which Kruize needs.
+# Name, scenario, flags. The label names are the default ones, which Kruize needs.
 MACHINES = [
     ("idle", "idle-h200", []),
     ("busy", "busy-h200", []),

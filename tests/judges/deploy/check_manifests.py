@@ -62,7 +62,7 @@ def pod_problems(scenario, annotations, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from one secret, and the list of fields from one ConfigMap, if they were chosen; no other volume is mounted.
+    # TLS keys and passwords come from a Secret, and the list of fields from a ConfigMap, if these were chosen; no other volume is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
     chosen = [{"secret": {"secretName": scenario.secret}}] if scenario.secret else []
     chosen += [{"configMap": {"name": scenario.config_map}}] if scenario.config_map else []

@@ -85,7 +85,8 @@ def jobs():
 
 
 def dcgm_problems():
-    """The monitor of dcgm-exporter's families keeps the labels of the pod, so that they are renamed as with dcgm-exporter's own monitor."""
+    """The monitor of dcgm-exporter's families adds the labels of the scraped pod, so that Prometheus renames the exporter's labels as
+    it does with dcgm-exporter's own monitor."""
     monitors = 0
     for scenario in scenarios.releases():
         for item in scenario.objects:

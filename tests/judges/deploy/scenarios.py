@@ -27,7 +27,7 @@ class Scenario:
     environment: set = field(default_factory=set)
     secret: str | None = None
     config_map: str | None = None
-    # The names of the ports besides those of the metrics and of the probes.
+    # The names of the ports, except those of the metrics and of the probes.
     ports: set = field(default_factory=set)
     image: str | None = None
     objects: list = field(default_factory=list)

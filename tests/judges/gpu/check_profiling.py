@@ -1,5 +1,5 @@
-"""Checks of the profiling counters: known traffic and NVML's own reading against the counters, an exporter without privileges, and the
-effect of the readings on the exporter, on a training run and on an idle GPU."""
+"""Checks of the profiling counters: against known traffic and against NVML readings of the check itself, in an exporter without privileges,
+and the effect of the readings on the exporter, on a training run and on an idle GPU."""
 
 import math
 import os
@@ -68,7 +68,7 @@ def settled(exporter):
 
 
 class Own:
-    """NVML's own reading of the profiling counters, once a second: the sum of share times time by metric id."""
+    """The check's own reading of the profiling counters through NVML, once a second: the sum of share times time by metric id."""
 
     def __init__(self, gpu, ids):
         self.gpu, self.ids = gpu, list(ids)
@@ -107,7 +107,7 @@ class Own:
         return {number: (value or 0.0) / 100 * (later[1] - earlier[1]) for number, value in values.items()}
 
     def whole(self):
-        """The same from the first and the last sample alone."""
+        """The same seconds by metric id, but computed from the first and the last sample alone."""
         return self.between(self.first, self.last)
 
 
@@ -191,7 +191,7 @@ def host_copies(child, exporter, results):
 
 
 def products(child, gpu, exporter, other, results):
-    """Matrix products: tensor activity equals NVML's own reading beside the exporter, and that of the other exporter."""
+    """Matrix products: tensor activity equals the check's own NVML reading at the same time, and that of the other exporter."""
     before_other = counters(other) if other else {}
     with Own(gpu, SHARES.values()) as own:
         done, before, after = load(child, exporter, "products")
@@ -210,7 +210,7 @@ def products(child, gpu, exporter, other, results):
     if not other:
         results.check("profiling: an exporter as uid 65534 beside it", "cannot be started: neither setpriv nor unshare", "equal within 1 %", False)
         return
-    # The other exporter is read over the same load; before and after it, nothing was active.
+    # The counters of the other exporter cover the same load; before and after the load, nothing was active.
     theirs = {name: grown(before_other, after_other, name) for name in (TENSOR, BANDWIDTH, *SHARES)}
     ratios = {name: theirs[name] / grown(before, after, name) - 1 for name in theirs if grown(before, after, name) > 0.05}
     worst = max(ratios.values(), key=abs, default=math.nan)
@@ -223,7 +223,7 @@ def missed(exporter):
 
 
 def own_cost(setup, results):
-    """Two exporters beside each other for a minute, one of which reads the profiling counters. A process with a context keeps the memory
+    """Two exporters side by side for a minute, only one of which reads the profiling counters. A process with a context keeps the memory
     lanes at their full rate."""
     with Child("context"), Exporter(setup, "profiling-on") as on, Exporter(setup, "profiling-off", "--profiling.enabled=false") as off:
         time.sleep(5)

@@ -7,9 +7,10 @@ as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC h
 `tensors` holds PyTorch tensors and reports what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold
 seconds and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on
 command, and `job` does so with PyTorch, until there is no memory left. `flat` takes --share of the GPU at once, as an inference server does,
-and keeps it; `traffic` copies memory or multiplies matrices on command; `climb` trains while its memory grows for --hold seconds, up to --share of the GPU. Every mode except `rank` prints one JSON
-line when it is ready. Only `busy`, `leak`, `traffic`, `training`, `paced`, `tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads
-JAX; the others call the driver directly, so that no framework's allocator is involved.
+and keeps it; `traffic` copies memory or multiplies matrices on command; `climb` trains while its memory grows for --hold seconds, up to
+--share of the GPU. Every mode except `rank` prints one JSON line when it is ready. Only `busy`, `leak`, `traffic`, `training`, `paced`,
+`tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads JAX; the others call the driver directly, so that no framework's
+allocator is involved.
 """
 
 import argparse
@@ -197,7 +198,7 @@ def traffic(options):
     part = first[: pinned.numel()]
     left = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
     right, product = torch.randn_like(left), torch.empty_like(left)
-    # Each kind: what is done once, the bytes that this moves, and how often it is done between two looks at the clock.
+    # For each kind: one operation, the bytes that it moves, and the number of operations between two readings of the clock.
     kinds = {
         "device": (lambda: second.copy_(first), size, 8),
         "to-device": (lambda: part.copy_(pinned, non_blocking=True), pinned.numel(), 2),

@@ -294,7 +294,7 @@ class GpmMetric(Structure):
 
 
 class GpmMetricsGet(Structure):
-    # Headers end the array at different lengths; this one is longer than any of them.
+    # The array's length differs between versions of nvml.h; this one is longer than all of them.
     _fields_ = [("version", c_uint), ("numMetrics", c_uint), ("sample1", c_void_p), ("sample2", c_void_p), ("metrics", GpmMetric * 512)]
 
 

@@ -1,6 +1,6 @@
 //! GPM, the profiler's counters. A sample holds only its GPU and its time; a metric is computed from two samples.
 //!
-//! Samples are numbered and kept in a list, so that a pointer that is no sample of this library is refused.
+//! Samples are numbered and kept in a list, so that a pointer that is not a sample of this library is refused.
 
 use std::ffi::{c_char, c_uint};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use crate::machine::profiling::is_percentage;
 use crate::machine::{Gpu, Instance};
 use crate::scenario::grammar::Implausible;
 
-/// The state of the streaming switch cannot be read or changed.
+/// What the two calls for GPM streaming return: its state cannot be read or changed.
 const ABSENT: Code = Code::FUNCTION_NOT_FOUND;
-/// The prefix of the pointers that stand for samples; the sample's number follows it.
+/// The base of the pointers that identify samples: 1 and the sample's number are added to it.
 const MARK: usize = 0x6770_0000_0000;
 /// The most samples that a program can have: far more than two for each GPU and MIG device.
 const MOST: usize = 4096;
@@ -33,7 +33,7 @@ struct Taken {
     at: Nanos,
 }
 
-/// A sample by its number; `None` if the number is free.
+/// An entry of the list of samples: `None` if its number is free, `Some(None)` if its sample has not been filled yet.
 #[derive(Debug, Clone, Copy)]
 struct Slot(Option<Option<Taken>>);
 
@@ -73,7 +73,7 @@ fn instance(gpu: &Gpu, gpu_instance: u32) -> Option<&Instance> {
 }
 
 /// Computes the requested metrics. The struct's array is read and written only up to the requested number, because
-/// headers of different drivers end it at different lengths.
+/// its length differs between the headers of different drivers.
 unsafe fn compute(sim: &Sim, request: *mut sys::nvmlGpmMetricsGet_t) -> Answer {
     // SAFETY: the caller of the C function guarantees a pointer to the fields before the array.
     let (version, count, [first, second]) = unsafe {
@@ -121,7 +121,7 @@ unsafe fn compute(sim: &Sim, request: *mut sys::nvmlGpmMetricsGet_t) -> Answer {
 fn metric(id: u32, value: Option<f64>, implausible: Option<Implausible>) -> sys::nvmlGpmMetric_t {
     let value = match implausible {
         Some(Implausible::Above) => value.map(|_| ABOVE[usize::from(!is_percentage(id))]),
-        // A double in which every bit is set is not a number.
+        // A double in which every bit is set is NaN.
         Some(Implausible::Ones) => value.map(|_| f64::from_bits(u64::MAX)),
         Some(Implausible::Zeros) => value.map(|_| 0.0),
         None => value,

@@ -1,7 +1,7 @@
 //! The profiler's counters (GPM) of a GPU or GPU instance, and what they report for an interval.
 //!
-//! Every metric is proportional to the utilization, which is constant between two samples of the driver. The mean over
-//! an interval is therefore exact.
+//! Every metric is proportional to the utilization, which changes only when the driver samples it, once per [`LOOK`].
+//! The mean over an interval is therefore exact.
 
 use super::activity::LOOK;
 use super::{Gpu, Instance, Machine};
@@ -24,7 +24,7 @@ pub(crate) struct Profiler {
     filled: bool,
     /// Whether a comparison leaves the entries of its metrics as they are, and succeeds.
     pub(crate) untouched: bool,
-    /// The highest metric id that the driver knows.
+    /// The highest metric id that the driver accepts.
     known_ids: u32,
     /// Shares, 0 to 1.
     graphics: f64,
@@ -71,7 +71,7 @@ impl Profiler {
         }
     }
 
-    /// Whether the driver knows a metric.
+    /// Whether the driver accepts the id of a metric.
     pub(crate) fn knows(&self, id: u32) -> bool {
         id <= self.known_ids
     }

@@ -107,8 +107,8 @@ pub(crate) struct Gpu {
     pub(crate) profiling: Profiling,
 }
 
-/// What the profiler's counters (GPM) of a GPU report while it is fully utilized; in proportion to its utilization
-/// otherwise. Absent keys have the model's values.
+/// What the profiler's counters (GPM) of a GPU report while it is fully utilized. While it is less utilized, the values
+/// are lower in proportion. Absent keys have the model's values.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Profiling {
@@ -118,7 +118,7 @@ pub(crate) struct Profiling {
     pub(crate) filled: Option<bool>,
     /// Whether a comparison succeeds without writing any result.
     pub(crate) untouched: bool,
-    /// The highest metric id that the driver knows; a request for a higher one is refused as a whole.
+    /// The highest metric id that the driver accepts; a request that contains a higher one is refused as a whole.
     pub(crate) known_ids: Option<u32>,
     pub(crate) graphics: Option<Ratio>,
     pub(crate) sm: Option<Ratio>,

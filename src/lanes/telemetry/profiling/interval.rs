@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The shortest interval between two samples. Measured on an H200 (driver 580.159.04): intervals under 0.5 s read low
-/// after a change of load. The configured interval is at least 0.5 s; this limit applies after a sample that was late.
+/// after a change of load. The configured interval is at least 0.5 s; this limit applies if the earlier sample
+/// was taken late.
 const SHORTEST: Duration = Duration::from_millis(400);
-/// How many configured intervals may be between two samples.
+/// The longest time between two samples that counts as measured, in configured intervals.
 const LONGEST_INTERVALS: u32 = 5;
-/// By how much the boot clock may advance more than the monotonic clock, which stops while the system is suspended.
+/// The boot clock may advance by this much more than the monotonic clock, which stops while the system is suspended.
 const SUSPENDED: Duration = Duration::from_millis(100);
 
 /// One moment on both clocks.
@@ -26,7 +27,7 @@ pub(super) struct Interval {
     pub(super) seconds: f64,
 }
 
-/// Which intervals are measured.
+/// Which intervals count as measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     longest: Duration,
@@ -40,7 +41,8 @@ impl Moment {
         Self { monotonic: Instant::now(), boot: Duration::new(seconds, nanos) }
     }
 
-    /// The middle between this moment and a later one: the time of a sample, as closely as it is known.
+    /// The midpoint between this moment and a later one. Between the moments before and after the sampling calls, it is
+    /// the best estimate of the time of the sample.
     pub(super) fn until(self, later: Self) -> Self {
         let half = later.monotonic.saturating_duration_since(self.monotonic) / 2;
         Self { monotonic: self.monotonic + half, boot: self.boot + half }

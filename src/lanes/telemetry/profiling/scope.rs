@@ -1,4 +1,4 @@
-//! One thing that is sampled: a whole GPU, or one GPU instance under MIG.
+//! What one sample covers: a whole GPU, or one GPU instance under MIG.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,13 +19,13 @@ pub(super) struct Scope<'s> {
     /// The first MIG device of the GPU instance; `None` for the whole GPU.
     pub(super) device: Option<Arc<MigDevice>>,
     pub(super) figures: ProfilingFigures,
-    /// When the last interval ended in which the driver filled a metric.
+    /// The end of the last interval in which the driver filled a metric.
     pub(super) at: Option<Instant>,
     key: String,
     samples: Option<ProfilingSamples<'s>>,
     /// When the earlier sample was taken; `None` if there is none.
     earlier: Option<Moment>,
-    /// Intervals without any filled metric, since one was last filled.
+    /// The number of intervals without any filled metric since a metric was last filled.
     empty: u32,
     given_up: bool,
     /// Samples attempted in this session.
@@ -45,7 +45,7 @@ impl<'s> Scope<'s> {
     }
 
     /// Takes a sample and adds the interval since the earlier one, if there is one. Returns whether the totals changed.
-    /// After an error, the next sample begins a new interval.
+    /// If no sample could be taken, the next one begins a new interval.
     pub(super) fn sample(
         &mut self,
         device: &GuardedDevice<'s>,
@@ -57,7 +57,7 @@ impl<'s> Scope<'s> {
             return Ok(false);
         }
         self.attempts = self.attempts.saturating_add(1);
-        // Until the end of this function, an error leaves no interval behind.
+        // If the new sample cannot be taken, the next one has no earlier sample.
         let earlier = self.earlier.take();
         self.figures.latest = ProfilingValues::default();
         let samples = match &mut self.samples {
@@ -75,8 +75,8 @@ impl<'s> Scope<'s> {
             let filled = |metric| totals.get(metric).is_some();
             (interval, device.call(|_| samples.compare(comparison, filled)))
         });
-        // The later sample is valid even if the comparison failed, so it begins the next interval. A thread whose call
-        // returned too late ends without touching anything.
+        // The later sample is valid even if the comparison failed, so it begins the next interval. A thread that was
+        // superseded during the call changes nothing more.
         if let Some((_, Err(CallError::Superseded(superseded)))) = compared {
             return Err(CallError::Superseded(superseded));
         }
@@ -131,7 +131,7 @@ impl<'s> Scope<'s> {
         self.given_up || self.attempts >= 2
     }
 
-    /// Samples again, even if the counters are not provided as far as is known.
+    /// Allows samples again, even if the counters were found not to be provided.
     pub(super) fn reconsider(&mut self) {
         (self.given_up, self.empty) = (false, 0);
         self.samples.iter_mut().for_each(ProfilingSamples::reconsider);

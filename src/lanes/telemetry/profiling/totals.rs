@@ -26,7 +26,8 @@ impl Totals {
         }
     }
 
-    /// Forgets the GPU instances that these GPUs do not have. Call it only if the MIG layout of every GPU is known.
+    /// Removes the totals of GPU instances that these GPUs do not have. Call it only if the MIG layout of every GPU
+    /// is known.
     pub(super) fn forget_removed_instances(&mut self, gpus: &[&Gpu]) {
         let is_present = |key: &str| gpus.iter().any(|gpu| gpu.mig.iter().any(|device| device.uuid == key));
         self.0.retain(|key, _| !key.starts_with(MIG) || is_present(key));

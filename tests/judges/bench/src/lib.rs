@@ -131,7 +131,7 @@ impl Workplace {
         place
     }
 
-    /// Lets the profiling counters be sampled this many times. Call it once each time the driver is opened.
+    /// Runs until the counters have been sampled this many more times. Call it once each time the driver is opened.
     pub fn profile(&mut self, rounds_more: u64) {
         let rounds = |snapshot: &Snapshot| snapshot.vitals.durations(Lane::Telemetry).buckets.iter().sum::<u64>();
         let (begin, wanted) = (Instant::now(), rounds(&self.snapshot) + rounds_more);

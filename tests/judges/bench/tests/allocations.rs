@@ -70,7 +70,7 @@ fn a_tick_allocates_nothing_for_mig_devices() {
 #[test]
 fn a_profiling_round_allocates_nothing() {
     let _turn = one_at_a_time();
-    // A session begins with allocations of its own; a longer one has the same number.
+    // The start of a session allocates; a longer session must make the same number of allocations.
     let session = |place: Workplace, rounds| {
         let mut place = place.reopened();
         let count = allocations(|| place.profile(rounds));
