@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 
 /// The shortest interval between two samples. Measured on an H200 (driver 580.159.04): intervals under 0.5 s read low
 /// after a change of load. The configured interval is at least 0.5 s; this limit applies if the earlier sample
@@ -35,10 +35,9 @@ pub(super) struct Limits {
 
 impl Moment {
     pub(super) fn now() -> Self {
-        let boot = clock_gettime(ClockId::Boottime);
-        let seconds = u64::try_from(boot.tv_sec).unwrap_or(0);
-        let nanos = u32::try_from(boot.tv_nsec).unwrap_or(0);
-        Self { monotonic: Instant::now(), boot: Duration::new(seconds, nanos) }
+        // Every kernel since 2.6.39 has this clock. If it could not be read, no suspend would be detected.
+        let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+        Self { monotonic: Instant::now(), boot }
     }
 
     /// The midpoint between this moment and a later one. Between the moments before and after the sampling calls, it is
