@@ -106,10 +106,6 @@ class Own:
         self.missing |= {number for number, value in values.items() if value is None}
         return {number: (value or 0.0) / 100 * (later[1] - earlier[1]) for number, value in values.items()}
 
-    def whole(self):
-        """The same seconds by metric id, but computed from the first and the last sample alone."""
-        return self.between(self.first, self.last)
-
 
 class Readable:
     """A folder that every user can read, with a copy of the exporter, so that the exporter can be started as another user."""
@@ -190,31 +186,47 @@ def host_copies(child, exporter, results):
             "1 to 1.1 times", 1 <= ratio <= 1.1)  # fmt: skip
 
 
+def steady(exporters, seconds):
+    """The mean share of each counter of each exporter under a constant load: the growth between the first and the last step of the counters,
+    which grow once an interval, divided by the time between these steps. The beginning and the end of the load are in neither."""
+    first, last, seen = {}, {}, {}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for exporter in exporters:
+            latest, now = counters(exporter), time.monotonic()
+            if latest[TENSOR] != seen.setdefault(exporter, latest[TENSOR]):
+                seen[exporter], last[exporter] = latest[TENSOR], (now, latest)
+                first.setdefault(exporter, last[exporter])
+        time.sleep(0.02)
+    spans = [(first[exporter], last[exporter]) for exporter in exporters]
+    return [{name: grown(before, after, name) / (ended - begun) for name in SHARES} for (begun, before), (ended, after) in spans]
+
+
 def products(child, gpu, exporter, other, results):
-    """Matrix products: tensor activity equals the check's own NVML reading at the same time, and that of the other exporter."""
-    before_other = counters(other) if other else {}
+    """Matrix products: tensor activity equals the check's own NVML reading at the same time, and that of the other exporter. All of them are
+    compared while the load is constant, because an interval in which the load begins or ends is read differently by each."""
+    seconds = LOAD + 2 * SETTLED
+    child.send(kind="products", seconds=seconds)
+    time.sleep(SETTLED)
     with Own(gpu, SHARES.values()) as own:
-        done, before, after = load(child, exporter, "products")
-        after_other = counters(other) if other else {}
+        shares = steady([exporter, other] if other else [exporter], LOAD)
+    done = child.hear(seconds + 60)
     if own.failed:
         raise own.failed
-    ours = grown(before, after, TENSOR)
-    truth, whole = own.sums[SHARES[TENSOR]], own.whole()[SHARES[TENSOR]]
-    apart = ours / truth - 1 if truth else math.nan
+    ours, truth = shares[0], {name: own.sums[number] / (own.last[1] - own.first[1]) for name, number in SHARES.items()}
+    apart = ours[TENSOR] / truth[TENSOR] - 1 if truth[TENSOR] else math.nan
     flops = 2 * 8192**3 * done["done"] / done["seconds"] / 1e12
     results.check("profiling: tensor activity against NVML's own reading, 8192 x 8192 bf16 products",
-        f"{ours:.4f} s, own {truth:.4f} s ({ours / done['seconds']:.4f} of {done['seconds']:.1f} s, {flops:.0f} TFLOP/s): {apart * 100:+.3f} %", "within 1 %", abs(apart) <= 0.01)  # fmt: skip
-    results.note("profiling: the same from one interval over the whole load", f"{whole:.4f} s")
-    rows = [f"{name.split('{')[-1].rstrip('}') if '{' in name else 'bandwidth'} {grown(before, after, name):.3f}/{own.sums[number]:.3f} s" for name, number in SHARES.items()]
+        f"{ours[TENSOR]:.4f}, own {truth[TENSOR]:.4f} over {LOAD} s ({flops:.0f} TFLOP/s): {apart * 100:+.3f} %", "within 1 %", abs(apart) <= 0.01)  # fmt: skip
+    rows = [f"{name.split('{')[-1].rstrip('}') if '{' in name else 'bandwidth'} {ours[name]:.4f}/{truth[name]:.4f}" for name in SHARES]
     results.note("profiling, products: exporter / own reading", ", ".join(rows) + (f"; not filled: {sorted(own.missing)}" if own.missing else ""))
     if not other:
         results.check("profiling: an exporter as uid 65534 beside it", "cannot be started: neither setpriv nor unshare", "equal within 1 %", False)
         return
-    # The counters of the other exporter cover the same load; before and after the load, nothing was active.
-    theirs = {name: grown(before_other, after_other, name) for name in (TENSOR, BANDWIDTH, *SHARES)}
-    ratios = {name: theirs[name] / grown(before, after, name) - 1 for name in theirs if grown(before, after, name) > 0.05}
+    theirs = shares[1]
+    ratios = {name: theirs[name] / ours[name] - 1 for name in SHARES if ours[name] > 0.005}
     worst = max(ratios.values(), key=abs, default=math.nan)
-    results.check("profiling: an exporter as uid 65534 beside it", f"tensor {theirs[TENSOR]:.4f} s against {ours:.4f} s; largest difference of {len(ratios)} counters {worst * 100:+.3f} %",
+    results.check("profiling: an exporter as uid 65534 beside it", f"tensor {theirs[TENSOR]:.4f} against {ours[TENSOR]:.4f}; largest difference of {len(ratios)} counters {worst * 100:+.3f} %",
         "within 1 %", TENSOR in ratios and abs(worst) <= 0.01)  # fmt: skip
 
 
@@ -329,7 +341,15 @@ def idle_power(setup, gpu, results):
         "0 within the interval, or at most 0.5 W more", mean - reach <= 0 or mean <= 0.5)  # fmt: skip
 
 
+def cost(setup, results):
+    """The effect of the readings on an idle GPU, on the exporter and on a training run."""
+    idle_power(setup, setup.gpu(), results)
+    own_cost(setup, results)
+    training_pace(setup, results)
+
+
 def profiling(setup, results):
+    """The counters against an idle GPU and known traffic."""
     gpu = setup.gpu()
     clock = gpu.number("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
     width = gpu.number("nvmlDeviceGetMemoryBusWidth")
@@ -352,6 +372,3 @@ def profiling(setup, results):
                     products(child, gpu, exporter, None, results)
         finally:
             child.end()
-    idle_power(setup, gpu, results)
-    own_cost(setup, results)
-    training_pace(setup, results)

@@ -55,6 +55,7 @@ CHECKS = {
     "incidents-none": check_incidents.none,
     "pages": check_incidents.pages,
     "profiling": check_profiling.profiling,
+    "profiling-cost": check_profiling.cost,
     "run-training": check_run.training,
     "run-ranks": check_run.ranks,
     "run-tree": check_run.tree,
