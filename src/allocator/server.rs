@@ -41,8 +41,8 @@ pub struct Settings {
     pub peak_window: Duration,
     /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
-    /// Takes the outcomes of each connection. If it is set, a process is served even if it ended before the module
-    /// could read its start time.
+    /// Receives the outcomes of each connection. If this is set, a process is served even if that process ended before
+    /// the module could read its start time.
     pub outcomes: Option<Outcomes>,
 }
 

@@ -281,8 +281,8 @@ impl Attribution {
     }
 
     /// Drops the processes that have not been identified since the last sweep, except those that hang, because
-    /// another read of their files would hang too. To be called after a pass over all GPUs; the next pass may wait for
-    /// its full time again.
+    /// another read of their files would hang too. To be called after a pass over all GPUs. The next pass may use its
+    /// full waiting time again.
     pub fn sweep(&mut self) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {

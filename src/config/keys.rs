@@ -13,7 +13,7 @@ pub use super::key::{Key, SECTIONS};
 use super::model::{ApiServer, LogFormat};
 use super::setting::Kind;
 
-/// The key for which a bare port may be intended.
+/// The key that the user may have meant when giving only a port.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Every key, by section.

@@ -75,7 +75,7 @@ fn is_on(mig: Option<&MigDevice>, instance: Option<u32>) -> bool {
     mig.map(|mig| mig.gpu_instance) == instance
 }
 
-/// What the processes of the container use of the GPU, or of the GPU instance.
+/// How much of the GPU, or of the GPU instance, the container's processes use.
 pub(super) fn used_by(container: &PodContainer, view: &GpuView<'_>, instance: Option<u32>, settings: &Settings) -> Use {
     let Some(list) = view.processes else { return Use::default() };
     let is_own = |pod: Option<&PodContainer>| pod == Some(container);

@@ -118,7 +118,7 @@ impl ConnectionPool {
                 next = next.into_iter().chain([deadline]).min();
             }
         }
-        // The deadline of a stage that begins after this moment can be earlier.
+        // A stage that begins after this moment can have an earlier deadline than the current one.
         next.map(|next| next.min(self.earliest_deadline(now)))
     }
 

@@ -108,7 +108,7 @@ impl ProfilingSamples<'_> {
         }
     }
 
-    /// Compares the samples by the first `count` metrics.
+    /// Computes the first `count` metrics from the two samples.
     fn compare_first(
         &self,
         count: usize,

@@ -15,7 +15,7 @@ pub(super) struct ReportedIdentity {
 
 /// The earlier GPU at each index; `None` for a GPU that is new or cannot be identified.
 ///
-/// GPUs are matched by UUID or, without a UUID, by PCI bus id. Consecutive indices that return neither are matched with
+/// GPUs are matched by UUID or, without a UUID, by PCI bus id. Consecutive indices with neither identifier are matched with
 /// the earlier GPUs that no other index claims and that are `present` in the machine. The PCI bus ids of these earlier
 /// GPUs must be between those of the GPUs directly before and after the consecutive indices, since NVML enumerates GPUs
 /// in the order of their PCI bus ids. If the number of such earlier GPUs differs from the number of consecutive

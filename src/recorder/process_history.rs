@@ -75,8 +75,8 @@ impl ProcessHistory {
         self.series.trim();
     }
 
-    /// Raises the peak if the list entry contains a higher one, because a list that was read in an earlier attempt may
-    /// have contained a higher value than the last list.
+    /// Raises the peak to that of the list entry if that is higher. The entry's peak can come from a list that was read
+    /// in an earlier attempt, and can then be higher than the value in the last list.
     fn raise(&mut self, process: &Process, at: Micros) {
         if let Some(highest) = process.peak.max(process.used)
             && self.peak.is_none_or(|(peak, _)| highest > peak)

@@ -76,7 +76,7 @@ impl ProfilingValues {
         self.0[metric as usize]
     }
 
-    /// Sets the number of a metric.
+    /// Sets the value of a metric.
     pub fn set(&mut self, metric: ProfilingMetric, value: Option<f64>) {
         self.0[metric as usize] = value;
     }

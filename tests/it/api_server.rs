@@ -252,7 +252,7 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
-    /// Another server answers the next `lists` list requests; it misses every change after this call.
+    /// Another server answers the next `lists` list requests. That server lacks every change after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
         state.behind = Some((lists, state.version, state.pods.clone()));

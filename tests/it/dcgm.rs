@@ -213,7 +213,7 @@ fn a_shared_gpu_belongs_to_no_pod_until_virtual_gpus_are_on() {
     assert_eq!(pods(&scrape, "DCGM_FI_DEV_FB_USED", "0").len(), 1);
 
     let scrape = Served::start(&["--dcgm.virtual-gpus=true"]).settled();
-    // 15 GiB and a context of 520 MiB for each of two processes; 60 GiB and a context; the memory of no process is 24 MiB.
+    // 15 GiB and a context of 520 MiB for each of two processes; 60 GiB and a context; 24 MiB belong to no process.
     let used = [("notebook", 0.0), ("serve-0", 61_960.0), ("train-0", 31_760.0)];
     let whole = used.iter().map(|(_, mib)| mib).sum::<f64>() + 24.0;
     let mut expected = vec![(None, whole)];
@@ -372,7 +372,7 @@ fn a_port_in_use_is_an_error_that_names_the_key() {
 fn the_web_config_guards_both_listeners() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("web.yml");
-    // The hash is of no password that the test knows.
+    // The test does not know the password behind this hash.
     fs::write(&file, "basic_auth_users:\n  alice: $2y$04$abcdefghijklmnopqrstuuqJXOZsUIgIYQy0wDbIFOuZ0DFaYBRBC\n")
         .unwrap();
     let served = Served::start(&[&format!("--web.config-file={}", file.display())]);

@@ -1,4 +1,4 @@
-//! What the driver says about repairs of a GPU, and the state of its PCIe link.
+//! What the driver reports about repairs to a GPU, and the state of its PCIe link.
 
 use crate::harness::{Machine, Scrape, simulator};
 

@@ -34,15 +34,15 @@ impl Naming {
     }
 }
 
-/// Where DCGM measures a field, which decides its series on a GPU with MIG instances.
+/// Where DCGM measures a field, which determines what series it has on a GPU with MIG instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::dcgm) enum Level {
     /// On the GPU only: each instance shows the value of its GPU, as in dcgm-exporter.
     Gpu,
     /// On each instance.
     Instance,
-    /// On each instance in DCGM, but the snapshot holds only the value of the whole GPU: one series of the GPU, without the
-    /// labels of an instance.
+    /// DCGM has a value for each instance, but the snapshot holds only that of the whole GPU: one series for the GPU,
+    /// without the labels of an instance.
     WholeGpu,
 }
 

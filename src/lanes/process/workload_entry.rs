@@ -65,7 +65,8 @@ impl WorkloadEntry {
         self.ended.is_none()
     }
 
-    /// Whether it has the member's workload and instance ids. Several MIG devices may have had these ids over time.
+    /// Whether it has the same workload and instance ids as the member.
+    /// Several MIG devices may have had these instance ids over time.
     pub(super) fn has_ids_of(&self, member: &WorkloadMember<'_>) -> bool {
         self.workload == *member.workload && self.instance == member.instance
     }

@@ -1,8 +1,8 @@
 //! GPM, the driver's profiling counters: sample buffers, and the comparison of two samples.
 //!
 //! Invariants: a sample buffer is freed once, before its library is shut down, because it borrows the `Nvml`. Neither
-//! taking nor comparing samples allocates. Of the array in `nvmlGpmMetricsGet_t` only the requested entries are read. An
-//! entry that the driver leaves as it was is a metric that was not filled.
+//! taking nor comparing samples allocates. Only the requested entries of the array in `nvmlGpmMetricsGet_t` are read.
+//! An entry that the driver leaves unchanged means that the metric was not filled.
 
 use std::ffi::{CStr, c_uint};
 

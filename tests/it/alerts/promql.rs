@@ -23,7 +23,7 @@ pub(crate) enum Time {
     Number(Range<usize>, i32),
 }
 
-/// The times of an expression, in order, and its own power of time.
+/// The durations in an expression, in order, and the exponent of time in the expression's unit.
 ///
 /// # Panics
 /// If the text is not an expression, or mixes powers of time.
@@ -54,7 +54,7 @@ const COUNTS: [&str; 10] = [
     "sgn",
 ];
 
-/// The power of time of a part, as far as it is known.
+/// The exponent of time in the unit of a part; `None` if unknown.
 enum Power {
     Known(i32),
     /// The part consists only of numbers, which are scaled if the part turns out to be a time.
@@ -114,7 +114,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Makes two parts have the same power.
+    /// Rescales two parts so that both have the same power of the clock factor.
     fn unify(&mut self, left: Power, right: Power) -> Power {
         match (left, right) {
             (Power::Free(mut left), Power::Free(right)) => {

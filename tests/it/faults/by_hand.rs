@@ -39,8 +39,8 @@ impl ByHand {
         fs::rename(dir, self.folder.join(pid.to_string())).unwrap();
     }
 
-    /// Makes one of a process's files hang: opening a pipe without a writer blocks, like the files of a process that is
-    /// stuck while its memory map is locked.
+    /// Makes one of a process's files hang: opening a pipe without a writer blocks, just as reading the files of
+    /// a process blocks while its memory map is locked.
     pub(crate) fn wedge(&self, pid: u32, file: &str) {
         let path = self.folder.join(format!("{pid}/{file}"));
         fs::remove_file(&path).unwrap();

@@ -75,7 +75,7 @@ fn an_unreadable_mig_mode_without_devices_costs_no_other_opening() {
         up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0) && faults(s, "topology", "unknown") >= 2.0
     });
     machine.control("");
-    // By the time there have been three times as many rounds as now, the mode will have been requested again.
+    // After three times as many rounds as so far, the mode has been requested again.
     let goal = 3.0 * rounds(&blind, "telemetry");
     exporter.scrape_until("the next request", |s| rounds(s, "telemetry") >= goal);
     assert_eq!(exporter.log().matches("the driver is open").count(), 2, "{}", exporter.log());

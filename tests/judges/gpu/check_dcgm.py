@@ -16,7 +16,7 @@ VALUES = [
     ("DCGM_FI_DEV_POWER_USAGE", "power.draw.average", 3),
     ("DCGM_FI_DEV_GPU_UTIL", "utilization.gpu", 0),
     ("DCGM_FI_DEV_MEM_COPY_UTIL", "utilization.memory", 0),
-    # Both round: the exporter down, as DCGM does.
+    # Both tools round their values; the exporter rounds down, as DCGM does.
     ("DCGM_FI_DEV_FB_USED", "memory.used", 1),
     ("DCGM_FI_DEV_FB_FREE", "memory.free", 1),
     ("DCGM_FI_DEV_FB_RESERVED", "memory.reserved", 1),
@@ -71,7 +71,7 @@ def dcgm(setup, results):
             time.sleep(1)
             before, scrape, after = of_smi(), listener.scrape(), of_smi()
             found = list(differing(scrape, before))
-            # A reading that changes between two looks says nothing.
+            # A reading that changes between two reads proves nothing.
             if all(equal for *_, equal in found) or before == after:
                 break
     for family, shown, wanted, equal in found:

@@ -88,7 +88,7 @@ def of_smi(index):
     numbers = {name: re.match(r"\d+", first.get(tag, "")) for name, tag in tags.items()}
     shown = {name: int(found[0]) for name, found in numbers.items() if found}
     mode = first.get("addressing_mode", "").lower()
-    # Other actions than "None" have other words in nvidia-smi than in nvml.h.
+    # Actions other than "None" are worded differently in nvidia-smi and in nvml.h.
     action = first.get("gpu_recovery_action", "").lower()
     return shown | ({"addressing_mode": mode} if mode in MODES else {}) | ({"gpu_recovery_action": action} if action == "none" else {})
 

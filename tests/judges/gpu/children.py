@@ -20,7 +20,7 @@ class Child:
 
     def __init__(self, mode, *args, environment=None, prefix=(), user=None):
         self.mode = mode
-        # A prefix ends after its command, and writes a report.
+        # A wrapper command (such as `run`) ends after the command that it wraps, and writes a report.
         self.grace = 30.0 if prefix else 5.0
         self.buffer = b""
         self.process = subprocess.Popen(

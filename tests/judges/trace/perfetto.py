@@ -86,7 +86,7 @@ class Perfetto:
         self.server = Server()
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
-        # Without `<-loopback>`, requests to other ports of loopback would not go to the proxy.
+        # Without `<-loopback>`, requests to other loopback ports would bypass the proxy.
         flags = (f"--proxy-server=http://{self.server.address}", f"--proxy-bypass-list=<-loopback>;{self.server.address}")
         self.browser = Browser(flags)
         try:

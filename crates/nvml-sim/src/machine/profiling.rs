@@ -22,7 +22,7 @@ pub(crate) struct Profiler {
     /// What the GPU reports about its support for GPM.
     pub(crate) supported: bool,
     filled: bool,
-    /// Whether a comparison leaves the entries of its metrics as they are, and succeeds.
+    /// Whether a comparison of two samples succeeds without writing any metric entry.
     pub(crate) untouched: bool,
     /// The highest metric id that the driver accepts.
     known_ids: u32,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// The number of GPUs in the machines for the memory lane.
 const GPUS: usize = 8;
-/// The scenario whose scrape is counted; the scrape is in `tests/golden`.
+/// The scenario for whose scrape the instructions are counted; the scrape is in `tests/golden`.
 const GOLDEN: &str = "busy-h200";
 
 /// Memory that grows by a few mebibytes a microsecond and drops at intervals.

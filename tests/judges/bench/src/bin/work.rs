@@ -1,6 +1,6 @@
 //! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of each.
 //!
-//! `work` prints times. `work still|moving|recorded|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
+//! `work` without arguments prints how long a tick and a scrape take. `work still|moving|recorded|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
 //! counts on each call to `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
