@@ -4,7 +4,7 @@
 //! GPU itself has only the fields that the snapshot does not hold for an instance.
 
 use super::collectors::Column;
-use super::fields::{Field, Level, Naming, Read, Reading, Share};
+use super::fields::{Field, Level, Naming, Read, Reading, Share, mib, percent};
 use super::holders::{self, Holder, Use};
 use crate::metrics::{GpuView, Labels, Parts, Settings};
 use crate::snapshot::MigDevice;
@@ -107,8 +107,8 @@ impl Device<'_> {
 /// The value that a container has of its own, in the unit of the field.
 fn own_value(used: Use, share: Share) -> Option<f64> {
     match share {
-        Share::Memory => used.memory.map(|bytes| (bytes >> 20) as f64),
-        Share::Utilization => used.utilization.map(|ratio| (ratio * 100.0).round()),
+        Share::Memory => used.memory.map(mib),
+        Share::Utilization => percent(used.utilization),
     }
 }
 

@@ -10,7 +10,7 @@ mod listed;
 
 use extra::EXTRA;
 pub use field::Naming;
-pub(super) use field::{Field, Level, Read, Reading, Share};
+pub(super) use field::{Field, Level, Read, Reading, Share, mib, percent};
 pub(super) use listed::LABEL;
 use listed::LISTED;
 

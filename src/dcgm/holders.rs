@@ -105,11 +105,7 @@ fn has_nothing_else(list: &GpuProcesses, instance: Option<u32>, settings: &Setti
         && list.invisible == 0
         && list.other.is_none()
         && list.other_workloads.is_none()
-        && list
-            .processes
-            .iter()
-            .filter(|process| process.alive && is_on(process.mig.as_deref(), instance))
-            .all(is_known)
+        && on(Some(list), instance).all(is_known)
 }
 
 #[cfg(test)]
