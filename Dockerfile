@@ -33,7 +33,7 @@ RUN find src crates -name '*.rs' -exec touch {} + \
 
 FROM ${RUNTIME_IMAGE}
 
-ARG VERSION=unknown
+ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="vram-exporter" \
       org.opencontainers.image.description="Prometheus exporter for the memory of NVIDIA GPUs: true peaks, owners, and no invented values" \

@@ -4,6 +4,8 @@ import os
 import socket
 import unittest
 
+import vram_exporter
+
 from . import support
 from .recording_server import UNSUPPORTED
 from .support import DEVICE, MIB
@@ -51,7 +53,7 @@ class Reports(support.Case):
         self.go_on(job), self.go_on(job)
         self.finish(job)
         messages = server.messages()
-        self.assertEqual(messages[0], {"type": "hello", "version": 1, "client": "vram-exporter-python/0.1.0"})
+        self.assertEqual(messages[0], {"type": "hello", "version": 1, "client": "vram-exporter-python/" + vram_exporter.__version__})
         self.assertEqual(server.connections[0].invalid, [])
         for message in messages[1:]:
             if message["type"] == "report":

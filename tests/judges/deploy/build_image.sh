@@ -52,7 +52,7 @@ base "$build_base" "$suite" gcc,libc6-dev,ca-certificates \
 mounts=(--volume "$toolchain:/usr/local/rust:ro" --volume "$crates/registry:/usr/local/cargo/registry:rw")
 [ ! -e "$crates/config.toml" ] || mounts+=(--volume "$crates/config.toml:/usr/local/cargo/config.toml:ro")
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
+version=$(release/set-version.py)
 say "build with $(rustc --version)"
 begin=$SECONDS
 timeout "$limit" buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs bud \

@@ -1,3 +1,3 @@
-"""The version of the distribution; pyproject.toml has the same one, and a test compares them."""
+"""The version of the distribution; pyproject.toml reads it from here."""
 
 __version__ = "0.1.0"

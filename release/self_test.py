@@ -1,0 +1,106 @@
+"""Shows that set-version.py changes the version everywhere, and that its check finds each place that has another version.
+
+    self_test.py
+
+Works on a copy of the files that git tracks. Needs cargo, and the dependencies of Cargo.lock in cargo's folder.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NEW = "98.76.54"
+OTHER = "98.76.53"
+
+
+def run(*command, cwd):
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+def expect(condition, problem):
+    if not condition:
+        raise SystemExit(f"set-version.py: {problem}")
+
+
+def copy(to):
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.split("\0"):
+        source = ROOT / name
+        if name and source.exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, to / name, follow_symlinks=False)
+    for command in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *command], cwd=to, check=True)
+
+
+def packages(root):
+    """The version of each package of the workspace, as cargo reads it with an unchanged lock file."""
+    told = run("cargo", "tree", "--locked", "--offline", "--workspace", "--depth", "0", "--prefix", "none", cwd=root)
+    expect(told.returncode == 0, told.stderr)
+    return {line.split()[0]: line.split()[1].removeprefix("v") for line in told.stdout.splitlines() if line}
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        copy(root)
+        program = root / "release/set-version.py"
+
+        def check():
+            return run(program, "--check", cwd=root)
+
+        told = run(program, cwd=root)
+        old = told.stdout.strip()
+        expect(told.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", old), f"prints {told.stdout!r} {told.stderr}")
+        expect(check().returncode == 0, check().stderr)
+
+        changed = run(program, NEW, cwd=root)
+        expect(changed.returncode == 0, changed.stderr)
+        expect(run(program, cwd=root).stdout.strip() == NEW, "does not print the new version")
+        expect(check().returncode == 0, check().stderr)
+        versions = packages(root)
+        private = {"bench", "exposition", "properties"}
+        expect(all(version == ("0.0.0" if name in private else NEW) for name, version in versions.items()), f"cargo reads {versions}")
+        expect(len(versions) > len(private), "cargo lists no package")
+
+        # Each place in turn gets another version; Cargo.toml's first one is the version itself, which then differs from all others.
+        places = 0
+        for name in changed.stdout.split():
+            path = root / name
+            text = path.read_text()
+            for match in re.finditer(re.escape(NEW), text):
+                path.write_text(text[: match.start()] + OTHER + text[match.end() :])
+                told = check()
+                expect(told.returncode != 0 and OTHER in told.stderr, f"{name}:{text.count(chr(10), 0, match.start()) + 1} is not checked")
+                places += 1
+            path.write_text(text)
+
+        # A place that is gone, a document that names another version, and one that names a version of something else.
+        chart = root / "deploy/helm/vram-exporter/Chart.yaml"
+        text = chart.read_text()
+        chart.write_text(text.replace("appVersion", "applicationVersion"))
+        expect("Chart.yaml" in check().stderr, "a missing appVersion is not reported")
+        chart.write_text(text)
+        new = root / "docs/new.md"
+        for line, accepted in (
+            (f"vram-exporter-{OTHER}-x86_64-linux-gnu.tar.gz", False),
+            (f"vram_exporter-{OTHER}-py3-none-any.whl", False),
+            (f"registry.example.com/vram-exporter:{OTHER}", False),
+            (f"vram-exporter_{NEW}-1_amd64.deb, vram-exporter {OTHER}, prometheus-{OTHER}", True),
+        ):
+            new.write_text(line + "\n")
+            subprocess.run(["git", "add", "docs/new.md"], cwd=root, check=True)
+            expect((check().returncode == 0) == accepted, f"{line}: accepted is not {accepted}")
+
+        for wrong in ("1.2", "v1.2.3", "1.2.3-rc.1", "01.2.3", "--force"):
+            expect(run(program, wrong, cwd=root).returncode != 0, f"accepts {wrong}")
+    print(f"{old} and {NEW}: {places} places in {len(changed.stdout.split())} files, {len(versions) - len(private)} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
