@@ -1,6 +1,14 @@
 //! Pauses between attempts: each twice as long as the one before, up to a maximum.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+/// A random time between half of the pause and all of it, so that several exporters do not act at the same moment.
+pub fn jitter(pause: Duration) -> Duration {
+    // The standard library's hasher is randomly keyed.
+    let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
+    pause.mul_f64(0.5 + random / 2.0)
+}
 
 /// The pauses between the attempts of one operation.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `format`, `peaks`, `supervise`
-//! and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `client_tls`, `format`, `peaks`,
+//! `supervise` and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory.
@@ -22,6 +22,7 @@ pub mod allocator;
 pub mod app;
 pub mod attribution;
 pub mod backoff;
+mod client_tls;
 pub mod config;
 pub mod dcgm;
 pub mod demo;

@@ -3,17 +3,15 @@
 use std::env::VarError;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
 
 use hyper::Uri;
-use rustls::crypto::ring::default_provider;
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
 
-use super::error::{Error, innermost};
+use super::error::Error;
 use super::settings::Server;
 use super::token::TokenFile;
+use crate::client_tls;
 
 /// The name of the certificates in error messages, with their configuration key.
 const CERTIFICATES: &str = "the certificates to trust (kubernetes.ca-file)";
@@ -38,10 +36,10 @@ impl Endpoint {
             Server::At { url, token_file, ca_file } => {
                 let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
                 let tls = match ca_file {
-                    Some(path) => trusting(certificates(path, CERTIFICATES)?)?,
+                    Some(path) => client_tls::trusting(certificates(path, CERTIFICATES)?).map_err(no_trust)?,
                     // Without TLS no certificate is used, so the system's certificates need not be read.
-                    None if uri.scheme_str() == Some("http") => tls(RootCertStore::empty())?,
-                    None => trusting_the_system()?,
+                    None if uri.scheme_str() == Some("http") => client_tls::trusting_none().map_err(no_trust)?,
+                    None => client_tls::trusting_the_system().map_err(no_trust)?,
                 };
                 let purpose = "the token for the API server (kubernetes.token-file)";
                 Ok(Self { uri, tls, token: token_file.clone().map(|path| TokenFile { path, purpose }) })
@@ -68,7 +66,7 @@ impl Endpoint {
                 error => error,
             })?;
         let token = Some(TokenFile { path: folder.join("token"), purpose: "the token for the API server" });
-        Ok(Self { uri, tls: trusting(trusted)?, token })
+        Ok(Self { uri, tls: client_tls::trusting(trusted).map_err(no_trust)?, token })
     }
 
     /// The error for files that could not be read, naming them as precisely as the settings allow.
@@ -82,40 +80,14 @@ impl Endpoint {
 }
 
 fn certificates(path: &Path, purpose: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem = std::fs::read(path).map_err(|error| Error::file(path, purpose, &error))?;
-    let certificates: Result<_, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    certificates.map_err(|error| Error::NoTrust(format!("{}: {error}", path.display())))
+    client_tls::certificates(path).map_err(|error| match error {
+        client_tls::Error::Unreadable(error) => Error::file(path, purpose, &error),
+        client_tls::Error::NoTrust(text) => Error::NoTrust(format!("{}: {text}", path.display())),
+    })
 }
 
-/// Trusts these certificates, which must all be valid.
-fn trusting(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| Error::NoTrust(innermost(&error)))?;
-    }
-    if roots.is_empty() {
-        return Err(Error::NoTrust("the file contains none".to_owned()));
-    }
-    tls(roots)
-}
-
-/// Trusts the system's certificates. Those that cannot be parsed are left out.
-fn trusting_the_system() -> Result<ClientConfig, Error> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        let why = found.errors.first().map_or_else(|| "the system has none".to_owned(), |error| innermost(error));
-        return Err(Error::NoTrust(why));
-    }
-    tls(roots)
-}
-
-fn tls(roots: RootCertStore) -> Result<ClientConfig, Error> {
-    let versions =
-        ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
-    let versions = versions.map_err(|error| Error::NoTrust(innermost(&error)))?;
-    Ok(versions.with_root_certificates(roots).with_no_client_auth())
+fn no_trust(error: client_tls::Error) -> Error {
+    Error::NoTrust(error.to_string())
 }
 
 #[cfg(test)]

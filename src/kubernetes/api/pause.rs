@@ -1,10 +1,10 @@
 //! Pauses before the next request: never zero, and different in each exporter.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::error::Error;
 use crate::backoff::Backoff;
+pub(super) use crate::backoff::jitter;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -86,13 +86,6 @@ impl WatchThrottle {
         let after = jitter(self.short.next_pause());
         Err(Error::Brief { row: self.short.failures(), after })
     }
-}
-
-/// A random time between half of the pause and all of it.
-pub(super) fn jitter(pause: Duration) -> Duration {
-    // The standard library's hasher is randomly keyed.
-    let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
-    pause.mul_f64(0.5 + random / 2.0)
 }
 
 #[cfg(test)]
