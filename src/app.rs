@@ -8,6 +8,7 @@ mod exporter;
 mod heap;
 mod logging;
 mod once;
+mod otlp;
 mod reports;
 mod runtime;
 mod serve;

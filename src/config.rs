@@ -25,8 +25,8 @@ pub use address::ListenAddress;
 pub use flags::OnceFormat;
 pub use load::{Command, load};
 pub use model::{
-    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Nvml, Paths, Process, Recorder,
-    Telemetry, Web,
+    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Nvml, Otlp, OtlpNames, Paths,
+    Process, Recorder, Telemetry, Web,
 };
 pub use problem::{Error, Problem};
 pub use show::reference;

@@ -62,6 +62,8 @@ closed_enum! {
         Allocator => "allocator",
         /// The recorder and its files.
         Recorder => "recorder",
+        /// The receiver to which the exporter pushes its metrics.
+        Otlp => "otlp",
         /// The web server.
         Http => "http",
         /// The web-config file and the files that it names.
@@ -114,6 +116,8 @@ closed_enum! {
         Panicked => "panicked",
         /// `/proc` of a live process, or a required file, could not be read.
         Unreadable => "unreadable",
+        /// A server that accepted a request and rejected parts of its content, or rejected all of it.
+        Rejected => "rejected",
         /// A file could not be written.
         Unwritable => "unwritable",
         /// A user name could not be looked up.
@@ -130,7 +134,8 @@ closed_enum! {
         Connection => "connection",
         /// A TLS handshake failed: no certificate, a wrong one, or no TLS at all.
         Handshake => "handshake",
-        /// A client was rejected because others are using all of a limited resource.
+        /// A client was rejected because others are using all of a limited resource, or a server that has no capacity for
+        /// the exporter's request.
         Overloaded => "overloaded",
         /// A message that is not a JSON object of a known form.
         InvalidMessage => "invalid_message",
@@ -227,6 +232,7 @@ impl Source {
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
             Self::Allocator => (&[], ALLOCATOR),
+            Self::Otlp => (PEER, &[Reason::Rejected, Reason::Overloaded, Reason::Panicked]),
             Self::Recorder => (&[], RECORDER),
             Self::Http => (&[], HTTP),
             Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),

@@ -6,6 +6,7 @@
 //! ```text
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> metrics ──> http
 //!                      │          │        └──> dcgm ──────────────────^
+//!                      │          │        └──> otlp ──> an OTLP receiver
 //!                      │          └──> recorder (history, incidents) ──^
 //!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` also gets the final values)
@@ -35,6 +36,7 @@ pub mod kubernetes;
 pub mod lanes;
 pub mod metrics;
 pub mod nvml;
+pub mod otlp;
 mod peaks;
 pub mod recorder;
 pub mod run;

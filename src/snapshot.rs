@@ -13,6 +13,7 @@ mod memory;
 mod owner;
 mod process;
 mod profiling;
+mod pushes;
 mod recorder;
 mod telemetry;
 mod vitals;
@@ -35,6 +36,7 @@ pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse};
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
+pub use pushes::Pushes;
 pub use recorder::{IncidentCount, RecorderPart};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
@@ -64,6 +66,8 @@ pub struct Snapshot {
     pub allocator: ArcSwap<AllocatorPart>,
     /// What each lane reports about itself.
     pub vitals: Vitals,
+    /// What became of the pushes to an OTLP receiver.
+    pub pushes: Pushes,
     /// Written by the recorder.
     pub recorder: ArcSwap<RecorderPart>,
     /// Passes samples and process lists from the lanes to the recorder.

@@ -5,6 +5,7 @@ use web_config::Guard;
 use crate::config::Config;
 use crate::dcgm::{self, Collectors};
 use crate::demo;
+use crate::otlp;
 
 /// A file that the configuration names is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +19,12 @@ pub enum CheckError {
     /// The list of fields for dcgm-exporter's families.
     #[error(transparent)]
     Collectors(#[from] dcgm::Error),
+    /// The headers, the certificates or the attributes for the OTLP receiver.
+    #[error(transparent)]
+    Otlp(#[from] otlp::Error),
 }
 
-/// Checks the web-config file, the demo's scenario and the collectors file. Returns a summary of the web-config
+/// Checks the web-config file, the demo's scenario, the collectors file and the files for the OTLP receiver. Returns a summary of the web-config
 /// file, which is empty if no file is configured.
 ///
 /// # Errors
@@ -28,6 +32,7 @@ pub enum CheckError {
 pub fn check(config: &Config) -> Result<String, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
     config.dcgm.collectors_file.as_deref().map(Collectors::from_file).transpose()?;
+    super::otlp::settings(config).as_ref().map(otlp::check).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
 }

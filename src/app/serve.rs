@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use web_config::Guard;
 
 use super::exporter::Exporter;
-use super::{dcgm, descriptors, reports, runtime, service, settings, signals, web_guard};
+use super::{dcgm, descriptors, otlp, reports, runtime, service, settings, signals, web_guard};
 use crate::allocator::Allocator;
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
@@ -32,6 +32,7 @@ async fn run(config: Config) -> Result<()> {
     let faults = Arc::new(Faults::default());
     let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
     let dcgm_settings = dcgm::settings(&config)?;
+    let otlp_settings = otlp::settings(&config);
     // Bound before anything is opened, so that a wrong address has no other effect. The addresses are logged after all of
     // them are bound: a process that has read one of them in the log can connect to every other one.
     let listeners = listen(&config.web).await?;
@@ -51,6 +52,7 @@ async fn run(config: Config) -> Result<()> {
         let settings = settings::allocator(&exporter.config);
         Allocator::start(listener, settings, exporter.snapshot.clone(), exporter.faults.clone())
     });
+    let pusher = otlp::start(otlp_settings, &exporter)?;
     let lease = exporter.lanes.driver_lease();
     tokio::spawn(signals::follow_release_signal(release, lease, exporter.config.nvml.release_duration));
     let state = HttpState::new(
@@ -78,6 +80,10 @@ async fn run(config: Config) -> Result<()> {
     }
     servers.push((server(http::router(state), guard), listeners));
     serve_until(servers, stop).await;
+    if let Some(pusher) = pusher {
+        // Before the lanes stop, while the values are current.
+        pusher.finish().await;
+    }
     watching.abort();
     keeping_alive.abort();
     let stop = move || {

@@ -53,6 +53,7 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Se
         telemetry_slow_interval: config.telemetry.slow_interval,
         profiling_interval: config.profiling.interval,
         exporter_metrics: !config.web.disable_exporter_metrics,
+        otlp: config.otlp.endpoint.is_some(),
         fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
     }
 }
@@ -64,6 +65,7 @@ fn is_used(source: Source, config: &Config) -> bool {
         Source::KubernetesApi => config.kubernetes.api_server.is_some(),
         Source::WebConfig => config.web.config_file.is_some(),
         Source::Allocator => config.allocator.socket.is_some(),
+        Source::Otlp => config.otlp.endpoint.is_some(),
         Source::Recorder => config.recorder.max_memory_mib > 0,
         Source::Library
         | Source::Topology

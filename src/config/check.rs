@@ -62,6 +62,15 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let must_be = "given together with dcgm.listen-address, which serves the fields".to_owned();
     require("dcgm.collectors-file", "dcgm.listen-address", fits, must_be);
 
+    let (interval, window) = (config.otlp.interval, config.memory.peak_window);
+    let fits = config.otlp.endpoint.is_none() || interval <= window;
+    let must_be = format!("at most memory.peak-window = {}, or peaks are lost", format_duration(window));
+    require("otlp.interval", "memory.peak-window", fits, must_be);
+    for file in ["otlp.headers-file", "otlp.ca-file"] {
+        let fits = config.otlp.endpoint.is_some() || *effective.get(file).0 == Setting::Unset;
+        require(file, "otlp.endpoint", fits, "given together with otlp.endpoint".to_owned());
+    }
+
     let server = effective.get("kubernetes.api-server").0.text();
     let named = server.is_none() || config.kubernetes.node_name.is_some();
     let must_be = "given together with kubernetes.node-name, since only this node's pods are requested".to_owned();

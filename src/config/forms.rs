@@ -103,6 +103,21 @@ pub(super) fn check_api_server(text: &str) -> Result<(), String> {
     }
 }
 
+/// Whether `text` can be the URL of an OTLP/HTTP receiver. A secret belongs in a header, because the URL is shown in logs.
+pub(super) fn check_otlp_endpoint(text: &str) -> Result<(), String> {
+    let uri: Option<Uri> = text.parse().ok();
+    let Some((uri, scheme)) = uri.as_ref().and_then(|uri| Some((uri, uri.scheme_str()?))) else {
+        return Err("must be a URL, such as \"http://localhost:4318\"".to_owned());
+    };
+    if !matches!(scheme, "http" | "https") || uri.host().is_none_or(str::is_empty) {
+        return Err("must begin with http:// or https://, such as \"http://localhost:4318\"".to_owned());
+    }
+    if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("must have no user, password or query; put secrets into otlp.headers-file".to_owned());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -169,6 +184,30 @@ mod tests {
         }
         for bad in ["", "-a", "a-", ".a", "A", "a,b", "a=b", "a b", "a\n", "ä", &"a".repeat(254)] {
             assert!(check_node_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_url_of_a_receiver_holds_no_secret() {
+        for good in [
+            "http://localhost:4318",
+            "https://otlp.example/otlp/",
+            "http://[::1]:9090/api/v1/otlp",
+            "http://prometheus:9090/api/v1/otlp/v1/metrics",
+        ] {
+            assert_eq!(check_otlp_endpoint(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "localhost:4318",
+            "grpc://localhost:4317",
+            "http://",
+            "/v1/metrics",
+            "https://user:pw@a",
+            "https://a/?api-key=x",
+            "http://a b",
+        ] {
+            assert!(check_otlp_endpoint(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -18,6 +18,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("dcgm", "Families of dcgm-exporter"),
     ("allocator", "Reports of memory allocators"),
     ("recorder", "Recorder of the recent past"),
+    ("otlp", "Push to an OTLP receiver"),
     ("log", "Log"),
 ];
 

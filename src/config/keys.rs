@@ -2,11 +2,13 @@
 //! fields of [`Config`](super::Config) and the documentation all come from it.
 
 mod dcgm;
+mod otlp;
 mod web;
 
 use std::time::Duration;
 
 use dcgm::DCGM;
+use otlp::OTLP;
 use web::WEB;
 
 pub use super::key::{Key, SECTIONS};
@@ -18,7 +20,7 @@ pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Every key, by section.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
-    WEB.iter().chain(DCGM).chain(OTHERS)
+    WEB.iter().chain(DCGM).chain(OTLP).chain(OTHERS)
 }
 
 /// The keys of all other sections.

@@ -1,10 +1,13 @@
 //! The checked configuration.
 
+mod otlp;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::ListenAddress;
 use super::forms::IN_CLUSTER;
+pub use otlp::{Otlp, OtlpNames};
 
 /// The checked configuration. It does not change while the exporter runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +34,8 @@ pub struct Config {
     pub allocator: Allocator,
     /// `recorder.*`
     pub recorder: Recorder,
+    /// `otlp.*`
+    pub otlp: Otlp,
     /// `log.*`
     pub log: Log,
     /// `--demo`: the scenario's name or path, if the GPUs are simulated.
@@ -52,6 +57,7 @@ impl Config {
             dcgm: Dcgm::default(),
             allocator: Allocator::default(),
             recorder: Recorder::default(),
+            otlp: Otlp::default(),
             log: Log::default(),
             demo: None,
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use ::config::ValueKind;
 
 use super::address::ListenAddress;
-use super::forms::{check_api_server, check_node_name, check_url_path, is_group, log_filter, octal};
+use super::forms::{
+    check_api_server, check_node_name, check_otlp_endpoint, check_url_path, is_group, log_filter, octal,
+};
 use super::units::{format_duration, parse_duration, with_unit};
 
 /// The kind of a key's value.
@@ -50,6 +52,8 @@ pub enum Kind {
     NodeName,
     /// `in-cluster`, or the URL of an API server.
     ApiServer,
+    /// The URL of an OTLP/HTTP receiver.
+    OtlpEndpoint,
     /// Permissions of a file, in octal.
     Mode,
     /// A group, as a name or a number.
@@ -89,7 +93,7 @@ impl Kind {
             Self::Choice(_) => "FORMAT",
             Self::LogFilter => "LEVEL",
             Self::NodeName => "NAME",
-            Self::ApiServer => "URL",
+            Self::ApiServer | Self::OtlpEndpoint => "URL",
             Self::Mode => "MODE",
             Self::Group => "GROUP",
         }
@@ -111,6 +115,7 @@ impl Kind {
             Self::LogFilter => "a log level or levels by target".to_owned(),
             Self::NodeName => "a node's name".to_owned(),
             Self::ApiServer => "\"in-cluster\" or a URL".to_owned(),
+            Self::OtlpEndpoint => "a URL".to_owned(),
             Self::Mode => "permissions in octal, \"0000\" to \"0777\"".to_owned(),
             Self::Group => "a group's name or number".to_owned(),
         }
@@ -124,6 +129,7 @@ impl Kind {
             Self::LogFilter => return log_filter(text).map(Setting::Text),
             Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
             Self::ApiServer => return check_api_server(text).map(|()| Setting::Text(text.to_owned())),
+            Self::OtlpEndpoint => return check_otlp_endpoint(text).map(|()| Setting::Text(text.to_owned())),
             Self::Path(_) => {
                 (!text.is_empty() && !text.contains(char::is_control)).then(|| Setting::Text(text.to_owned()))
             }

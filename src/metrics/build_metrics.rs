@@ -2,7 +2,9 @@
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
 
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
@@ -33,6 +35,7 @@ const ROOM: usize = 1024;
 pub(super) struct BuildMetrics {
     pub(super) registry: Registry,
     pub(super) scrapes: IntCounter,
+    show_scrapes: bool,
 }
 
 impl BuildMetrics {
@@ -50,7 +53,15 @@ impl BuildMetrics {
         if show_scrapes {
             registry.register(Box::new(scrapes.clone()))?;
         }
-        Ok(Self { registry, scrapes })
+        Ok(Self { registry, scrapes, show_scrapes })
+    }
+
+    /// Adds what the registry contains.
+    pub(super) fn collect(&self, out: &mut Exposition<'_>) {
+        out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+        if self.show_scrapes {
+            out.add_one(&SCRAPES, self.scrapes.get() as f64);
+        }
     }
 
     /// Encodes the registry as text.

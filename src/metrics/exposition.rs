@@ -1,4 +1,4 @@
-//! Writes the text of one scrape.
+//! Writes the text of one scrape, or passes the same families and series to a [`PointSink`].
 //!
 //! Invariants: each family is added at most once, with the type that the table gives it and with HELP and TYPE before
 //! its series; a family without series is left out; all values are finite.
@@ -7,6 +7,7 @@ use std::io::Write as _;
 
 use super::family::{Family, Kind};
 use super::label::{LabelText, Labels};
+use super::points::PointSink;
 
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
 /// was used before; the memory for one long buffer would be requested from the system page by page on each scrape.
@@ -25,22 +26,28 @@ pub(crate) struct Exposition<'t> {
     text: Vec<u8>,
     sent: usize,
     take: Option<&'t mut Take<'t>>,
+    points: Option<&'t mut dyn PointSink>,
     wanted: bool,
 }
 
 impl<'t> Exposition<'t> {
     /// Creates an exposition that is kept whole, with room for `bytes` bytes.
     pub(crate) fn whole(bytes: usize) -> Self {
-        Self { text: Vec::with_capacity(bytes), sent: 0, take: None, wanted: true }
+        Self { text: Vec::with_capacity(bytes), sent: 0, take: None, points: None, wanted: true }
     }
 
     /// Creates an exposition that is sent in chunks.
     pub(crate) fn in_chunks(take: &'t mut Take<'t>) -> Self {
-        Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), wanted: true }
+        Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), points: None, wanted: true }
+    }
+
+    /// Creates an exposition that passes everything to `points` and writes no text.
+    pub(super) fn to_points(points: &'t mut dyn PointSink) -> Self {
+        Self { text: Vec::new(), sent: 0, take: None, points: Some(points), wanted: true }
     }
 
     /// Adds a gauge or a counter with its series; adds nothing if there are no series.
-    pub(super) fn add<L: LabelText>(&mut self, family: &Family, series: impl IntoIterator<Item = (L, f64)>) {
+    pub(super) fn add<L: LabelText>(&mut self, family: &'static Family, series: impl IntoIterator<Item = (L, f64)>) {
         self.add_under(family.name, |out| out.head(family), series);
     }
 
@@ -69,6 +76,10 @@ impl<'t> Exposition<'t> {
         }
         head(self);
         for (labels, value) in series {
+            if let Some(points) = &mut self.points {
+                points.number(labels.parts(), value);
+                continue;
+            }
             self.series(name, "", &labels);
             self.value(value);
             if !self.wanted {
@@ -78,7 +89,7 @@ impl<'t> Exposition<'t> {
     }
 
     /// Adds a family that has one series without labels.
-    pub(super) fn add_one(&mut self, family: &Family, value: f64) {
+    pub(super) fn add_one(&mut self, family: &'static Family, value: f64) {
         self.add(family, [(Labels::default(), value)]);
     }
 
@@ -86,7 +97,7 @@ impl<'t> Exposition<'t> {
     /// (not cumulative, the last one unbounded) and the sum.
     pub(super) fn add_histogram<'a>(
         &mut self,
-        family: &Family,
+        family: &'static Family,
         bounds: &[String],
         series: impl IntoIterator<Item = (Labels, &'a [u64], f64)>,
     ) {
@@ -96,6 +107,10 @@ impl<'t> Exposition<'t> {
         }
         self.head(family);
         for (labels, counts, sum) in series {
+            if let Some(points) = &mut self.points {
+                points.histogram(labels.parts(), bounds, counts, sum);
+                continue;
+            }
             let mut below = 0;
             for (bound, count) in bounds.iter().zip(counts) {
                 below += count;
@@ -133,7 +148,10 @@ impl<'t> Exposition<'t> {
         self.wanted = take(chunk);
     }
 
-    fn head(&mut self, family: &Family) {
+    fn head(&mut self, family: &'static Family) {
+        if let Some(points) = &mut self.points {
+            return points.family(family);
+        }
         debug_assert!(!self.holds(family.name), "{} is added twice", family.name);
         let kind = family.kind.word();
         for part in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {

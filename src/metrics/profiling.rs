@@ -237,7 +237,7 @@ fn write(families: &Families, shown: &[Shown<'_>], out: &mut Exposition<'_>) {
     }
 }
 
-fn split(family: &Family, values: &[(&str, ProfilingMetric)], shown: &[Shown<'_>], out: &mut Exposition<'_>) {
+fn split(family: &'static Family, values: &[(&str, ProfilingMetric)], shown: &[Shown<'_>], out: &mut Exposition<'_>) {
     let series = shown.iter().flat_map(|(labels, figures)| {
         values.iter().filter_map(|(own, metric)| Some(([*labels, *own], figures.total(*metric)?)))
     });

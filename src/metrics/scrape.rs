@@ -10,11 +10,12 @@ use super::exporter::ExporterStats;
 use super::exposition::Exposition;
 use super::label_cache::LabelCache;
 use super::own_process::OwnProcess;
+use super::points::PointSink;
 use super::settings::Settings;
 use super::view::Parts;
 use super::{
-    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling, telemetry,
-    workloads,
+    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling, pushes,
+    telemetry, workloads,
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -112,6 +113,13 @@ impl Metrics {
         Ok(self.text(&self.registry_text()?))
     }
 
+    /// Passes the families and series of a scrape to `points` without counting a scrape.
+    pub(crate) fn visit(&self, parts: &Parts, points: &mut dyn PointSink) {
+        let mut out = Exposition::to_points(points);
+        self.write(parts, &mut out);
+        self.build_metrics.collect(&mut out);
+    }
+
     /// The part of the configuration that concerns the metrics.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -153,6 +161,9 @@ impl Metrics {
         if self.settings.exporter_metrics {
             let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
             ExporterStats { vitals, faults, sources }.collect(out);
+            if self.settings.otlp {
+                pushes::collect(&self.snapshot.pushes, out);
+            }
             self.own_process.collect(out);
         }
     }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub profiling_interval: Duration,
     /// Whether the metrics about the exporter's own work are shown.
     pub exporter_metrics: bool,
+    /// Whether pushes to an OTLP receiver are configured.
+    pub otlp: bool,
     /// The sources of faults that the configuration uses.
     pub fault_sources: Vec<Source>,
 }
@@ -46,6 +48,7 @@ impl Settings {
             telemetry_slow_interval: Duration::from_secs(15),
             profiling_interval: Duration::from_secs(1),
             exporter_metrics: true,
+            otlp: true,
             fault_sources: Source::ALL.to_vec(),
         }
     }

@@ -5,11 +5,11 @@
 use super::family::{Family, Section};
 use super::{
     allocators, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
-    own_process, processes, profiling, telemetry, workloads,
+    own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 15] = [
+pub static SECTIONS: [&Section; 16] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -23,6 +23,7 @@ pub static SECTIONS: [&Section; 15] = [
     &driver::SECTION,
     &data_quality::SECTION,
     &exporter::SECTION,
+    &pushes::SECTION,
     &own_process::SECTION,
     &build_metrics::SECTION,
 ];

@@ -471,7 +471,7 @@ impl Authority {
         std::fs::write(path, self.0.as_ref().pem()).unwrap();
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));

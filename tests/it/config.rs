@@ -109,6 +109,13 @@ fn changed(key: &Key) -> &'static str {
         "recorder.max-files" => "9",
         "recorder.max-disk-mib" => "10",
         "recorder.log-ended-processes" => "false",
+        "otlp.endpoint" => "http://localhost:4318",
+        "otlp.interval" => "20s",
+        "otlp.timeout" => "4s",
+        "otlp.compression" => "none",
+        "otlp.headers-file" => "/etc/vram-exporter/otlp-headers",
+        "otlp.ca-file" => "/etc/vram-exporter/otlp-ca.pem",
+        "otlp.names" => "semantic-conventions",
         "log.level" => "warn,vram_exporter=debug",
         "log.format" => "json",
         other => panic!("{other} has no changed value in this test"),
@@ -121,6 +128,7 @@ fn company(key: &Key) -> Vec<&'static Key> {
         "kubernetes.api-server" => &["kubernetes.node-name"],
         "kubernetes.token-file" | "kubernetes.ca-file" => &["kubernetes.node-name", "kubernetes.api-server"],
         "dcgm.collectors-file" => &["dcgm.listen-address"],
+        "otlp.headers-file" | "otlp.ca-file" => &["otlp.endpoint"],
         _ => &[],
     };
     names.iter().map(|name| Key::find(name).unwrap()).collect()

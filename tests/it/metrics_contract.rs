@@ -750,6 +750,7 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
     config.kubernetes.pod_resources = Some("kubelet.sock".into());
     config.kubernetes.api_server = Some(ApiServer::InCluster);
     config.allocator.socket = Some("allocator.sock".into());
+    config.otlp.endpoint = Some("http://localhost:4318".into());
     configured.settings = metrics_settings(&config, None);
     let scrape = configured.scrape();
     let all: Vec<_> = Source::ALL.iter().map(|source| vec![source.label(), "0"]).collect();

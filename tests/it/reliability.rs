@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 32] = [
+const ROWS: [&str; 33] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -37,6 +37,7 @@ const ROWS: [&str; 32] = [
     "the web-config file is emptied, cut or wrong",
     "the kubelet fails",
     "the API server fails",
+    "the OTLP receiver fails",
     "a lane panics",
     "SIGTERM arrives while a call hangs",
 ];
@@ -47,9 +48,9 @@ const TESTS: &str = "tests/it";
 /// The folder in which every test is about a fault.
 const FAULTS: &str = "tests/it/faults";
 
-/// The files that may use the wall clock: for the start times and activity of processes, for times in messages, and for
-/// files.
-const WALL_CLOCK: [&str; 8] = [
+/// The files that may use the wall clock: for the start times and activity of processes, for times in messages and in
+/// pushes, and for files.
+const WALL_CLOCK: [&str; 12] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",
     "src/lanes/process/table.rs",
@@ -57,7 +58,11 @@ const WALL_CLOCK: [&str; 8] = [
     "src/lanes/supervisor/run.rs",
     "src/lanes/telemetry/gpu.rs",
     "src/lanes/telemetry/work_until.rs",
+    "src/otlp/batch.rs",
+    "src/otlp/pusher.rs",
+    "src/otlp/settings.rs",
     "src/snapshot/owner.rs",
+    "src/snapshot/pushes.rs",
 ];
 
 fn root() -> PathBuf {
@@ -183,7 +188,7 @@ fn no_test_of_a_fault_is_skipped_for_want_of_a_tool() {
 
 #[test]
 fn no_rhythm_and_no_age_is_of_the_wall_clock() {
-    let folders = ["src/attribution", "src/lanes", "src/metrics", "src/nvml", "src/snapshot"];
+    let folders = ["src/attribution", "src/lanes", "src/metrics", "src/nvml", "src/otlp", "src/snapshot"];
     let naming: BTreeSet<String> = folders
         .into_iter()
         .flat_map(sources_under)

@@ -224,6 +224,7 @@ impl Machine {
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
         snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
         snapshot.vitals.add_missed(Lane::Process, 5);
+        snapshot.pushes.delivered(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500), 2);
         Metrics::new(snapshot, self.faults, self.settings).unwrap()
     }
 
@@ -299,6 +300,7 @@ pub(crate) fn everything() -> Machine {
         Allocation { holder: pod_container("vllm"), device: slice.clone() },
         Allocation { holder: pod_container("idle"), device: whole.clone() },
     ];
+    machine.settings.otlp = true;
     machine.faults.report(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));
     machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };

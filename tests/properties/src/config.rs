@@ -141,6 +141,7 @@ fn assert_bounded(config: &Config) {
         dcgm,
         allocator,
         recorder,
+        otlp,
         log,
         demo: _,
     } = config;
@@ -177,6 +178,15 @@ fn assert_bounded(config: &Config) {
         let url = url.to_ascii_lowercase();
         assert!(url.starts_with("https://") || url.starts_with("http://"), "{url}");
     }
+    within(otlp.interval, 1_000, 3_600);
+    within(otlp.timeout, 100, 300);
+    assert!(otlp.endpoint.is_some() || (otlp.headers_file.is_none() && otlp.ca_file.is_none()), "{otlp:?}");
+    if let Some(url) = &otlp.endpoint {
+        assert!(otlp.interval <= memory.peak_window, "{otlp:?}");
+        let url = url.to_ascii_lowercase();
+        assert!(url.starts_with("https://") || url.starts_with("http://"), "{url}");
+        assert!(!url.contains(['@', '?']) && !url.contains(char::is_control), "{url}");
+    }
     assert!(recorder.max_memory_mib <= 4096 && (1..=100_000).contains(&recorder.max_files), "{recorder:?}");
     assert!((1..=1_048_576).contains(&recorder.max_disk_mib), "{recorder:?}");
     assert!(allocator.socket_mode <= 0o777, "{allocator:?}");
@@ -192,6 +202,8 @@ fn assert_bounded(config: &Config) {
         dcgm.collectors_file.as_ref(),
         allocator.socket.as_ref(),
         recorder.path.as_ref(),
+        otlp.headers_file.as_ref(),
+        otlp.ca_file.as_ref(),
     ];
     for path in files.into_iter().flatten().chain([&path.procfs]) {
         let text = path.to_str().expect("every path is valid UTF-8");

@@ -93,6 +93,9 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
         Kind::Mode => u.pick(&["0666", "660", "0", "777", "1777", "0o600", "-1", "08"]).to_owned(),
         Kind::Group => u.pick(&["gpu", "44", "a b", "-a", "DOM\\\\users", "a.b_c@d"]).to_owned(),
         Kind::NodeName => u.pick(&["gpu-1", "a.b", "-a", "A"]).to_owned(),
+        Kind::OtlpEndpoint => {
+            u.pick(&["http://a:4318", "HTTPS://a/otlp", "a:4318", "http://a@b", "http://a/?k=v"]).to_owned()
+        }
         Kind::ApiServer => u.pick(&["in-cluster", "https://a:1", "http://[::1]", "http://a", "https://a/b"]).to_owned(),
     }
 }

@@ -1,0 +1,41 @@
+//! The pushes to an OTLP receiver. Shown only if one is configured.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use crate::snapshot::Pushes;
+
+static PUSHES: Family = Family::counter(
+    "vram_exporter_otlp_pushes_total",
+    Unit::Number,
+    When::Scrape,
+    &["outcome"],
+    "Pushes to otlp.endpoint by outcome: delivered, or dropped after the last attempt. Both are present from the start, with the value 0. A push counts once, however often it is tried.",
+);
+static REJECTED: Family = Family::counter(
+    "vram_exporter_otlp_rejected_points_total",
+    Unit::Number,
+    When::Scrape,
+    &[],
+    "Data points that the receiver rejected in pushes that it accepted.",
+);
+static LAST: Family = Family::gauge(
+    "vram_exporter_otlp_last_delivery_timestamp_seconds",
+    Unit::Seconds,
+    When::Scrape,
+    &[],
+    "When the receiver last accepted a push, in seconds since the Unix epoch. Absent before the first.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "Pushes to an OTLP receiver",
+    intro: "Present only if `otlp.endpoint` is set. Left out with `web.disable-exporter-metrics`.",
+    families: &[&PUSHES, &REJECTED, &LAST],
+};
+
+pub(super) fn collect(pushes: &Pushes, out: &mut Exposition<'_>) {
+    let counts = ["delivered", "dropped"].into_iter().zip(pushes.counts());
+    out.add(&PUSHES, counts.map(|(outcome, count)| (Labels::default().and("outcome", outcome), count as f64)));
+    out.add_one(&REJECTED, pushes.rejected_points() as f64);
+    out.add(&LAST, pushes.last_delivery().map(|at| (Labels::default(), at.as_secs_f64())));
+}

@@ -1,0 +1,209 @@
+//! Why a push failed, in words that name the receiver and a way out.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use crate::faults::Reason;
+
+/// The longest text that is quoted from a response, in characters.
+const LONGEST_TEXT: usize = 300;
+
+/// Why a push failed, or why the configuration of the pushes is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The headers cannot be read.
+    #[error("the headers for the OTLP receiver ({from}): {text}")]
+    Headers {
+        /// The file or the variable.
+        from: String,
+        /// What is wrong, without the header itself.
+        text: String,
+    },
+    /// The attributes of the resource cannot be read.
+    #[error("the attributes for the OTLP receiver ({from}): {text}")]
+    Attributes {
+        /// The variable.
+        from: String,
+        /// What is wrong.
+        text: String,
+    },
+    /// There are no certificates to trust.
+    #[error("no certificates to trust for the OTLP receiver; set otlp.ca-file ({0})")]
+    NoTrust(String),
+    /// The endpoint is not a URL.
+    #[error("otlp.endpoint is not a URL ({0})")]
+    Url(String),
+    /// The push could not be put together.
+    #[error("the push could not be encoded")]
+    Encoding(#[source] std::io::Error),
+    /// There is no connection, or it was closed too early.
+    #[error("no connection to the OTLP receiver at {endpoint}: {text}{hint}")]
+    Connection {
+        /// The URL.
+        endpoint: String,
+        /// What went wrong.
+        text: String,
+        /// What may help; empty if nothing specific is known.
+        hint: &'static str,
+    },
+    /// An attempt took too long.
+    #[error("the OTLP receiver at {endpoint} did not answer within {after:?} (otlp.timeout)")]
+    Timeout {
+        /// The URL.
+        endpoint: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// The receiver answered with another status than success.
+    #[error("the OTLP receiver at {endpoint} answered {code}: {}{text}", advice(*code))]
+    Answer {
+        /// The URL.
+        endpoint: String,
+        /// The status.
+        code: u16,
+        /// What the receiver says.
+        text: String,
+        /// How long it asks to wait.
+        after: Option<Duration>,
+    },
+    /// The receiver answered with success, and with a body that is not an OTLP response.
+    #[error(
+        "the OTLP receiver at {endpoint} answered {code} with something other than an OTLP response: otlp.endpoint may lead \
+         to another server or a login page"
+    )]
+    NotOtlp {
+        /// The URL.
+        endpoint: String,
+        /// The status.
+        code: u16,
+    },
+    /// The receiver accepted the push without some of its points.
+    #[error("the OTLP receiver at {endpoint} rejected {points} data points of a push that it accepted: {text}")]
+    Partial {
+        /// The URL.
+        endpoint: String,
+        /// How many.
+        points: u64,
+        /// What the receiver says.
+        text: String,
+    },
+}
+
+/// What may help against a status.
+fn advice(code: u16) -> &'static str {
+    match code {
+        300..=399 => "redirects are not followed; set otlp.endpoint to the URL to which it leads",
+        400 => "it does not accept the content of the push; its log may say why. ",
+        401 | 403 => "check the credentials in otlp.headers-file. ",
+        404 | 405 => {
+            "check the path of otlp.endpoint, and whether OTLP is switched on there (Prometheus: \
+             --web.enable-otlp-receiver and /api/v1/otlp). "
+        }
+        413 => "the push is too large for it; process.series=false makes it smaller. ",
+        415 => "it does not take protobuf, or no gzip (otlp.compression). ",
+        _ => "",
+    }
+}
+
+impl Error {
+    /// A TCP, TLS or HTTP failure.
+    pub(super) fn transport(endpoint: &str, error: &(dyn StdError + 'static)) -> Self {
+        let mut innermost = error;
+        while let Some(cause) = innermost.source() {
+            innermost = cause;
+        }
+        let text = cut(&innermost.to_string());
+        // The usual port of OTLP over gRPC.
+        let grpc = endpoint.contains(":4317");
+        let hint = if grpc { "; port 4317 is usually for gRPC, and OTLP over HTTP uses 4318" } else { "" };
+        Self::Connection { endpoint: endpoint.to_owned(), text, hint }
+    }
+
+    /// The reason under which it is counted as a fault.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Headers { .. } | Self::Attributes { .. } | Self::Url(_) | Self::Encoding(_) => Reason::Malformed,
+            Self::NotOtlp { .. } => Reason::Malformed,
+            Self::Connection { .. } | Self::NoTrust(_) => Reason::Connection,
+            Self::Timeout { .. } | Self::Answer { code: 408 | 504, .. } => Reason::Timeout,
+            Self::Answer { code: 401 | 403 | 407, .. } => Reason::NoPermission,
+            Self::Answer { code: 404 | 405 | 410, .. } => Reason::NotFound,
+            Self::Answer { code: 429 | 502 | 503, .. } => Reason::Overloaded,
+            Self::Answer { code: 400 | 413 | 415, .. } | Self::Partial { .. } => Reason::Rejected,
+            Self::Answer { .. } => Reason::Unknown,
+        }
+    }
+
+    /// Whether the same push may be accepted later, as the protocol's specification defines it.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Timeout { .. } => true,
+            // The files may be about to change.
+            Self::Headers { .. } | Self::NoTrust(_) => true,
+            Self::Answer { code, .. } => is_retryable(*code),
+            _ => false,
+        }
+    }
+
+    /// How long the receiver asks to wait before the next request.
+    pub(super) fn asked_to_wait(&self) -> Option<Duration> {
+        match self {
+            Self::Answer { after, code, .. } if is_retryable(*code) => *after,
+            _ => None,
+        }
+    }
+}
+
+fn is_retryable(code: u16) -> bool {
+    let retryable = [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::GATEWAY_TIMEOUT,
+    ];
+    retryable.iter().any(|status| status.as_u16() == code)
+}
+
+/// The beginning of a text from outside, without control characters.
+pub(super) fn cut(text: &str) -> String {
+    let plain = text.chars().map(|character| if character.is_control() { ' ' } else { character });
+    plain.take(LONGEST_TEXT).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16) -> Error {
+        let after = Some(Duration::from_secs(7));
+        Error::Answer { endpoint: "http://a/v1/metrics".to_owned(), code, text: "no".to_owned(), after }
+    }
+
+    #[test]
+    fn only_the_statuses_that_the_specification_names_are_tried_again() {
+        let transient: Vec<_> = (300..600).filter(|code| answer(*code).is_transient()).collect();
+        assert_eq!(transient, [429, 502, 503, 504]);
+        assert_eq!((answer(400).asked_to_wait(), answer(429).asked_to_wait()), (None, Some(Duration::from_secs(7))));
+    }
+
+    #[test]
+    fn a_message_names_the_endpoint_the_status_and_a_way_out() {
+        for (code, words) in [(401, "otlp.headers-file"), (404, "otlp.endpoint"), (307, "not followed"), (413, "large")]
+        {
+            let text = answer(code).to_string();
+            assert!(text.contains("http://a/v1/metrics answered") && text.contains(&code.to_string()), "{text}");
+            assert!(text.contains(words), "{text}");
+        }
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(Error::transport("http://a:4317/v1/metrics", &refused).to_string().contains("4318"));
+        assert!(!Error::transport("http://a:4318/v1/metrics", &refused).to_string().contains("gRPC"));
+    }
+
+    #[test]
+    fn a_text_from_outside_is_one_short_line() {
+        assert_eq!(cut(" a\nb\u{1b}[31m "), "a b [31m");
+        assert_eq!(cut(&"é".repeat(1000)).chars().count(), LONGEST_TEXT);
+    }
+}

@@ -1,0 +1,201 @@
+//! Pushes once per interval, tries again what failed, and pushes a last time at the end.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::Uri;
+use parking_lot::Mutex;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+
+use super::batch::{self, Batch, Order};
+use super::client::{self, Access, Rejected, url};
+use super::error::Error;
+use super::ledger::Ledger;
+use super::resource;
+use super::settings::Settings;
+use crate::backoff::{Backoff, jitter};
+use crate::faults::{Faults, Reason, Source};
+use crate::metrics::{Metrics, Parts};
+use crate::snapshot::Snapshot;
+use crate::supervise::supervise;
+
+/// The longest time until the first push.
+const FIRST_PUSH: Duration = Duration::from_secs(10);
+/// The first pause between two attempts.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a push is tried again at most, however long the interval is.
+const LONGEST_EFFORT: Duration = Duration::from_secs(300);
+/// How long the last push may take, with what follows it.
+const LAST_PUSH: Duration = Duration::from_secs(3);
+/// The pause between a panic and the restart.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pushes. They end when this value is dropped.
+pub struct Pusher {
+    work: Arc<Work>,
+    _task: JoinSet<()>,
+}
+
+/// The task of the pushes ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the task that pushes to the OTLP receiver panicked and will be restarted in {RESTART_PAUSE:?}")]
+struct Panicked(#[source] tokio::task::JoinError);
+
+struct Work {
+    settings: Settings,
+    uri: Uri,
+    metrics: Arc<Metrics>,
+    snapshot: Arc<Snapshot>,
+    faults: Arc<Faults>,
+    ledger: Mutex<Ledger>,
+    /// Whether the last push was delivered; `None` before the first.
+    delivers: Mutex<Option<bool>>,
+}
+
+impl Pusher {
+    /// Starts to push. Requires a runtime.
+    ///
+    /// # Errors
+    /// When the endpoint is not a URL.
+    pub fn start(
+        settings: Settings,
+        metrics: Arc<Metrics>,
+        snapshot: Arc<Snapshot>,
+        faults: Arc<Faults>,
+    ) -> Result<Self, Error> {
+        let uri = url(&settings.endpoint)?;
+        tracing::info!(endpoint = %uri, interval = ?settings.interval, "metrics are pushed to an OTLP receiver");
+        let ledger = Mutex::new(Ledger::new(batch::nanos(settings.started)));
+        let work = Arc::new(Work { settings, uri, metrics, snapshot, faults, ledger, delivers: Mutex::default() });
+        let mut task = JoinSet::new();
+        let (pushing, reporting) = (work.clone(), work.clone());
+        let start = move || pushing.clone().follow();
+        let panicked = move |error| reporting.faults.report(Source::Otlp, Reason::Panicked, None, &Panicked(error));
+        task.spawn(supervise(start, panicked, RESTART_PAUSE));
+        Ok(Self { work, _task: task })
+    }
+
+    /// Ends the pushes: pushes the last values, and then that there are no more. Takes no longer than a few seconds.
+    pub async fn finish(self) {
+        let Self { work, _task } = self;
+        drop(_task);
+        let limit = work.settings.timeout.min(LAST_PUSH);
+        if timeout(limit, work.push_last()).await.is_err() {
+            work.snapshot.pushes.dropped();
+            tracing::warn!(endpoint = %work.uri, ?limit, "the last push to the OTLP receiver took too long and was dropped");
+        }
+    }
+}
+
+impl Work {
+    async fn follow(self: Arc<Self>) {
+        let interval = self.settings.interval;
+        // Not all at once after the exporters of a cluster were started together.
+        let mut ticks = interval_at(Instant::now() + jitter(interval.min(FIRST_PUSH)), interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let began = ticks.tick().await;
+            self.push(began + interval.min(LONGEST_EFFORT)).await;
+        }
+    }
+
+    /// Pushes the current values. Tries again until `end`, and then drops them.
+    async fn push(self: &Arc<Self>, end: Instant) {
+        let batch = match self.collect(false).await {
+            Ok(batch) => batch,
+            Err(error) => return self.failed(&error),
+        };
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let error = match self.attempt(&batch).await {
+                Ok(rejected) => return self.delivered(&batch, rejected),
+                Err(error) => error,
+            };
+            let asked = error.asked_to_wait();
+            let next = Instant::now() + jitter(backoff.next_pause()).max(asked.unwrap_or_default());
+            if !error.is_transient() || next >= end {
+                self.failed(&error);
+                // The receiver's wish also applies to the next push.
+                return sleep(asked.map_or(Duration::ZERO, |_| next - Instant::now())).await;
+            }
+            self.faults.report(Source::Otlp, error.reason(), None, &error);
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn push_last(self: &Arc<Self>) {
+        for end in [false, true] {
+            let pushed = match self.collect(end).await {
+                Ok(batch) => self.attempt(&batch).await.map(|rejected| (batch, rejected)),
+                Err(error) => Err(error),
+            };
+            match pushed {
+                // That there are no more values is not a push of its own.
+                Ok(_) if end => {}
+                Ok((batch, rejected)) => self.delivered(&batch, rejected),
+                Err(error) => return self.failed(&error),
+            }
+        }
+        tracing::info!(endpoint = %self.uri, "the last values were pushed to the OTLP receiver");
+    }
+
+    /// Collects the current values, or with `end` reports that there are no more. Runs on a thread of its own, because a
+    /// large machine has thousands of series.
+    async fn collect(self: &Arc<Self>, end: bool) -> Result<Batch, Error> {
+        let work = self.clone();
+        let collected = spawn_blocking(move || {
+            let parts = Parts::load(&work.snapshot);
+            let resource = resource::read(&work.settings, parts.driver.simulated)?;
+            let (names, gzip) = (work.settings.names, work.settings.gzip);
+            let order = Order { names, gzip, resource: &resource, time: SystemTime::now() };
+            let mut ledger = work.ledger.lock();
+            let batch = match end {
+                false => batch::collect(&work.metrics, &parts, &order, &mut ledger),
+                true => batch::end(&parts, &order, &mut ledger),
+            };
+            batch.map_err(Error::Encoding)
+        });
+        collected.await.unwrap_or_else(|died| Err(Error::Encoding(std::io::Error::other(died))))
+    }
+
+    /// Sends a push once.
+    async fn attempt(self: &Arc<Self>, batch: &Batch) -> Result<Option<Rejected>, Error> {
+        let work = self.clone();
+        let gzip = self.settings.gzip;
+        let attempt = async {
+            let access = spawn_blocking(move || Access::read(&work.settings)).await;
+            let access = access.unwrap_or_else(|died| Err(Error::Encoding(std::io::Error::other(died))))?;
+            client::post(&self.uri, access, batch.body.clone(), gzip).await
+        };
+        let after = self.settings.timeout;
+        let late = |_| Error::Timeout { endpoint: self.uri.to_string(), after };
+        timeout(after, attempt).await.map_err(late)?
+    }
+
+    fn delivered(&self, batch: &Batch, rejected: Option<Rejected>) {
+        self.ledger.lock().delivered();
+        let points = rejected.as_ref().map_or(0, |rejected| rejected.points);
+        self.snapshot.pushes.delivered(SystemTime::now(), points);
+        if let Some(Rejected { points, text }) = rejected {
+            let error = Error::Partial { endpoint: self.uri.to_string(), points, text };
+            // A message without rejected points is a warning, not a fault.
+            match points {
+                0 => tracing::debug!(endpoint = %self.uri, "{error}"),
+                _ => self.faults.report(Source::Otlp, error.reason(), None, &error),
+            }
+        }
+        if self.delivers.lock().replace(true) != Some(true) {
+            let (points, bytes) = (batch.points, batch.body.len());
+            tracing::info!(endpoint = %self.uri, points, bytes, "the OTLP receiver accepts the pushes");
+        }
+    }
+
+    fn failed(&self, error: &Error) {
+        self.faults.report(Source::Otlp, error.reason(), None, error);
+        self.snapshot.pushes.dropped();
+        *self.delivers.lock() = Some(false);
+    }
+}

@@ -1,0 +1,102 @@
+//! Headers that may be secret, and what is refused before anything is sent.
+
+use std::fs;
+
+use super::receiver::{Receiver, Reply};
+use super::{GPU, export, flags};
+use crate::harness::{Exporter, Machine, bare, eventually, finish};
+
+const SECRET: &str = "s3cr3t-t0ken";
+
+#[test]
+fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
+    // The faults show the words of the errors.
+    receiver.answer(Reply::Status(401, None, "who are you?"));
+    let path = machine.folder.path().join("headers");
+    fs::write(&path, format!("# of the receiver\nAuthorization: Bearer {SECRET}\n")).unwrap();
+    let mut command = machine.command(&["--log.level=trace"]);
+    command.args(flags(&receiver, &[&format!("--otlp.headers-file={}", path.display())]));
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("x-scope-orgid=team-{SECRET}"));
+    let exporter = Exporter::start(command);
+    let [push] = receiver.first();
+    assert_eq!(push.headers["authorization"], format!("Bearer {SECRET}"));
+    assert_eq!(push.headers["x-scope-orgid"], format!("team-{SECRET}"));
+    eventually("the fault is logged", || exporter.log().contains("answered 401").then_some(()));
+    fs::write(&path, format!("Authorization: Bearer new-{SECRET}\n")).unwrap();
+    receiver.until("the new token", |push| push.headers["authorization"] == format!("Bearer new-{SECRET}"));
+    // A file that has become invalid is a fault, which names the line.
+    fs::write(&path, format!("{SECRET}\n")).unwrap();
+    eventually("the fault is logged", || exporter.log().contains("line 1 is not of the form").then_some(()));
+    assert!(!exporter.scrape().text.contains(SECRET));
+    assert!(!exporter.log().contains(SECRET), "{}", exporter.log());
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let bad_headers = format!("--otlp.headers-file={}", file("bad", &format!("Host: {SECRET}\n")));
+    let no_certificate = format!("--otlp.ca-file={}", file("ca.pem", SECRET));
+    let endpoint = "--otlp.endpoint=https://otlp.example";
+    let cases: [(&[&str], &str); 8] = [
+        (&["--otlp.endpoint=localhost:4318"], "must be a URL, such as"),
+        (&["--otlp.endpoint=grpc://localhost:4317"], "http:// or https://"),
+        (&["--otlp.endpoint=https://user:s3cr3t-@a"], "otlp.headers-file"),
+        (&[endpoint, "--otlp.headers-file=/nonexistent"], "/nonexistent"),
+        (&[endpoint, &bad_headers], "line 1 names a header that the request sets itself"),
+        (&[endpoint, &no_certificate], "otlp.ca-file"),
+        (&["--otlp.headers-file=/x"], "given together with otlp.endpoint"),
+        (&[endpoint, "--otlp.interval=2m"], "at most memory.peak-window = 1m"),
+    ];
+    for (flags, words) in cases {
+        for action in [&["--check-config"][..], &[]] {
+            let output = finish(&mut bare(&[flags, action].concat()));
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(64), "{flags:?}: {said}");
+            assert!(said.contains(words) && !said.contains(SECRET), "{flags:?}: {said}");
+        }
+    }
+    let mut command = bare(&[endpoint, "--check-config"]);
+    let output = finish(command.env("OTEL_EXPORTER_OTLP_HEADERS", SECRET));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(64) && said.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{said}");
+    assert!(!said.contains(SECRET), "{said}");
+}
+
+#[test]
+fn the_printed_configuration_names_the_file_and_shows_no_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("headers");
+    fs::write(&path, format!("Authorization: Bearer {SECRET}\n")).unwrap();
+    let flags = ["--otlp.endpoint=http://localhost:4318", &format!("--otlp.headers-file={}", path.display())];
+    for action in ["--print-config", "--check-config"] {
+        let mut command = bare(&flags);
+        let output = finish(command.arg(action).env("OTEL_EXPORTER_OTLP_HEADERS", format!("a={SECRET}")));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && !text.contains(SECRET), "{text}");
+        assert_eq!(text.contains(path.to_str().unwrap()), action == "--print-config", "{text}");
+    }
+}
+
+#[test]
+fn without_an_endpoint_nothing_is_pushed_and_nothing_is_shown_about_pushes() {
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
+    let mut command = machine.command(&[]);
+    // The standard variables alone switch nothing on.
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url());
+    let exporter = Exporter::start(command);
+    let scrape = exporter.scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
+    assert!(!scrape.text.contains("otlp"));
+    assert!(exporter.terminate().success());
+    assert!(receiver.pushes().is_empty());
+    // With one, the families and the source of faults are there.
+    let exporter = export(&machine, &receiver, &[]);
+    let scrape = exporter.scrape();
+    assert_eq!(scrape.all("vram_exporter_otlp_pushes_total").count(), 2);
+    assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "otlp")]), Some(0.0));
+}
