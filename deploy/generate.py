@@ -2,10 +2,16 @@
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
+    deploy/generate.py --runbook=https://wiki.example.com/gpu/runbook --output=FOLDER
+                                  writes the plain rules and the object to FOLDER; each alert links to its section of the
+                                  runbook, which has the alert's name in lower case
 
-Invariant: a rule is written once, in the plain files; the object does not contain their comments.
+Invariant: a rule is written once, in the plain files; the object does not contain their comments. No committed rule links to
+a runbook, because only the user knows where it is published.
 """
 
+import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -38,17 +44,32 @@ def rule_files():
     return sorted(RULES.glob("*.yml"))
 
 
-def groups():
+def linked(text, runbook):
+    """The text of a rule file in which the annotations of each alert link to the runbook; without a runbook, the text itself."""
+    if not runbook:
+        return text
+    lines, alert = [], None
+    for line in text.splitlines(keepends=True):
+        lines.append(line)
+        found = re.match(r"^ +- alert: (\w+)$", line)
+        alert = found.group(1) if found else alert
+        annotations = re.match(r"^( +)annotations:$", line)
+        if annotations:
+            lines.append(f"{annotations.group(1)}  runbook_url: {runbook}#{alert.lower()}\n")
+    return "".join(lines)
+
+
+def groups(runbook=None):
     """The groups of all files, in the order of the file names; multi-line expressions keep their line breaks."""
     for file in rule_files():
-        for group in yaml.safe_load(file.read_text())["groups"]:
+        for group in yaml.safe_load(linked(file.read_text(), runbook))["groups"]:
             for rule in group["rules"]:
                 if "\n" in rule["expr"]:
                     rule["expr"] = Block(rule["expr"])
             yield group
 
 
-def prometheus_rule():
+def prometheus_rule(runbook=None):
     item = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -57,7 +78,7 @@ def prometheus_rule():
             "namespace": "vram-exporter",
             "labels": {"app.kubernetes.io/name": "vram-exporter"},
         },
-        "spec": {"groups": list(groups())},
+        "spec": {"groups": list(groups(runbook))},
     }
     return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=90)
 
@@ -76,10 +97,19 @@ def differing():
     return stale + [path for path in sorted(CHART.glob("*")) if path not in wanted]
 
 
-def main():
-    check = sys.argv[1:] == ["--check"]
-    if sys.argv[1:] and not check:
-        raise SystemExit(__doc__)
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def export(runbook, folder):
+    """Writes the plain rules and the object with links to the runbook."""
+    for file in rule_files():
+        write(folder / "rules" / file.name, linked(file.read_text(), runbook))
+    write(folder / OBJECT.name, prometheus_rule(runbook))
+
+
+def regenerate(check):
     wanted = dict(generated())
     found = differing()
     for path in found:
@@ -87,11 +117,30 @@ def main():
         if check:
             continue
         if path in wanted:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path])
+            write(path, wanted[path])
         else:
             path.unlink()
     return 1 if check and found else 0
+
+
+def address(text):
+    if not re.fullmatch(r"https?://[^\s\"'#]+", text):
+        raise argparse.ArgumentTypeError(f"not an address of a page: {text}")
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="list the files that differ, and write nothing")
+    parser.add_argument("--runbook", type=address, help="address of docs/runbook.md where you publish it")
+    parser.add_argument("--output", type=Path, help="folder for the rules with links to --runbook")
+    options = parser.parse_args()
+    if (options.runbook is None) is not (options.output is None) or (options.check and options.output):
+        parser.error("--runbook and --output belong together, without --check")
+    if options.output:
+        export(options.runbook, options.output)
+        return 0
+    return regenerate(options.check)
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ impl Case {
             for needed in [&format!("GPU {}", self.gpu), &instance] {
                 assert!(text("summary").contains(needed), "{needed} in {notice:?}");
             }
-            assert!(!text("description").is_empty() && text("runbook_url").contains('#'), "{notice:?}");
+            assert!(!text("description").is_empty(), "{notice:?}");
             let all: String = notice.annotations.values().map(String::as_str).collect();
             assert!(!all.contains("<no value>") && !all.contains("<error"), "{notice:?}");
         }

@@ -41,3 +41,4 @@ refused "config.memory: Invalid type" --set config.memory.rate=200
 refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast
 refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.runbook=wiki
+refused "prometheusRule.runbook: Does not match pattern" --set "prometheusRule.runbook=https://wiki.example.com/gpu#runbook"

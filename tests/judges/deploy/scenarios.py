@@ -30,6 +30,8 @@ class Scenario:
     # The names of the ports, except those of the metrics and of the probes.
     ports: set = field(default_factory=set)
     image: str | None = None
+    # The address to which the alerts link.
+    runbook: str | None = None
     objects: list = field(default_factory=list)
 
     def pods(self):
@@ -141,6 +143,7 @@ def releases():
             secret=value(values, "web", "configSecret") or None,
             config_map=value(values, "dcgm", "collectors", "configMap") or None,
             ports={"dcgm"} if value(values, "dcgm", "enabled") else set(),
+            runbook=value(values, "prometheusRule", "runbook") or None,
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
             objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),
         )
