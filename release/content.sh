@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Fills FOLDER with what the .tar.gz of one architecture contains. The packages and the image are made from the same folder.
+#   BUILT    the folder with the exporter and the simulator's library, compiled for ARCH (release/compile.sh)
+#   NATIVE   the exporter, compiled for this machine: it prints the man page, the completions and the example configuration
+#   LICENCES the list of the crates' licences (release/licences.sh)
+# usage: release/content.sh VERSION ARCH BUILT NATIVE LICENCES FOLDER
+set -euo pipefail
+
+version=${1:?usage: content.sh VERSION ARCH BUILT NATIVE LICENCES FOLDER} arch=${2:?}
+built=$(realpath "${3:?}") native=$(realpath "${4:?}") licences=$(realpath "${5:?}")
+mkdir -p "${6:?}"
+folder=$(realpath "$6")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case $arch in
+    amd64) machine='X86-64' target=x86_64-unknown-linux-gnu ;;
+    arm64) machine='AArch64' target=aarch64-unknown-linux-gnu ;;
+    *) echo "unknown architecture $arch" >&2; exit 1 ;;
+esac
+for file in "$built/vram-exporter" "$built/libnvml_sim.so"; do
+    header=$(readelf --file-header "$file")
+    [[ $header == *Machine:*"$machine"* ]] || { echo "$file is not compiled for $arch" >&2; exit 1; }
+done
+# No variable of this machine may change what the program prints.
+print() { env -i "$native" "$@"; }
+said=$(print --version)
+[ "${said%% (*}" = "vram-exporter $version" ] || { echo "$native is '$said', not $version" >&2; exit 1; }
+
+mkdir -p "$folder"/{lib,man,completions,systemd,prometheus/rules,grafana}
+install -m 0755 "$built/vram-exporter" "$folder/vram-exporter"
+install -m 0644 "$built/libnvml_sim.so" "$folder/lib/libnvml_sim.so"
+cp LICENSE CHANGELOG.md "$folder/"
+cp "$licences" "$folder/THIRD-PARTY-LICENSES.md"
+SBOM_TARGET=$target deploy/sbom.sh "$folder/sbom.cdx.json"
+print --print-config >"$folder/config.example.toml"
+print man >"$folder/man/vram-exporter.1"
+print completions bash >"$folder/completions/vram-exporter.bash"
+print completions zsh >"$folder/completions/_vram-exporter"
+print completions fish >"$folder/completions/vram-exporter.fish"
+cp deploy/systemd/vram-exporter.{service,default} release/packages/vram-exporter.sysusers "$folder/systemd/"
+# The rules are in the folder next to it.
+sed 's|^scrape_configs:$|rule_files:\n  - rules/*.yml\n\n&|' deploy/prometheus/scrape.yml >"$folder/prometheus/scrape.yml"
+grep -qx 'rule_files:' "$folder/prometheus/scrape.yml"
+cp deploy/prometheus/rules/*.yml "$folder/prometheus/rules/"
+cp -R grafana/dashboards grafana/provisioning "$folder/grafana/"
+# The pages without their pictures.
+cp -R docs "$folder/docs"
+rm -rf "$folder/docs/img"
+sed "s/@VERSION@/$version/g" release/README.md.in >"$folder/README.md"

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Builds the .deb and the .rpm of one architecture into OUT, from FOLDER, the content of its .tar.gz. nfpm takes the times in the packages
+# from SOURCE_DATE_EPOCH.
+# usage: release/packages.sh VERSION ARCH FOLDER OUT
+set -euo pipefail
+
+version=${1:?usage: packages.sh VERSION ARCH FOLDER OUT} arch=${2:?}
+folder=$(realpath "${3:?}") out=$(realpath "${4:?}")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+: "${SOURCE_DATE_EPOCH:?}"
+umask 022
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+# The C library that the program needs becomes the packages' dependency: the newest version of a symbol, and libgcc if it is linked.
+dynamic=$(readelf --wide --dynamic --version-info "$folder/vram-exporter")
+VRAM_GLIBC=$(grep -oP '\bGLIBC_\K[0-9.]+' <<<"$dynamic" | sort --version-sort --unique | tail -n 1)
+VRAM_LIBGCC_DEB='' VRAM_LIBGCC_RPM=''
+if grep -q 'NEEDED.*libgcc_s' <<<"$dynamic"; then
+    VRAM_LIBGCC_DEB='libgcc-s1 | libgcc1' VRAM_LIBGCC_RPM='libgcc_s.so.1()(64bit)'
+fi
+export VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
+
+files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at their places in ROOT
+    local root=$work/$1/root zsh=$2 environment=$3 share
+    share=$root/usr/share
+    install -D -m 0755 "$folder/vram-exporter" "$root/usr/bin/vram-exporter"
+    # For other programs that use NVML; the exporter has its own copy built in.
+    install -D -m 0644 "$folder/lib/libnvml_sim.so" "$root/usr/lib/vram-exporter/libnvml_sim.so"
+    install -D -m 0644 "$folder/systemd/vram-exporter.default" "$root$environment"
+    install -D -m 0644 "$folder/systemd/vram-exporter.sysusers" "$root/usr/lib/sysusers.d/vram-exporter.conf"
+    install -d "$root/usr/lib/systemd/system"
+    sed -e 's|^ExecStart=/usr/local/bin/|ExecStart=/usr/bin/|' -e "s|/etc/default/vram-exporter|$environment|" \
+        "$folder/systemd/vram-exporter.service" >"$root/usr/lib/systemd/system/vram-exporter.service"
+    sed -i "s|/etc/default/vram-exporter|$environment|" "$root$environment"
+    install -d "$share/man/man1"
+    gzip --no-name --best <"$folder/man/vram-exporter.1" >"$share/man/man1/vram-exporter.1.gz"
+    install -D -m 0644 "$folder/completions/vram-exporter.bash" "$share/bash-completion/completions/vram-exporter"
+    install -D -m 0644 "$folder/completions/_vram-exporter" "$root$zsh/_vram-exporter"
+    install -D -m 0644 "$folder/completions/vram-exporter.fish" "$share/fish/vendor_completions.d/vram-exporter.fish"
+    install -d "$share/vram-exporter" "$share/doc/vram-exporter/examples"
+    cp -R "$folder/prometheus" "$folder/grafana" "$share/vram-exporter/"
+    install -m 0644 "$folder/config.example.toml" "$share/doc/vram-exporter/examples/config.toml"
+    install -m 0644 "$folder"/{THIRD-PARTY-LICENSES.md,sbom.cdx.json} "$share/doc/vram-exporter/"
+    install -m 0644 "$folder"/docs/*.md "$share/doc/vram-exporter/"
+}
+build() { # FORMAT
+    local root=$work/$1/root
+    cp "$here/packages/$1"-*.sh "$work/$1/"
+    chmod -R u=rwX,go=rX "$root"
+    find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+    (cd "$work/$1" && nfpm package --config "$here/packages/nfpm.yaml" --packager "$1" --target "$out/" >/dev/null)
+}
+
+files deb /usr/share/zsh/vendor-completions /etc/default/vram-exporter
+documents=$work/deb/root/usr/share/doc/vram-exporter
+gzip --no-name --best <"$folder/CHANGELOG.md" >"$documents/changelog.gz"
+install -m 0644 "$here/packages/copyright" "$documents/copyright"
+# Debian's own format for the changes of the packaging; the program's changes are in the other file.
+gzip --no-name --best >"$documents/changelog.Debian.gz" <<END
+vram-exporter ($version-1) unstable; urgency=medium
+
+  * Version $version; see changelog.gz for the changes.
+
+ -- vram-exporter developers <maintainers@vram-exporter.invalid>  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
+END
+build deb
+
+files rpm /usr/share/zsh/site-functions /etc/sysconfig/vram-exporter
+install -m 0644 "$folder/CHANGELOG.md" "$work/rpm/root/usr/share/doc/vram-exporter/"
+install -D -m 0644 "$folder/LICENSE" "$work/rpm/root/usr/share/licenses/vram-exporter/LICENSE"
+build rpm
