@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Builds the .deb and the .rpm from given files in place of the compiled ones, and checks what can be checked without installing them:
+# their names, dependencies, configuration files, scripts and modes, that the unit names the installed files, and that building them again
+# gives the same bytes. Needs nfpm (release/packaging-tools.sh --checks), dpkg-deb and readelf.
+# usage: tests/judges/release/check_packages.sh PROGRAM SIMULATOR
+set -euo pipefail
+
+program=$(realpath "${1:?usage: check_packages.sh PROGRAM SIMULATOR}") simulator=$(realpath "${2:?}")
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+fail() { echo "packages: $*" >&2; exit 1; }
+version=$(release/set-version.py)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+arch=$(dpkg --print-architecture)
+
+mkdir "$work/built"
+strip --strip-all -o "$work/built/vram-exporter" "$program"
+cp "$simulator" "$work/built/libnvml_sim.so"
+echo "not the licences" >"$work/licences"
+release/content.sh "$version" "$arch" "$work/built" "$program" "$work/licences" "$work/content"
+for out in first second; do
+    mkdir "$work/$out"
+    release/packages.sh "$version" "$arch" "$work/content" "$work/$out"
+    release/archive.sh "$work/content" "$work/$out/content.tar.gz"
+    # The second time, the files have other times and modes.
+    find "$work/content" -exec touch --date=2001-01-01 {} +
+    chmod -R g+w "$work/content"
+done
+for file in "$work/first"/*; do cmp "$file" "$work/second/${file##*/}" || fail "${file##*/} differs when it is built again"; done
+
+deb=$work/first/vram-exporter_$version-1_$arch.deb
+[ "$(dpkg-deb --field "$deb" Version)" = "$version-1" ] || fail "wrong version"
+newest=$(readelf --wide --version-info "$work/built/vram-exporter" | grep -o 'GLIBC_[0-9.]*' | sort --version-sort --unique | tail -n 1)
+[[ "$(dpkg-deb --field "$deb" Depends)" == *"libc6 (>= ${newest#GLIBC_})"* ]] || fail "the dependency on the C library is not $newest"
+dpkg-deb --raw-extract "$deb" "$work/deb"
+[ "$(cat "$work/deb/DEBIAN/conffiles")" = /etc/default/vram-exporter ] || fail "the configuration files are $(cat "$work/deb/DEBIAN/conffiles")"
+for script in postinst prerm postrm; do sh -n "$work/deb/DEBIAN/$script"; done
+writable=$(find "$work/deb" -perm /022 ! -type l)
+[ -z "$writable" ] || fail "can be written to: $writable"
+unit=$work/deb/usr/lib/systemd/system/vram-exporter.service
+while read -r named; do
+    [ -e "$work/deb$named" ] || fail "the unit names $named, which is not in the package"
+done < <(sed -n -e 's/^ExecStart=//p' -e 's/^EnvironmentFile=-//p' "$unit")
+for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/vram-exporter.1.gz \
+    usr/share/bash-completion/completions/vram-exporter usr/share/vram-exporter/prometheus/rules/memory.yml \
+    usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json}; do
+    [ -s "$work/deb/$wanted" ] || fail "no $wanted"
+done
+zcat "$work/deb/usr/share/man/man1/vram-exporter.1.gz" | grep -q '^\.TH' || fail "no man page"
+
+if command -v rpm2archive >/dev/null; then
+    rpm=$(find "$work/first" -name '*.rpm')
+    [ "$(rpm --query --package --configfiles "$rpm")" = /etc/sysconfig/vram-exporter ] || fail "the .rpm's configuration files"
+    rpm --query --package --requires "$rpm" | grep -qxF "libc.so.6($newest)(64bit)" || fail "the .rpm's dependency on the C library"
+    rpm2archive --nocompression - <"$rpm" | tar -xO ./usr/lib/systemd/system/vram-exporter.service |
+        grep -qx 'EnvironmentFile=-/etc/sysconfig/vram-exporter' || fail "the .rpm's unit"
+else
+    echo "SKIPPED: rpm is not installed"
+    [ -z "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" ] || exit 1
+fi
+echo "$(find "$work/deb" -type f | wc -l) files in the .deb, equal when built again"
