@@ -26,6 +26,8 @@ need patchelf patchelf
 need pkg-config pkg-config
 need python3 python3
 need protoc protobuf-compiler
+need rpm2archive rpm
+need readelf binutils
 need valgrind valgrind
 python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 [ -e /usr/include/libdrm/drm.h ] || packages+=(libdrm-dev)
@@ -74,3 +76,5 @@ build 0.22.0 "$tools/bin/all-smi" --version -- all-smi
 # The tools that check and list the dependencies. Each runs for only a second, so an optimised build would cost more time than it saves.
 build 0.20.2 "$tools/bin/cargo-deny" --version -- cargo-deny --debug
 build 0.5.9 "$tools/bin/cargo-cyclonedx" cyclonedx --version -- cargo-cyclonedx --debug
+# nfpm, which builds the packages of a release, and actionlint.
+"$here/../release/packaging-tools.sh" --checks "$tools"
