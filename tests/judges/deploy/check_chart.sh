@@ -35,6 +35,8 @@ refused 'Property name of "web.listen-address" does not match' --set 'config.web
 refused 'Property name of "kubernetes.api-server" does not match' --set 'config.kubernetes\.api-server=in-cluster'
 refused "web.configSecret: Does not match pattern" --set web.configSecret=Not_A_Name
 refused 'Property name of "port" does not match' --set podMonitor.endpoint.port=health
+refused "otlp.endpoint: Does not match pattern" --set otlp.endpoint=otel-collector:4318
+refused "otlp.headersSecret: Does not match pattern" --set otlp.endpoint=http://a:4318 --set otlp.headersSecret=Not_A_Name
 refused "dcgm.names" --set dcgm.names=4.8
 refused "dcgm.collectors.key: Does not match pattern" --set dcgm.collectors.key=../key
 refused "config.memory: Invalid type" --set config.memory.rate=200

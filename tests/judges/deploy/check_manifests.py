@@ -22,6 +22,8 @@ CUSTOM = {"PodMonitor", "PrometheusRule"}
 
 # The ports of additional listeners.
 PORTS = {"dcgm": 9400}
+OTLP_CA = "VRAM_EXPORTER_OTLP_CA_FILE"
+OTLP_HEADERS = "VRAM_EXPORTER_OTLP_HEADERS_FILE"
 COLLECTORS = "VRAM_EXPORTER_DCGM_COLLECTORS_FILE"
 WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
 
@@ -62,10 +64,12 @@ def pod_problems(scenario, annotations, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from a Secret, and the list of fields from a ConfigMap, if these were chosen; no other volume is mounted.
+    # TLS keys and passwords come from a Secret, the list of fields from a ConfigMap, and headers and certificates for a push from one of each,
+    # if these were chosen; no other volume is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
     chosen = [{"secret": {"secretName": scenario.secret}}] if scenario.secret else []
     chosen += [{"configMap": {"name": scenario.config_map}}] if scenario.config_map else []
+    chosen += scenario.otlp
     if others != chosen:
         yield f"volumes {others}, chosen {chosen}"
     if pod.get("automountServiceAccountToken") is not scenario.api:
@@ -154,6 +158,10 @@ def configuration_problems(scenario, exporter):
                 environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
             if scenario.config_map:
                 environment = environment | {COLLECTORS: str(scenarios.ROOT / "tests/judges/dcgm/counters.csv")}
+            if OTLP_HEADERS in environment:
+                environment = environment | {OTLP_HEADERS: os.devnull}
+            # The system's certificates stand for those that the cluster has.
+            environment = {name: text for name, text in environment.items() if name != OTLP_CA}
             done = subprocess.run(
                 [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
             )

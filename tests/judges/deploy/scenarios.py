@@ -27,6 +27,8 @@ class Scenario:
     environment: set = field(default_factory=set)
     secret: str | None = None
     config_map: str | None = None
+    # The volumes for a push over OTLP.
+    otlp: list = field(default_factory=list)
     # The names of the ports, except those of the metrics and of the probes.
     ports: set = field(default_factory=set)
     image: str | None = None
@@ -105,6 +107,11 @@ def kustomizations():
     return found
 
 
+def otlp_volumes(secret, config_map):
+    volumes = [{"secret": {"secretName": secret}}] if secret else []
+    return volumes + ([{"configMap": {"name": config_map}}] if config_map else [])
+
+
 def releases():
     """The chart with each of its ci/*-values.yaml."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -142,6 +149,7 @@ def releases():
             environment=named,
             secret=value(values, "web", "configSecret") or None,
             config_map=value(values, "dcgm", "collectors", "configMap") or None,
+            otlp=otlp_volumes(value(values, "otlp", "headersSecret"), value(values, "otlp", "caConfigMap")),
             ports={"dcgm"} if value(values, "dcgm", "enabled") else set(),
             runbook=value(values, "prometheusRule", "runbook") or None,
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",

@@ -46,13 +46,25 @@
 - name: VRAM_EXPORTER_DCGM_COLLECTORS_FILE
   value: /etc/vram-exporter/dcgm/{{ .Values.dcgm.collectors.key }}
 {{- end }}
-{{- if not .Values.kubernetes.apiAccess }}
-# For the label Hostname. With API access the variable is set above.
+{{- end }}
+{{- if .Values.otlp.endpoint }}
+- name: VRAM_EXPORTER_OTLP_ENDPOINT
+  value: {{ .Values.otlp.endpoint | quote }}
+{{- if .Values.otlp.headersSecret }}
+- name: VRAM_EXPORTER_OTLP_HEADERS_FILE
+  value: /etc/vram-exporter/otlp/headers
+{{- end }}
+{{- if .Values.otlp.caConfigMap }}
+- name: VRAM_EXPORTER_OTLP_CA_FILE
+  value: /etc/vram-exporter/otlp-ca/ca.crt
+{{- end }}
+{{- end }}
+{{- if and (or .Values.dcgm.enabled .Values.otlp.endpoint) (not .Values.kubernetes.apiAccess) }}
+# For the label Hostname and the attribute host.name. With API access the variable is set above.
 - name: VRAM_EXPORTER_KUBERNETES_NODE_NAME
   valueFrom:
     fieldRef:
       fieldPath: spec.nodeName
-{{- end }}
 {{- end }}
 {{- range $key, $value := .Values.config }}
 - name: VRAM_EXPORTER_{{ $key | upper | replace "." "_" | replace "-" "_" }}
@@ -70,6 +82,16 @@
 {{- if and .Values.dcgm.enabled .Values.dcgm.collectors.configMap }}
 - name: dcgm-collectors
   mountPath: /etc/vram-exporter/dcgm
+  readOnly: true
+{{- end }}
+{{- if and .Values.otlp.endpoint .Values.otlp.headersSecret }}
+- name: otlp-headers
+  mountPath: /etc/vram-exporter/otlp
+  readOnly: true
+{{- end }}
+{{- if and .Values.otlp.endpoint .Values.otlp.caConfigMap }}
+- name: otlp-ca
+  mountPath: /etc/vram-exporter/otlp-ca
   readOnly: true
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
@@ -103,6 +125,16 @@
 - name: dcgm-collectors
   configMap:
     name: {{ .Values.dcgm.collectors.configMap }}
+{{- end }}
+{{- if and .Values.otlp.endpoint .Values.otlp.headersSecret }}
+- name: otlp-headers
+  secret:
+    secretName: {{ .Values.otlp.headersSecret }}
+{{- end }}
+{{- if and .Values.otlp.endpoint .Values.otlp.caConfigMap }}
+- name: otlp-ca
+  configMap:
+    name: {{ .Values.otlp.caConfigMap }}
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
 # The folder is mounted, not the socket: a restarted kubelet creates a new socket.
