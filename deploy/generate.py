@@ -1,4 +1,5 @@
-"""Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules.
+"""Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules, and the dashboards of
+the ConfigMaps from grafana/dashboards.
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
@@ -11,6 +12,7 @@ a runbook, because only the user knows where it is published.
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -21,6 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "deploy/prometheus/rules"
 OBJECT = ROOT / "deploy/kubernetes/components/prometheus-rules/prometheus-rule.yaml"
 CHART = ROOT / "deploy/helm/vram-exporter/files/rules"
+DASHBOARDS = ROOT / "grafana/dashboards"
+# Where the dashboards are copied to: a chart and a component contain the files that they use.
+CONFIG_MAPS = (
+    ROOT / "deploy/helm/vram-exporter/files/dashboards",
+    ROOT / "deploy/kubernetes/components/grafana-dashboards",
+)
 HEADER = "# Made from deploy/prometheus/rules by deploy/generate.py.\n---\n"
 
 
@@ -83,18 +91,27 @@ def prometheus_rule(runbook=None):
     return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=90)
 
 
+def compact(dashboard):
+    """A dashboard on one line: a client-side apply copies the whole ConfigMap into an annotation of at most 256 KiB."""
+    return json.dumps(json.loads(dashboard.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def generated():
     """Every generated file with its text."""
     yield OBJECT, prometheus_rule()
     for file in rule_files():
         yield CHART / file.name, file.read_text()
+    for file in sorted(DASHBOARDS.glob("*.json")):
+        for folder in CONFIG_MAPS:
+            yield folder / file.name, compact(file)
 
 
 def differing():
     """Generated files that are missing, outdated, or no longer generated."""
     wanted = dict(generated())
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    return stale + [path for path in sorted(CHART.glob("*")) if path not in wanted]
+    there = [*CHART.glob("*"), *(path for folder in CONFIG_MAPS for path in folder.glob("*.json"))]
+    return stale + [path for path in sorted(there) if path not in wanted]
 
 
 def write(path, text):

@@ -2,8 +2,11 @@
 
 python3 grafana/generate.py           # writes the files
 python3 grafana/generate.py --check   # names the files that differ, writes nothing, exits with status 1 if any differ
+python3 grafana/generate.py --import-form FOLDER
+                                      # writes the dashboards to FOLDER in the form in which grafana.com accepts them
 """
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -13,14 +16,64 @@ from source import exporter, fleet, gpu, workloads
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
 
-def files():
+# The input for which an importing Grafana asks the user.
+INPUT = "DS_PROMETHEUS"
+# The names of the panel types in Grafana's list of plugins.
+PANELS = {
+    "bargauge": "Bar gauge",
+    "barchart": "Bar chart",
+    "gauge": "Gauge",
+    "heatmap": "Heatmap",
+    "stat": "Stat",
+    "state-timeline": "State timeline",
+    "table": "Table",
+    "text": "Text",
+    "timeseries": "Time series",
+}
+
+
+def files(form=lambda dashboard: dashboard):
     """The name and text of each file."""
     for dashboard in (fleet.DASHBOARD, gpu.DASHBOARD, workloads.DASHBOARD, exporter.DASHBOARD):
         name = dashboard["uid"].removeprefix("vram-exporter-")
-        yield f"{name}.json", json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
+        yield f"{name}.json", json.dumps(form(dashboard), indent=2, ensure_ascii=False) + "\n"
+
+
+def import_form(dashboard):
+    """The dashboard with a list of what it needs, and with its data source as an input that the user chooses on import."""
+    result = copy.deepcopy(dashboard)
+    for variable in result["templating"]["list"]:
+        if variable["type"] == "datasource":
+            variable["current"] = {"selected": True, "text": f"${{{INPUT}}}", "value": f"${{{INPUT}}}"}
+    types = sorted({panel["type"] for panel in result["panels"]} - {"row"})
+    needed = {
+        "__inputs": [
+            {
+                "name": INPUT,
+                "label": "Prometheus",
+                "description": "Prometheus server that scrapes the exporters.",
+                "type": "datasource",
+                "pluginId": "prometheus",
+                "pluginName": "Prometheus",
+            }
+        ],
+        "__elements": {},
+        "__requires": [
+            {"type": "grafana", "id": "grafana", "name": "Grafana", "version": "11.0.0"},
+            {"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"},
+            *({"type": "panel", "id": kind, "name": PANELS[kind], "version": ""} for kind in types),
+        ],
+    }
+    return needed | result
 
 
 def main(arguments):
+    if arguments[:1] == ["--import-form"] and len(arguments) == 2:
+        folder = Path(arguments[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files(import_form):
+            (folder / name).write_text(text)
+        return 0
     if arguments not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 64

@@ -5,11 +5,14 @@ data from a real Prometheus, with the variables set to "All" and to single value
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import dashboards
 import machines
@@ -155,12 +158,40 @@ def freshness_problems():
     return done.stderr.splitlines() if done.returncode else []
 
 
+def import_problems(found):
+    """The import form of each dashboard asks for exactly the data source, lists the types of its panels, and is otherwise the dashboard."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, dashboards.ROOT / "grafana/generate.py", "--import-form", folder]
+        subprocess.run(command, check=True, timeout=60)
+        forms = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+    if forms.keys() != found.keys():
+        yield f"import forms: {sorted(forms)}"
+    for name, form in forms.items():
+        inputs, required = form.pop("__inputs"), form.pop("__requires")
+        form.pop("__elements")
+        if [(entry["name"], entry["type"], entry["pluginId"]) for entry in inputs] != [("DS_PROMETHEUS", "datasource", "prometheus")]:
+            yield f"import form of {name}: inputs {inputs}"
+        kinds = {entry["id"] for entry in required if entry["type"] == "panel"}
+        if kinds != {panel["type"] for panel in dashboards.panels(form)}:
+            yield f"import form of {name}: panel types {sorted(kinds)}"
+        if {entry["id"] for entry in required if entry["type"] != "panel"} != {"grafana", "prometheus"}:
+            yield f"import form of {name}: requires {required}"
+        # What Grafana does on import: it replaces the input by the uid of the data source that the user chose.
+        imported = json.loads(json.dumps(form).replace("${DS_PROMETHEUS}", "chosen"))
+        [source] = [variable for variable in dashboards.variables(imported) if variable["type"] == "datasource"]
+        if source["current"].get("value") != "chosen":
+            yield f"import form of {name}: the data source is not the chosen one"
+        source["current"] = {}
+        if imported != found.get(name):
+            yield f"import form of {name}: differs from the dashboard in more than its data source"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--exporter", required=True, help="path of the exporter")
     exporter = parser.parse_args().exporter
     found = dashboards.read()
-    problems = [*freshness_problems(), *file_problems(found)]
+    problems = [*freshness_problems(), *file_problems(found), *import_problems(found)]
     if not found:
         problems.append("no dashboard")
     queries = sum(len(panel["targets"]) for d in found.values() for panel in dashboards.panels(d))

@@ -44,3 +44,8 @@ refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast
 refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.runbook=wiki
 refused "prometheusRule.runbook: Does not match pattern" --set "prometheusRule.runbook=https://wiki.example.com/gpu#runbook"
+refused "enable one of them" --set podMonitor.enabled=true --set serviceMonitor.enabled=true
+refused "serviceMonitor.interval: Does not match pattern" --set serviceMonitor.interval=fast
+refused "Additional property honorLabels is not allowed" --set serviceMonitor.honorLabels=true
+refused "dashboards.labels" --set dashboards.enabled=true --set dashboards.labels.grafana_dashboard=1
+refused "dashboards.namespace: Does not match pattern" --set dashboards.namespace=Grafana

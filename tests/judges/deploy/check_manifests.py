@@ -4,6 +4,7 @@ Invariants: every promise is checked for each scenario in scenarios.py; a manife
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ import pod_security
 import scenarios
 
 # Kinds that are not part of Kubernetes itself. Any other kind without a schema is a mistake.
-CUSTOM = {"PodMonitor", "PrometheusRule"}
+CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 
 # The ports of additional listeners.
@@ -135,6 +136,76 @@ def access_problems(scenario):
             yield "the binding names another account"
 
 
+def selected(selector, labels):
+    return selector.items() <= labels.items()
+
+
+def monitor_problems(scenario):
+    """The chosen monitors, each of which finds exactly one port: of the pods, or of one Service that selects the pods."""
+    kinds = [item["kind"] for item in scenario.objects if item["kind"].endswith("Monitor")]
+    if {kind: kinds.count(kind) for kind in kinds} != scenario.monitors:
+        yield f"monitors {kinds}, chosen {scenario.monitors}"
+    template = next(item for item in scenario.objects if item["kind"] == "DaemonSet")["spec"]["template"]
+    container_ports = [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+    services = [item for item in scenario.objects if item["kind"] == "Service"]
+    for service in services:
+        if not selected(service["spec"]["selector"], template["metadata"]["labels"]):
+            yield f"the Service {service['metadata']['name']} selects no pod"
+        missing = {port["targetPort"] for port in service["spec"]["ports"]} - set(container_ports)
+        if missing:
+            yield f"the Service {service['metadata']['name']} names ports that no container has: {sorted(missing)}"
+    for item in scenario.objects:
+        selector = item.get("spec", {}).get("selector", {}).get("matchLabels", {})
+        if item["kind"] == "PodMonitor":
+            [endpoint] = item["spec"]["podMetricsEndpoints"]
+            found = [endpoint["port"]] if selected(selector, template["metadata"]["labels"]) else []
+            found = [port for port in found if port in container_ports]
+        elif item["kind"] == "ServiceMonitor":
+            [endpoint] = item["spec"]["endpoints"]
+            found = [
+                port["targetPort"]
+                for service in services
+                if selected(selector, service["metadata"]["labels"])
+                for port in service["spec"]["ports"]
+                if port["name"] == endpoint["port"]
+            ]
+        else:
+            continue
+        if found != ["dcgm" if item["metadata"]["name"].endswith("-dcgm") else "metrics"]:
+            yield f"{item['kind']} {item['metadata']['name']} finds the ports {found}"
+
+
+# The API server accepts at most 1 MiB of data in a ConfigMap. A client-side apply copies the object into an annotation, and all
+# annotations together may have at most 256 KiB.
+LARGEST_DATA = 1 << 20
+LARGEST_ANNOTATIONS = 256 << 10
+
+
+def dashboard_problems(scenario):
+    """The chosen dashboards are those of grafana/dashboards, with the sidecar's label, in ConfigMaps that a cluster accepts."""
+    wanted = {path.name: json.loads(path.read_text()) for path in (scenarios.ROOT / "grafana/dashboards").glob("*.json")}
+    found = {}
+    for item in scenario.objects:
+        if item["kind"] != "ConfigMap":
+            continue
+        name = item["metadata"]["name"]
+        found |= {key.removeprefix("vram-exporter-"): json.loads(text) for key, text in item["data"].items()}
+        size = sum(len(key.encode()) + len(text.encode()) for key, text in item["data"].items())
+        if size > LARGEST_DATA:
+            yield f"the ConfigMap {name} has {size} bytes of data"
+        if len(json.dumps(item, ensure_ascii=False).encode()) > LARGEST_ANNOTATIONS:
+            yield f"the ConfigMap {name} is too large for a client-side apply"
+        # The scenario with its own labels shows that the chart's values replace the defaults.
+        labels, annotations = item["metadata"]["labels"], item["metadata"].get("annotations", {})
+        own = scenario.name.endswith("service-monitor-dcgm-values.yaml")
+        if (labels.get("dashboards") == "gpu") is not own or (own and item["metadata"]["namespace"] != "monitoring"):
+            yield f"the ConfigMap {name} ignores the chart's values"
+        if not own and (labels.get("grafana_dashboard") != "1" or annotations.get("grafana_folder") != "GPU memory"):
+            yield f"the ConfigMap {name} has no label or folder for the sidecar"
+    if found != (wanted if scenario.dashboards else {}):
+        yield f"dashboards {sorted(found)}, chosen: {scenario.dashboards}"
+
+
 def environments(scenario):
     """The configuration of each container, with invented values for those that a cluster would fill in."""
     for _, pod in scenario.pods():
@@ -191,6 +262,8 @@ def main():
         problems = [
             *schema_problems(scenario, versions),
             *access_problems(scenario),
+            *monitor_problems(scenario),
+            *dashboard_problems(scenario),
             *(f"{item['kind']}: {problem}" for item in scenario.objects for problem in empty_lists(item)),
             *configuration_problems(scenario, exporter),
         ]

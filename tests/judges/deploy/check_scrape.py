@@ -21,6 +21,7 @@ DISCOVERED = {
     "__meta_kubernetes_pod_node_name": "gpu-node-1",
     "__meta_kubernetes_pod_phase": "Running",
     "__meta_kubernetes_pod_label_app_kubernetes_io_name": "vram-exporter",
+    "__meta_kubernetes_service_name": "vram-exporter",
 }
 # The relabelings that the Prometheus operator puts before those of a PodMonitor.
 OPERATOR = [
@@ -30,6 +31,16 @@ OPERATOR = [
     {"target_label": "job", "replacement": "vram-exporter/vram-exporter"},
     {"target_label": "endpoint", "replacement": "metrics"},
 ]
+# Those that it puts before the relabelings of a ServiceMonitor without a jobLabel.
+OPERATOR_SERVICE = [
+    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+    {"source_labels": ["__meta_kubernetes_service_name"], "target_label": "service"},
+    {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
+    {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
+    {"source_labels": ["__meta_kubernetes_service_name"], "target_label": "job"},
+    {"target_label": "endpoint", "replacement": "metrics"},
+]
+MONITORS = {"PodMonitor": ("podMetricsEndpoints", OPERATOR), "ServiceMonitor": ("endpoints", OPERATOR_SERVICE)}
 
 
 def promtool(*arguments):
@@ -77,32 +88,40 @@ def jobs():
     yield "kubernetes.yml", target_labels(job["job_name"], job["relabel_configs"]), job["honor_labels"]
     everything = (scenarios.kustomizations() or []) + list(scenarios.releases())
     for scenario in everything:
-        for item in scenario.objects:
-            if item["kind"] == "PodMonitor" and item["spec"]["podMetricsEndpoints"][0]["port"] == "metrics":
-                [endpoint] = item["spec"]["podMetricsEndpoints"]
-                relabelings = OPERATOR + [snake(entry) for entry in endpoint["relabelings"]]
-                yield f"{scenario.name}, PodMonitor", target_labels("monitor", relabelings), endpoint["honorLabels"]
+        for item, endpoint, before in monitors(scenario):
+            if not item["metadata"]["name"].endswith("-dcgm"):
+                relabelings = before + [snake(entry) for entry in endpoint["relabelings"]]
+                labels = target_labels("monitor", relabelings)
+                yield f"{scenario.name}, {item['kind']}", labels, endpoint["honorLabels"]
+
+
+def monitors(scenario):
+    """Each monitor with its endpoint and the operator's own relabelings."""
+    for item in scenario.objects:
+        if item["kind"] in MONITORS:
+            key, before = MONITORS[item["kind"]]
+            [endpoint] = item["spec"][key]
+            yield item, endpoint, before
 
 
 def dcgm_problems():
     """The monitor of dcgm-exporter's families adds the labels of the scraped pod, so that Prometheus renames the exporter's labels as
     it does with dcgm-exporter's own monitor."""
-    monitors = 0
+    kinds = set()
     for scenario in scenarios.releases():
-        for item in scenario.objects:
-            if item["kind"] != "PodMonitor" or item["spec"]["podMetricsEndpoints"][0]["port"] != "dcgm":
+        for item, endpoint, before in monitors(scenario):
+            if not item["metadata"]["name"].endswith("-dcgm"):
                 continue
-            monitors += 1
-            [endpoint] = item["spec"]["podMetricsEndpoints"]
-            labels = target_labels("dcgm", OPERATOR + [snake(entry) for entry in endpoint["relabelings"]])
-            print(f"{scenario.name}, PodMonitor of dcgm-exporter's families: {labels}")
+            kinds.add(item["kind"])
+            labels = target_labels("dcgm", before + [snake(entry) for entry in endpoint["relabelings"]])
+            print(f"{scenario.name}, {item['kind']} of dcgm-exporter's families: {labels}")
             if not {"namespace", "pod", "container"} <= set(labels) or labels.get("instance") != "gpu-node-1":
                 yield f"{scenario.name}: labels of the monitor of dcgm-exporter's families: {labels}"
             named = scenario.name.endswith("everything-values.yaml")
             if (labels["job"] == "dcgm-exporter") is not named or endpoint["honorLabels"] is not named:
                 yield f"{scenario.name}: job {labels['job']}, honorLabels {endpoint['honorLabels']}"
-    if monitors < 2:
-        yield "no monitor of dcgm-exporter's families"
+    if kinds != set(MONITORS):
+        yield f"monitors of dcgm-exporter's families: only {sorted(kinds)}"
 
 
 def static_problems():
@@ -130,8 +149,11 @@ def static_problems():
 def main():
     own = exporter_labels()
     found = [*static_problems(), *dcgm_problems()]
+    shapes = set()
     for name, labels, honor in jobs():
         print(f"{name}: {labels}")
+        if "Monitor" in name:
+            shapes.add(frozenset(labels))
         collisions = own & set(labels)
         if collisions:
             found.append(f"{name}: {sorted(collisions)} would be renamed to exported_…")
@@ -139,6 +161,8 @@ def main():
             found.append(f"{name}: instance and node are not the node's name")
         if honor is not False:
             found.append(f"{name}: honor_labels is {honor}")
+    if len(shapes) != 1:
+        found.append(f"PodMonitor and ServiceMonitor give different labels: {sorted(map(sorted, shapes))}")
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -32,6 +32,9 @@ class Scenario:
     # The names of the ports, except those of the metrics and of the probes.
     ports: set = field(default_factory=set)
     image: str | None = None
+    # The kinds and numbers of the objects that the choice adds to those of every scenario.
+    monitors: dict = field(default_factory=dict)
+    dashboards: bool = False
     # The address to which the alerts link.
     runbook: str | None = None
     objects: list = field(default_factory=list)
@@ -49,12 +52,14 @@ BRINGS = {
     "allocator-socket": {"/run/vram-exporter"},
     "default-runtime": set(),
     "driver-hostpath": {"/usr/lib/x86_64-linux-gnu"},
+    "grafana-dashboards": set(),
     "gke-device-injector": {"/home/kubernetes/bin/nvidia/lib64"},
     "host-users": {"/etc/passwd"},
     "pod-monitor": set(),
     "pod-resources": {"/var/lib/kubelet/pod-resources"},
     "prometheus-annotations": set(),
     "prometheus-rules": set(),
+    "service-monitor": set(),
     "without-api": set(),
 }
 OVERLAYS = {"with-operator": ["pod-monitor"], "without-api": ["without-api"], "without-operator": []}
@@ -87,6 +92,12 @@ def kustomizations():
             writable={"/run/vram-exporter"} if "allocator-socket" in components else set(),
             host_paths=set().union(*(BRINGS[component] for component in components)),
             image=f"vram-exporter:{version}",
+            monitors={
+                kind: 1
+                for kind, component in {"PodMonitor": "pod-monitor", "ServiceMonitor": "service-monitor"}.items()
+                if component in components
+            },
+            dashboards="grafana-dashboards" in components,
             objects=run(*tool, folder),
         )
 
@@ -95,8 +106,8 @@ def kustomizations():
         scenario(f"overlay {name}", KUSTOMIZE / "overlays" / name, parts) for name, parts in sorted(OVERLAYS.items())
     ]
     sets = {component: [component] for component in BRINGS}
-    sets["all with a host driver"] = sorted(set(BRINGS) - {"gke-device-injector", "default-runtime"})
-    sets["all with an injector"] = sorted(set(BRINGS) - {"driver-hostpath", "default-runtime", "without-api"})
+    sets["all with a host driver"] = sorted(set(BRINGS) - {"gke-device-injector", "default-runtime", "service-monitor"})
+    sets["all with an injector"] = sorted(set(BRINGS) - {"driver-hostpath", "default-runtime", "without-api", "pod-monitor"})
     with tempfile.TemporaryDirectory() as folder:
         for name, components in sets.items():
             # kustomize accepts only relative paths.
@@ -151,6 +162,12 @@ def releases():
             config_map=value(values, "dcgm", "collectors", "configMap") or None,
             otlp=otlp_volumes(value(values, "otlp", "headersSecret"), value(values, "otlp", "caConfigMap")),
             ports={"dcgm"} if value(values, "dcgm", "enabled") else set(),
+            monitors={
+                kind: 2 if value(values, "dcgm", "enabled") else 1
+                for kind, key in {"PodMonitor": "podMonitor", "ServiceMonitor": "serviceMonitor"}.items()
+                if value(values, key, "enabled")
+            },
+            dashboards=value(values, "dashboards", "enabled"),
             runbook=value(values, "prometheusRule", "runbook") or None,
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
             objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),

@@ -30,3 +30,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
+
+{{/* The Services are told apart by their component, so that a ServiceMonitor selects one of them. */}}
+{{- define "vram-exporter.dcgmName" -}}
+{{- printf "%s-dcgm" (include "vram-exporter.fullname" . | trunc 58 | trimSuffix "-") }}
+{{- end }}
