@@ -20,6 +20,7 @@ mod failures;
 mod freeze;
 mod gpu_history;
 mod handle;
+mod heap_use;
 mod incident;
 mod incidents;
 mod ledger;

@@ -8,10 +8,10 @@
 //! Invariant: each of the first `full.len()` blocks holds [`BLOCK`] items, and only the first block can hold dropped
 //! items.
 
+use super::heap_use::allocation;
+
 /// The number of items in a block.
 const BLOCK: usize = 32;
-/// The number of bytes that the C library's allocator adds to each allocation, including its rounding.
-pub(super) const CHUNK: usize = 24;
 
 /// A queue of items, oldest first.
 #[derive(Debug)]
@@ -95,8 +95,8 @@ impl<T: Copy> Blocks<T> {
     /// The memory that the queue uses in addition to the size of the struct itself.
     pub(super) fn bytes(&self) -> usize {
         let arrays = [self.full.capacity() * size_of::<Box<[T; BLOCK]>>(), self.latest.capacity() * size_of::<T>()];
-        let arrays: usize = arrays.into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes + CHUNK).sum();
-        arrays + self.full.len() * (size_of::<[T; BLOCK]>() + CHUNK)
+        let arrays: usize = arrays.into_iter().map(allocation).sum();
+        arrays + self.full.len() * allocation(size_of::<[T; BLOCK]>())
     }
 }
 

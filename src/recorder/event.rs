@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::Now;
 use super::exit_status::Exit;
+use super::heap_use::HeapUse as _;
 use super::series::{Micros, SECOND};
 
-/// The estimated size of the names in an event, in bytes.
-const NAMES: usize = 256;
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
 /// The maximum number of events that are kept.
@@ -185,14 +184,8 @@ impl Recorded {
     }
 
     fn bytes(&self) -> usize {
-        let more = match &self.what {
-            What::NewPeak { holders, .. } => holders.capacity() * (size_of::<Held>() + 96),
-            What::OutOfMemory(failure) => {
-                size_of::<Failure>() + failure.snapshot_path.as_ref().map_or(0, String::capacity)
-            }
-            _ => 0,
-        };
-        size_of::<Self>() + NAMES + more
+        let uuid = self.gpu.as_ref().map_or(0, |(_, uuid)| uuid.heap_use());
+        size_of::<Self>() + uuid + self.what.heap_use()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::blocks::CHUNK;
 use super::event::{Held, What};
+use super::heap_use::allocation;
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
@@ -255,7 +255,7 @@ impl GpuHistory {
 
 impl WorkloadHistory {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + CHUNK + self.series.bytes()
+        allocation(size_of::<Self>()) + self.series.bytes()
     }
 
     /// Whether none of its processes is on the GPU.

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::blocks::CHUNK;
 use super::clock::unix;
 use super::event::Who;
 use super::exit_status::{Exit, Identity};
+use super::heap_use::{HeapUse as _, allocation};
 use super::series::{Micros, Series};
 use crate::snapshot::{MigDevice, Owner, Process};
-
-/// The estimated size in memory of a process's owner, including its names and its place in the cgroup hierarchy.
-const OWNER: usize = 1024;
 
 /// A process on a GPU.
 #[derive(Debug)]
@@ -19,6 +16,8 @@ pub(super) struct ProcessHistory {
     pub(super) pid: u32,
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) owner: Arc<Owner>,
+    /// The memory that the owner uses.
+    owner_bytes: usize,
     /// Its memory.
     pub(super) series: Series,
     /// When it was first listed.
@@ -39,6 +38,7 @@ impl ProcessHistory {
             pid: process.pid,
             mig: process.mig.clone(),
             owner: process.owner.clone(),
+            owner_bytes: owner_bytes(&process.owner),
             series: Series::default(),
             first: at,
             peak: None,
@@ -59,7 +59,10 @@ impl ProcessHistory {
     /// Records what a list that was read at `at` shows about the process.
     pub(super) fn see(&mut self, process: &Process, at: Micros) {
         self.seen = at;
-        self.owner.clone_from(&process.owner);
+        if !Arc::ptr_eq(&self.owner, &process.owner) {
+            self.owner = process.owner.clone();
+            self.owner_bytes = owner_bytes(&self.owner);
+        }
         self.series.see(at, process.used);
         self.raise(process, at);
     }
@@ -115,6 +118,11 @@ impl ProcessHistory {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + CHUNK + self.series.bytes() + OWNER
+        allocation(size_of::<Self>()) + self.series.bytes() + self.owner_bytes
     }
+}
+
+/// The memory that an owner uses, with the two counters of its [`Arc`].
+fn owner_bytes(owner: &Owner) -> usize {
+    allocation(size_of::<Owner>() + 2 * size_of::<usize>()) + owner.heap_use()
 }
