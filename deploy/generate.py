@@ -1,5 +1,5 @@
 """Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules, and the dashboards of
-the ConfigMaps from grafana/dashboards.
+the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.md from the files that they name.
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
@@ -29,6 +29,9 @@ CONFIG_MAPS = (
     ROOT / "deploy/helm/vram-exporter/files/dashboards",
     ROOT / "deploy/kubernetes/components/grafana-dashboards",
 )
+COLLECTORS = ROOT / "docs/collectors.md"
+# The language of a snippet's code block, by the ending of its file's name.
+LANGUAGES = {".yml": "yaml", ".yaml": "yaml", ".conf": "toml", ".alloy": "alloy"}
 HEADER = "# Made from deploy/prometheus/rules by deploy/generate.py.\n---\n"
 
 
@@ -96,6 +99,16 @@ def compact(dashboard):
     return json.dumps(json.loads(dashboard.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
+def with_snippets(text):
+    """The page with the content of each file that a comment names, in a code block after the comment."""
+
+    def block(found):
+        path = Path(found.group(1))
+        return f"<!-- {path} -->\n\n```{LANGUAGES[path.suffix]}\n{(ROOT / path).read_text().rstrip()}\n```\n"
+
+    return re.sub(r"^<!-- (\S+) -->\n(?:\n```\w+\n.*?^```\n)?", block, text, flags=re.MULTILINE | re.DOTALL)
+
+
 def generated():
     """Every generated file with its text."""
     yield OBJECT, prometheus_rule()
@@ -104,6 +117,7 @@ def generated():
     for file in sorted(DASHBOARDS.glob("*.json")):
         for folder in CONFIG_MAPS:
             yield folder / file.name, compact(file)
+    yield COLLECTORS, with_snippets(COLLECTORS.read_text())
 
 
 def differing():

@@ -1,0 +1,134 @@
+"""Checks the snippets for collectors without running a collector: they are documented, they parse, they agree on the job and its limits,
+and they name only families that exist.
+
+The copies in docs/collectors.md are checked with the other generated files (deploy/generate.py). compare.py runs the collectors.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import compare
+
+ROOT = compare.ROOT
+FOLDER = ROOT / "deploy/collectors"
+PAGE = (ROOT / "docs/collectors.md").read_text()
+LIMITS = {"scrape_interval": "15s", "scrape_timeout": "5s", "sample_limit": 50000, "honor_labels": False}
+
+
+def families():
+    return set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+
+
+def job_problems(name, job):
+    yield from (f"{name}: {key} is {job.get(key)}" for key, wanted in LIMITS.items() if job.get(key) != wanted)
+    if job["job_name"] != "vram-exporter":
+        yield f"{name}: the job is {job['job_name']}, which no rule selects"
+
+
+def prometheus():
+    name = "prometheus-file-sd.yml"
+    done = subprocess.run(["promtool", "check", "config", FOLDER / name], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        yield f"{name}: {done.stdout}{done.stderr}"
+    [job] = yaml.safe_load((FOLDER / name).read_text())["scrape_configs"]
+    yield from job_problems(name, job)
+    if job["file_sd_configs"] != [{"files": ["vram-exporter-targets.yml"]}]:
+        yield f"{name}: does not read vram-exporter-targets.yml"
+
+
+def collector():
+    name = "otel-collector.yaml"
+    config = yaml.safe_load((FOLDER / name).read_text())
+    [job] = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    yield from job_problems(name, job)
+    [pipeline] = config["service"]["pipelines"].values()
+    for kind in ("receivers", "exporters"):
+        if pipeline[kind] != list(config[kind]):
+            yield f"{name}: the pipeline's {kind} are not those that are configured"
+
+
+def victoria_metrics():
+    name = "vm-pod-scrape.yaml"
+    mine = yaml.safe_load((FOLDER / name).read_text())["spec"]
+    folder = ROOT / "deploy/kubernetes/components/pod-monitor"
+    text = (folder / "pod-monitor.yaml").read_text().replace("relabelings:", "relabelConfigs:")
+    if mine != yaml.safe_load(text)["spec"]:
+        yield f"{name}: differs from the PodMonitor in more than the name of its relabelings"
+
+
+def telegraf():
+    name = "telegraf.conf"
+    [scrape] = tomllib.loads((FOLDER / name).read_text())["inputs"]["prometheus"]
+    if scrape["tags"]["job"] != "vram-exporter" or scrape["urls"] != [f"http://{scrape['tags']['instance']}/metrics"]:
+        yield f"{name}: job or instance are not those of the scrape"
+
+
+def alloy():
+    name = "config.alloy"
+    text = (FOLDER / name).read_text()
+    for key in ("scrape_interval", "scrape_timeout", "sample_limit"):
+        found = re.search(rf"{key} += \"?(\w+)", text)
+        if not found or found.group(1) != str(LIMITS[key]):
+            yield f"{name}: {key}"
+    if not re.search(r'job_name += "vram-exporter"', text):
+        yield f"{name}: the job has a name that no rule selects"
+
+
+def datadog():
+    name = "datadog-openmetrics.yaml"
+    [instance] = yaml.safe_load((FOLDER / name).read_text())["instances"]
+    known = {family.removesuffix("_total") for family in families()}
+    for pattern in instance["metrics"]:
+        if not any(re.search(pattern, family) for family in known):
+            yield f"{name}: {pattern} selects no family"
+        group = re.search(r"\((.*)\)(.*)", pattern)
+        for word in group.group(1).split("|"):
+            if not any(re.search(pattern.replace(f"({group.group(1)})", word), family) for family in known):
+                yield f"{name}: {word} in {pattern} selects no family"
+
+
+def zabbix():
+    name = "zabbix-template.yaml"
+    text = (FOLDER / name).read_text()
+    export = yaml.safe_load(text)["zabbix_export"]
+    [template] = export["templates"]
+    [rule] = template["discovery_rules"]
+    entries = [*template["items"], rule, *rule["item_prototypes"]]
+    keys = {entry["key"] for entry in entries}
+    uuids = re.findall(r"uuid: (\w+)$", text, re.MULTILINE)
+    if len(set(uuids)) != len(uuids) or not all(re.fullmatch(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}", uuid) for uuid in uuids):
+        yield f"{name}: uuids that are not unique or not of version 4"
+    for entry in entries:
+        if entry["type"] == "DEPENDENT" and entry["master_item"]["key"] not in keys:
+            yield f"{name}: {entry['key']} depends on an item that does not exist"
+        for step in entry.get("preprocessing", []):
+            family = step["parameters"][0].partition("{")[0]
+            if family not in families():
+                yield f"{name}: {family} is not a family"
+
+
+def page():
+    for path in sorted(FOLDER.iterdir()):
+        if f"<!-- {path.relative_to(ROOT)} -->" not in PAGE:
+            yield f"{path.name} is not in docs/collectors.md"
+    names = set(re.findall(r"\]\(\.\./(deploy/[^)#]+)", PAGE))
+    yield from (f"docs/collectors.md links to {name}, which does not exist" for name in sorted(names) if not Path(ROOT, name).exists())
+
+
+def main():
+    compare.self_test()
+    checks = (prometheus, collector, victoria_metrics, telegraf, alloy, datadog, zabbix, page)
+    found = [problem for check in checks for problem in check()]
+    print(f"{len(list(FOLDER.iterdir()))} snippets")
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
