@@ -98,3 +98,28 @@ fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     busy.contains(&response.status()).then(|| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::kubernetes::api::LIST_AGAIN;
+
+    /// What a proxy does that has no server behind it: it accepts the connection and closes it.
+    #[tokio::test]
+    async fn a_connection_that_is_closed_before_tls_is_established_counts_as_unreachable() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.crt");
+        let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&ca_file, authority.cert.pem()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+        let server = Server::At { url, token_file: None, ca_file: Some(ca_file) };
+        let timeout = Duration::from_secs(20);
+        let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN };
+        let error = Client::new(&settings).pods("").await.unwrap_err();
+        assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    }
+}

@@ -160,9 +160,13 @@ impl From<Status> for Error {
     }
 }
 
-/// The error and its causes, the outermost first.
+/// The error and its causes, the outermost first. The source of an I/O error that wraps another error is that error's
+/// source, so the wrapped error itself would be missed: hyper-rustls wraps the failure of a TLS handshake in this way.
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
+    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
+    })
 }
 
 /// Whether a cause is an I/O error of one of these kinds.
