@@ -41,17 +41,9 @@ for component in rustfmt clippy; do
     cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
 done
 
-# A folder is rebuilt if its list has changed.
-environment() { # FOLDER LIST
-    cmp -s "$here/$2" "$tools/$1/$2" && return
-    rm -rf "${tools:?}/$1"
-    python3 -m venv "$tools/$1"
-    "$tools/$1/bin/pip" install --quiet --disable-pip-version-check -r "$here/$2"
-    cp "$here/$2" "$tools/$1/$2"
-}
-environment venv requirements.txt
+"$here/environment.sh" "$tools" venv requirements.txt
 # The frameworks have an environment of their own, so that a change to the other list does not install 2 GB again.
-environment frameworks frameworks.txt
+"$here/environment.sh" "$tools" frameworks frameworks.txt
 # The oldest and the newest CPython that the client supports.
 "$here/cpython.sh" "$tools" 3.9 bullseye
 "$here/cpython.sh" "$tools" 3.14 forky

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Checks what is shipped for Kubernetes, and the exporter, against a real API server. See README.md."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
+
+import access
+import following
+import scenarios
+import shipped
+from server import Cluster, binaries, missing, skipped
+from simulated import ACCOUNT, TEAM, Exporter, Relay
+
+CONTAINERS = 20
+
+
+def problems(cluster, crds, program, machine):
+    yield from shipped.check(cluster, crds)
+    api = shipped.Api(cluster)
+    base = scenarios.run("kubectl", "kustomize", scenarios.KUSTOMIZE / "base")
+    for item in base:
+        api.apply(item)
+    [binding] = (item for item in base if item["kind"] == "ClusterRoleBinding")
+    cluster.create_namespace(TEAM, enforce="privileged")
+    cluster.create_account(TEAM, "default")
+    own = following.create_own(cluster, "own")
+    token = cluster.token(ACCOUNT, ACCOUNT, own)
+    yield from access.check(cluster, token)
+    simulated = Exporter(program, program.parent / "deps/libnvml_sim.so", machine, CONTAINERS)
+    with Relay(cluster.port) as relay, simulated.follow(cluster, token, relay.port) as exporter:
+        yield from following.check(cluster, exporter, relay, api, binding, own)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="contains bin and crds, as .ci/cluster-tools.sh provides them")
+    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
+    arguments = parser.parse_args()
+    tools, crds = binaries(arguments.folder), arguments.folder / "crds"
+    if lacking := missing(tools) + ([] if crds.is_dir() else ["crds"]) + ([] if shutil.which("helm") else ["helm"]):
+        skipped(", ".join(lacking))
+        return 0
+    os.environ["PATH"] = f"{tools['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
+    begin, found = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        server, machine = Path(folder, "server"), Path(folder, "machine")
+        server.mkdir(), machine.mkdir()
+        with Cluster(tools, server) as cluster:
+            print(f"Kubernetes {cluster.ask('GET', '/version')['gitVersion']}", flush=True)
+            for problem in problems(cluster, crds, arguments.exporter, machine):
+                print(f"BAD {problem}", flush=True)
+                found.append(problem)
+    print(f"{len(found)} problems, {time.monotonic() - begin:.0f} s")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
