@@ -22,7 +22,7 @@ fi
 export VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
 
 files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at their places in ROOT
-    local root=$work/$1/root zsh=$2 environment=$3 share
+    local root=$work/$1/root zsh=$2 environment=$3 share page
     share=$root/usr/share
     install -D -m 0755 "$folder/vram-exporter" "$root/usr/bin/vram-exporter"
     # For other programs that use NVML; the exporter has its own copy built in.
@@ -34,7 +34,7 @@ files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at thei
         "$folder/systemd/vram-exporter.service" >"$root/usr/lib/systemd/system/vram-exporter.service"
     sed -i "s|/etc/default/vram-exporter|$environment|" "$root$environment"
     install -d "$share/man/man1"
-    gzip --no-name --best <"$folder/man/vram-exporter.1" >"$share/man/man1/vram-exporter.1.gz"
+    for page in "$folder"/man/*.1; do gzip --no-name --best <"$page" >"$share/man/man1/${page##*/}.gz"; done
     install -D -m 0644 "$folder/completions/vram-exporter.bash" "$share/bash-completion/completions/vram-exporter"
     install -D -m 0644 "$folder/completions/_vram-exporter" "$root$zsh/_vram-exporter"
     install -D -m 0644 "$folder/completions/vram-exporter.fish" "$share/fish/vendor_completions.d/vram-exporter.fish"

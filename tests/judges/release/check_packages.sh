@@ -43,12 +43,14 @@ unit=$work/deb/usr/lib/systemd/system/vram-exporter.service
 while read -r named; do
     [ -e "$work/deb$named" ] || fail "the unit names $named, which is not in the package"
 done < <(sed -n -e 's/^ExecStart=//p' -e 's/^EnvironmentFile=-//p' "$unit")
-for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/vram-exporter.1.gz \
+for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/vram-exporter{,-run}.1.gz \
     usr/share/bash-completion/completions/vram-exporter usr/share/vram-exporter/prometheus/rules/memory.yml \
     usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json}; do
     [ -s "$work/deb/$wanted" ] || fail "no $wanted"
 done
-zcat "$work/deb/usr/share/man/man1/vram-exporter.1.gz" | grep -q '^\.TH' || fail "no man page"
+for page in "$work/deb"/usr/share/man/man1/*; do
+    grep -q '^\.TH' <(zcat "$page") || fail "$page is not a man page"
+done
 
 if command -v rpm2archive >/dev/null; then
     rpm=$(find "$work/first" -name '*.rpm')

@@ -22,13 +22,26 @@ root_of_tree=$here/../../..
 say() { printf '%5d s  %s\n' "$SECONDS" "$*"; }
 fail() { echo "try: $*" >&2; exit 1; }
 
-clean() { # NAME SUITE [PACKAGES]: a clean Debian in WORK/base-NAME
-    [ ! -e "$work/base-$1/.complete" ] || return 0
-    rm -rf "$work/base-$1"
-    debootstrap --variant=minbase ${3:+--include="$3"} "$2" "$work/base-$1" >"$work/debootstrap.log" 2>&1 ||
-        { tail -n 5 "$work/debootstrap.log" >&2; fail "debootstrap $2"; }
-    rm -rf "$work/base-$1"/var/cache/apt/archives/*.deb
-    touch "$work/base-$1/.complete"
+clean() { # SUITE: a clean Debian in WORK/base-SUITE
+    local base=$work/base-$1
+    [ ! -e "$base/.complete" ] || return 0
+    rm -rf "$base"
+    debootstrap --variant=minbase "$1" "$base" >"$work/debootstrap.log" 2>&1 || { tail -n 5 "$work/debootstrap.log" >&2; fail "debootstrap $1"; }
+    touch "$base/.complete"
+}
+extend() { # NAME PACKAGE...: Debian 13 with these packages, in WORK/base-NAME
+    local base=$work/base-$1
+    [ ! -e "$base/.complete" ] || return 0
+    clean trixie
+    rm -rf "$base"
+    cp -a "$work/base-trixie" "$base"
+    rm "$base/.complete"
+    cp /etc/resolv.conf "$base/etc/"
+    # shellcheck disable=SC2016
+    chroot "$base" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -euc \
+        'apt-get -q update; apt-get -q -y --no-install-recommends install "$@"' install "${@:2}" >"$work/apt.log" 2>&1 ||
+        { tail -n 5 "$work/apt.log" >&2; fail "apt-get install ${*:2}"; }
+    touch "$base/.complete"
 }
 fresh() { # NAME: a copy of that system, in $root
     root=$work/root
@@ -94,6 +107,8 @@ for arch in amd64 arm64; do
     mkdir -p "$work/unpacked/layout-$arch"
     tar -xf "$release/vram-exporter-$version-image-$arch.oci.tar" -C "$work/unpacked/layout-$arch"
     umoci unpack --image "$work/unpacked/layout-$arch:$version" "$work/unpacked/bundle-$arch" >/dev/null 2>&1
+    # The exporter in it runs as another user.
+    chmod go+rx "$work/unpacked/bundle-$arch"
     cmp "$work/unpacked/bundle-$arch/rootfs/usr/bin/vram-exporter" "$program"
 done
 say "the .deb, the .rpm and the image of each architecture contain the program of its .tar.gz"
@@ -103,7 +118,7 @@ echo '#VRAM_EXPORTER_LOG_LEVEL=info' >>"$content/systemd/vram-exporter.default"
 SOURCE_DATE_EPOCH=$(date +%s) "$root_of_tree/release/packages.sh" "$newer" amd64 "$content" "$work/newer"
 
 for suite in "${suites[@]}"; do
-    clean "$suite" "$suite"
+    clean "$suite"
     fresh "$suite"
     settings=/etc/default/vram-exporter
     libc=$(inside ldd --version | sed -n '1s/.* //p')
@@ -131,7 +146,7 @@ for suite in "${suites[@]}"; do
     scrape "$suite, .tar.gz" tmpfs chroot --userspec=65534:65534 "$root" /opt/vram-exporter/vram-exporter --demo
 done
 
-clean rpm trixie rpm
+extend rpm rpm
 fresh rpm
 settings=/etc/sysconfig/vram-exporter
 listing >"$work/before"
@@ -175,7 +190,7 @@ else
     [ -z "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" ] || exit 1
 fi
 
-clean python trixie python3-venv
+extend python python3-venv
 fresh python
 cp "$release"/vram_exporter-*.whl "$root/tmp/"
 inside python3 -m venv /opt/client
@@ -191,7 +206,7 @@ grep -q "image: .*vram-exporter:$version" "$work/rendered.yaml" || fail "the cha
 say "chart renders $(grep -c '^kind:' "$work/rendered.yaml") objects"
 
 # The README's first commands, as they are, in the folder of the release. The one change: the demo, because there is no GPU.
-clean prometheus trixie prometheus,curl
+extend prometheus prometheus curl
 fresh prometheus
 mkdir "$root/release"
 cp "$release"/* "$root/release/"
