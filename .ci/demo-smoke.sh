@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the README's demo command and checks it as a visitor and Prometheus would see it: it is ready within a minute, its numbers
 # change, its exposition is well-formed, it reports that the GPUs are simulated, and it exits on SIGTERM.
+# usage: demo-smoke.sh [PROGRAM]   (runs the demo of PROGRAM instead of the README's command)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +20,11 @@ fail() {
 }
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
+if [ $# -gt 0 ]; then
+    demo=("$1" --demo)
+else
+    read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
+fi
 # Cargo replaces itself with the exporter, so the pid of the started process is that of the exporter.
 VRAM_EXPORTER_WEB_LISTEN_ADDRESS="127.0.0.1:$port" "${demo[@]}" >"$work/log" 2>&1 &
 pid=$!

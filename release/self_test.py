@@ -1,4 +1,5 @@
-"""Shows that set-version.py changes the version everywhere, and that its check finds each place that has another version.
+"""Shows that set-version.py changes the version everywhere, that its check finds each place that has another version, and that
+check-crates.py finds what the Rust registry would refuse or could not show.
 
     self_test.py
 
@@ -23,7 +24,7 @@ def run(*command, cwd):
 
 def expect(condition, problem):
     if not condition:
-        raise SystemExit(f"set-version.py: {problem}")
+        raise SystemExit(problem)
 
 
 def copy(to):
@@ -44,61 +45,93 @@ def packages(root):
     return {line.split()[0]: line.split()[1].removeprefix("v") for line in told.stdout.splitlines() if line}
 
 
+def try_version(root):
+    """Changes the version in the copy, and back in each place. Returns what was tried, as text."""
+    program = root / "release/set-version.py"
+
+    def check():
+        return run(program, "--check", cwd=root)
+
+    told = run(program, cwd=root)
+    old = told.stdout.strip()
+    expect(told.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", old), f"prints {told.stdout!r} {told.stderr}")
+    expect(check().returncode == 0, check().stderr)
+
+    changed = run(program, NEW, cwd=root)
+    expect(changed.returncode == 0, changed.stderr)
+    expect(run(program, cwd=root).stdout.strip() == NEW, "does not print the new version")
+    expect(check().returncode == 0, check().stderr)
+    versions = packages(root)
+    private = {"bench", "exposition", "properties"}
+    expect(all(version == ("0.0.0" if name in private else NEW) for name, version in versions.items()), f"cargo reads {versions}")
+    expect(len(versions) > len(private), "cargo lists no package")
+
+    # Each place in turn gets another version; Cargo.toml's first one is the version itself, which then differs from all others.
+    places = 0
+    for name in changed.stdout.split():
+        path = root / name
+        text = path.read_text()
+        for match in re.finditer(re.escape(NEW), text):
+            path.write_text(text[: match.start()] + OTHER + text[match.end() :])
+            told = check()
+            expect(told.returncode != 0 and OTHER in told.stderr, f"{name}:{text.count(chr(10), 0, match.start()) + 1} is not checked")
+            places += 1
+        path.write_text(text)
+
+    # A place that is gone, a document that names another version, and one that names a version of something else.
+    chart = root / "deploy/helm/vram-exporter/Chart.yaml"
+    text = chart.read_text()
+    chart.write_text(text.replace("appVersion", "applicationVersion"))
+    expect("Chart.yaml" in check().stderr, "a missing appVersion is not reported")
+    chart.write_text(text)
+    new = root / "docs/new.md"
+    for line, accepted in (
+        (f"vram-exporter-{OTHER}-x86_64-linux-gnu.tar.gz", False),
+        (f"vram_exporter-{OTHER}-py3-none-any.whl", False),
+        (f"registry.example.com/vram-exporter:{OTHER}", False),
+        (f"vram-exporter_{NEW}-1_amd64.deb, vram-exporter {OTHER}, prometheus-{OTHER}", True),
+    ):
+        new.write_text(line + "\n")
+        subprocess.run(["git", "add", "docs/new.md"], cwd=root, check=True)
+        expect((check().returncode == 0) == accepted, f"{line}: accepted is not {accepted}")
+
+    for wrong in ("1.2", "v1.2.3", "1.2.3-rc.1", "01.2.3", "--force"):
+        expect(run(program, wrong, cwd=root).returncode != 0, f"accepts {wrong}")
+    return f"{old} and {NEW}: {places} places in {len(changed.stdout.split())} files, {len(versions) - len(private)} packages"
+
+
+def try_crates(root):
+    """Breaks what the crates tell the registry, one thing at a time. Returns what was tried, as text."""
+    program = root / "release/check-crates.py"
+    (root / "release/build.sh").write_text("    name=vram-exporter-$version-linux-$arch\n")
+    told = run(program, cwd=root)
+    expect(told.returncode == 0, f"check-crates.py: {told.stdout} {told.stderr}")
+    changes = (
+        ("crates/nvml-sim/Cargo.toml", "keywords = ", "# keywords = ", "nvml-sim: has no keywords"),
+        ("crates/pod-resources/Cargo.toml", '"kubelet"', '"kubelet client"', "pod-resources: keywords that the registry refuses"),
+        ("crates/process-name/Cargo.toml", "license.workspace", "# license.workspace", "process-name: has no license"),
+        ("crates/process-name/Cargo.toml", ', "/LICENSE"', "", "process-name: the package has no LICENSE"),
+        ("crates/web-config/Cargo.toml", '"/examples", ', "", "web-config: README.md links to examples/exporter.rs"),
+        ("crates/cgroup-owner/README.md", "src/tests/pods.rs", "../../docs/owners.md", "cgroup-owner: README.md links to ../../docs/owners.md"),
+        ("README.md", "](docs/install.md)", "](docs/installing.md)", "vram-exporter: README.md links to docs/installing.md"),
+        ("Cargo.toml", "-linux-arm64/{ bin }", "-linux-aarch64/{ bin }", "vram-exporter: binstall, aarch64-unknown-linux-gnu"),
+    )
+    for file, old, new, problem in changes:
+        text = (root / file).read_text()
+        expect(old in text, f"{file} does not contain {old}")
+        (root / file).write_text(text.replace(old, new))
+        told = run(program, cwd=root)
+        expect(told.returncode != 0 and problem in told.stdout, f"check-crates.py: not found: {problem}: {told.stdout} {told.stderr}")
+        (root / file).write_text(text)
+    return f"{len(changes)} errors in what the crates tell the registry"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         copy(root)
-        program = root / "release/set-version.py"
-
-        def check():
-            return run(program, "--check", cwd=root)
-
-        told = run(program, cwd=root)
-        old = told.stdout.strip()
-        expect(told.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", old), f"prints {told.stdout!r} {told.stderr}")
-        expect(check().returncode == 0, check().stderr)
-
-        changed = run(program, NEW, cwd=root)
-        expect(changed.returncode == 0, changed.stderr)
-        expect(run(program, cwd=root).stdout.strip() == NEW, "does not print the new version")
-        expect(check().returncode == 0, check().stderr)
-        versions = packages(root)
-        private = {"bench", "exposition", "properties"}
-        expect(all(version == ("0.0.0" if name in private else NEW) for name, version in versions.items()), f"cargo reads {versions}")
-        expect(len(versions) > len(private), "cargo lists no package")
-
-        # Each place in turn gets another version; Cargo.toml's first one is the version itself, which then differs from all others.
-        places = 0
-        for name in changed.stdout.split():
-            path = root / name
-            text = path.read_text()
-            for match in re.finditer(re.escape(NEW), text):
-                path.write_text(text[: match.start()] + OTHER + text[match.end() :])
-                told = check()
-                expect(told.returncode != 0 and OTHER in told.stderr, f"{name}:{text.count(chr(10), 0, match.start()) + 1} is not checked")
-                places += 1
-            path.write_text(text)
-
-        # A place that is gone, a document that names another version, and one that names a version of something else.
-        chart = root / "deploy/helm/vram-exporter/Chart.yaml"
-        text = chart.read_text()
-        chart.write_text(text.replace("appVersion", "applicationVersion"))
-        expect("Chart.yaml" in check().stderr, "a missing appVersion is not reported")
-        chart.write_text(text)
-        new = root / "docs/new.md"
-        for line, accepted in (
-            (f"vram-exporter-{OTHER}-x86_64-linux-gnu.tar.gz", False),
-            (f"vram_exporter-{OTHER}-py3-none-any.whl", False),
-            (f"registry.example.com/vram-exporter:{OTHER}", False),
-            (f"vram-exporter_{NEW}-1_amd64.deb, vram-exporter {OTHER}, prometheus-{OTHER}", True),
-        ):
-            new.write_text(line + "\n")
-            subprocess.run(["git", "add", "docs/new.md"], cwd=root, check=True)
-            expect((check().returncode == 0) == accepted, f"{line}: accepted is not {accepted}")
-
-        for wrong in ("1.2", "v1.2.3", "1.2.3-rc.1", "01.2.3", "--force"):
-            expect(run(program, wrong, cwd=root).returncode != 0, f"accepts {wrong}")
-    print(f"{old} and {NEW}: {places} places in {len(changed.stdout.split())} files, {len(versions) - len(private)} packages")
+        print(try_crates(root))
+        print(try_version(root))
     return 0
 
 
