@@ -6,6 +6,7 @@ mod dcgm;
 mod descriptors;
 mod exporter;
 mod heap;
+mod log_output;
 mod logging;
 mod once;
 mod otlp;
@@ -18,5 +19,6 @@ mod signals;
 mod web_guard;
 
 pub use check::{CheckError, check};
+pub use log_output::report;
 pub use once::{Answer, once};
 pub use serve::serve;

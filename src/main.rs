@@ -43,14 +43,14 @@ fn main() -> ExitCode {
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&format!("{error:#}"));
+            app::report(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn refuse(error: &impl Error) -> ExitCode {
-    report(&error.to_string());
+    app::report(&error.to_string());
     ExitCode::from(config::EXIT_USAGE)
 }
 
@@ -63,9 +63,4 @@ fn print(text: &[u8]) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn report(text: &str) {
-    // If standard error is closed, there is nowhere left to write to.
-    let _ = writeln!(io::stderr().lock(), "vram-exporter: {text}");
 }

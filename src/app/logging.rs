@@ -5,17 +5,19 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_output::LogOutput;
 use crate::config::{Log, LogFormat};
 
 /// Initialises logging. A second call in the same process (in a test) changes nothing.
 pub(super) fn start(log: &Log) -> Result<()> {
     let filter = filter(&log.level).with_context(|| format!("log.level {:?} is not a valid level", log.level))?;
     let registry = tracing_subscriber::registry().with(filter);
+    let output = LogOutput::new();
     let started = match log.format {
-        LogFormat::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(std::io::stderr)).try_init(),
-        LogFormat::Json => registry
-            .with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))
-            .try_init(),
+        LogFormat::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(output)).try_init(),
+        LogFormat::Json => {
+            registry.with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(output)).try_init()
+        }
     };
     let _ = started;
     Ok(())

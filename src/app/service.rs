@@ -1,4 +1,4 @@
-//! Notifies the service manager (`sd_notify`) that the exporter is ready, alive or stopping.
+//! Notifies the service manager (`sd_notify`) that the exporter is ready, alive, reading its files again or stopping.
 //!
 //! Invariant: a keep-alive is sent only while `/healthz` succeeds. Without `NOTIFY_SOCKET` nothing is sent.
 
@@ -11,18 +11,33 @@ const PER_INTERVAL: u32 = 3;
 
 /// The exporter is listening; its first samples may follow later.
 pub(super) fn ready() {
-    notify(NotifyState::Ready);
+    notify(&[NotifyState::Ready]);
 }
 
 /// The exporter is stopping.
 pub(super) fn stopping() {
-    notify(NotifyState::Stopping);
+    notify(&[NotifyState::Stopping]);
+}
+
+/// The exporter begins to read its files again. The time tells the manager to which of its requests this belongs.
+pub(super) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(error = %error, "service manager: the clock cannot be read"),
+    }
+}
+
+/// The exporter has read its files; the manager shows `status`.
+pub(super) fn reloaded(status: &str) {
+    // A line feed would begin another notification.
+    let status = status.replace('\n', " ");
+    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Sends keep-alives forever if the service manager requests them, except while `unhealthy` returns a reason.
 pub(super) async fn keep_alive(unhealthy: impl Fn() -> Option<String>) {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| *limit > Duration::ZERO) else { return };
-    send_while_healthy(limit / PER_INTERVAL, unhealthy, || notify(NotifyState::Watchdog)).await;
+    send_while_healthy(limit / PER_INTERVAL, unhealthy, || notify(&[NotifyState::Watchdog])).await;
 }
 
 async fn send_while_healthy(every: Duration, unhealthy: impl Fn() -> Option<String>, send: impl Fn()) {
@@ -38,8 +53,8 @@ async fn send_while_healthy(every: Duration, unhealthy: impl Fn() -> Option<Stri
     }
 }
 
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(error = %error, "service manager: the notification failed");
     }
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use web_config::Guard;
 
+use super::service;
 use crate::lanes::DriverLease;
 
 /// Installs the handlers for SIGTERM and SIGINT; the future is ready when one of them arrives. Call it within a
@@ -50,19 +51,24 @@ pub(super) fn reread_signal() -> Result<Signal> {
 pub(super) async fn follow_reread(mut signal: Signal, guard: Arc<Guard>) {
     while signal.recv().await.is_some() {
         let asked = guard.clone();
-        match tokio::task::spawn_blocking(move || asked.reload()).await {
+        service::reloading();
+        let status = match tokio::task::spawn_blocking(move || asked.reload()).await {
             Ok(Ok(_)) => {
-                tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "web-config file: read")
+                tracing::info!(signal = "SIGHUP", settings = %guard.summary(), "web-config file: read");
+                format!("web-config file read: {}", guard.summary())
             }
             // The guard counts the fault and logs it once; SIGHUP logs it each time, because its sender is waiting
             // for the result.
             Ok(Err(error)) => {
-                tracing::warn!(signal = "SIGHUP", error = %error, "web-config file: the last valid one stays in effect")
+                tracing::warn!(signal = "SIGHUP", error = %error, "web-config file: the last valid one stays in effect");
+                format!("web-config file not accepted: {error}")
             }
             Err(died) => {
-                tracing::error!(signal = "SIGHUP", error = %died, "web-config file: the reader panicked")
+                tracing::error!(signal = "SIGHUP", error = %died, "web-config file: the reader panicked");
+                format!("web-config file not read: {died}")
             }
-        }
+        };
+        service::reloaded(&status);
     }
 }
 

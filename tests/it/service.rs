@@ -1,6 +1,7 @@
 //! The notifications to a service manager, over a real notification socket.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
@@ -38,6 +39,54 @@ fn the_manager_hears_of_the_start_of_life_and_of_the_end() {
     assert!(exporter.terminate().success());
     let last = std::iter::repeat_with(|| hear(&socket)).find(|message| message != "WATCHDOG=1");
     assert_eq!(last.as_deref(), Some("STOPPING=1"));
+}
+
+#[test]
+fn a_reload_is_announced_and_its_result_is_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().join("notify"), folder.path().join("web-config.yml"));
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let mut command = bare(&["--demo", &format!("--web.config-file={}", file.display())]);
+    command.env("NOTIFY_SOCKET", &path);
+    let exporter = Exporter::start(command);
+    assert_eq!(hear(&socket), "READY=1");
+    for (content, status) in [("", "web-config file read: "), ("nonsense: 1\n", "web-config file not accepted: ")] {
+        std::fs::write(&file, content).unwrap();
+        let before = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+        exporter.signal(nix::sys::signal::Signal::SIGHUP);
+        let message = hear(&socket);
+        let time = message.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{message}"));
+        assert!(time.parse::<u128>().unwrap() >= Duration::from(before).as_micros(), "{message}");
+        let message = hear(&socket);
+        assert!(message.starts_with(&format!("READY=1\nSTATUS={status}")) && message.lines().count() == 2, "{message}");
+    }
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn lines_for_the_journal_begin_with_their_priority() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    for (is_journal, prefixes) in [(true, ["<6>", "<4>", "<3>"]), (false, ["", "", ""])] {
+        let file = std::fs::File::create(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let stream = format!("{}:{}", metadata.dev(), metadata.ino() + u64::from(!is_journal));
+        // An unusable address ends it after the log has begun.
+        let mut command = bare(&["--web.listen-address=unix:/no/such/folder/socket", "--log.level=debug"]);
+        command.args(["--web.config-file"]).arg(folder.path().join("web-config.yml"));
+        let users = format!("basic_auth_users:\n  alice: {}\n", bcrypt::hash("wonderland", 4).unwrap());
+        std::fs::write(folder.path().join("web-config.yml"), users).unwrap();
+        let status = command.env("JOURNAL_STREAM", stream).stderr(file).status().unwrap();
+        assert_eq!(status.code(), Some(1));
+        let log = std::fs::read_to_string(&path).unwrap();
+        let begins = [" level=info ", " level=warn ", "vram-exporter: cannot listen"].map(|part| {
+            let line = log.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {log}"));
+            line.split("ts=").next().unwrap().split("vram-exporter: ").next().unwrap()
+        });
+        assert_eq!(begins, prefixes, "{log}");
+    }
 }
 
 #[test]
