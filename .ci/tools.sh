@@ -22,6 +22,7 @@ need cc gcc
 need curl curl
 command -v google-chrome >/dev/null || need chromium chromium
 need make make
+need openssl openssl
 need patchelf patchelf
 need pkg-config pkg-config
 need python3 python3

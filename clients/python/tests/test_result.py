@@ -7,7 +7,6 @@ import types
 import unittest
 from unittest import mock
 
-import vram_exporter
 from vram_exporter import DeviceResult, Measurement, _reading
 from vram_exporter._allocators import Allocators
 
