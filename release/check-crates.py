@@ -86,8 +86,7 @@ def main():
     for package in published:
         found = list(crate(package, files(package["name"])))
         if package["name"] == "vram-exporter":
-            script = ROOT / "release/build.sh"
-            found += binstall(package, script.read_text()) if script.exists() else []
+            found += binstall(package, (ROOT / "release/build.sh").read_text())
         problems += [f"{package['name']}: {problem}" for problem in found]
     print("\n".join(problems) or f"{len(published)} crates: {', '.join(package['name'] for package in published)}")
     if not all(package["repository"] for package in published):

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Makes a root file system from this machine's /usr, and runs systemd in it as the first process of a pid namespace. machine.py calls it in
+# Makes a root file system from the /usr of a system, and runs systemd in it as the first process of a pid namespace. machine.py calls it in
 # new mount, pid, network, host name, IPC and cgroup namespaces. Everything that is written goes to memory: the machine's own files,
 # cgroups and kernel settings do not change.
-# usage: boot.sh ROOT FILES   (FILES is a folder that is copied over the root)
+# usage: boot.sh ROOT FILES SYSTEM   (FILES is a folder that is copied over the root; SYSTEM is the root of the system, / for this machine)
 set -eu
-root=$1 files=$2
+root=$1 files=$2 system=${3%/}
 
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
 mkdir -p .changes .work dev etc/systemd/system home mnt old proc root run sys tmp usr var/log/journal var/tmp
 chmod 1777 tmp var/tmp
-mount -t overlay -o "lowerdir=/usr,upperdir=$root/.changes,workdir=$root/.work" overlay usr
+mount -t overlay -o "lowerdir=$system/usr,upperdir=$root/.changes,workdir=$root/.work" overlay usr
 for link in bin sbin lib lib32 lib64 libx32; do
-    [ ! -L "/$link" ] || ln -s "$(readlink "/$link")" "$link"
+    [ ! -L "$system/$link" ] || ln -s "$(readlink "$system/$link")" "$link"
 done
 
 # The units that a service needs, and none of the machine's other services.
@@ -20,16 +20,16 @@ units=$root/usr/lib/systemd/system
 rm -rf "$units"
 mkdir -p "$units/sockets.target.wants"
 for unit in basic sysinit sockets timers paths slices local-fs local-fs-pre swap network umount shutdown final multi-user exit; do
-    cp "/usr/lib/systemd/system/$unit.target" "$units/"
+    cp "$system/usr/lib/systemd/system/$unit.target" "$units/"
 done
-cp /usr/lib/systemd/system/systemd-exit.service "$units/"
+cp "$system"/usr/lib/systemd/system/systemd-exit.service "$units/"
 for unit in systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket; do
-    cp "/usr/lib/systemd/system/$unit" "$units/"
+    cp "$system/usr/lib/systemd/system/$unit" "$units/"
 done
 ln -s ../systemd-journald.socket ../systemd-journald-dev-log.socket "$units/sockets.target.wants/"
 
-cp /usr/lib/os-release etc/os-release
-cp -r /etc/ld.so.cache etc/
+cp "$system/usr/lib/os-release" etc/os-release
+cp "$system/etc/ld.so.cache" etc/
 tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 cat >etc/passwd <<'END'
 root:x:0:0:root:/root:/bin/sh

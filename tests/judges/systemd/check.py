@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the packaged unit under a real systemd, on simulated GPUs, and checks what docs/deploy/systemd.md promises.
 
-    check.py [--exporter PROGRAM] [--simulator LIBRARY]
+    check.py [--exporter PROGRAM] [--simulator LIBRARY] [--system FOLDER]
 
-Needs root, systemd and the right to create namespaces, cgroups and mounts. Where systemd cannot run, it prints SKIPPED with the reason and
+FOLDER is the root of another system, for example made by debootstrap with systemd, curl and openssl; without it, this machine's
+system is used. Needs root, systemd and the right to create namespaces, cgroups and mounts. Where systemd cannot run, it prints SKIPPED with the reason and
 succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 
@@ -372,6 +373,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     options.add_argument("--simulator", type=Path)
+    options.add_argument("--system", type=Path, default=Path("/"))
     options = options.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     with tempfile.TemporaryDirectory() as folder:
@@ -379,7 +381,7 @@ def main():
         os.chmod(folder, 0o755)
         lay_out(Path(folder), options)
         try:
-            with Machine(folder) as machine:
+            with Machine(folder, options.system) as machine:
                 print(machine.run("systemctl", "--version").stdout.splitlines()[0])
                 failed = Judge(machine).all()
         except CannotBoot as error:

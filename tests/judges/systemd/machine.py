@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SYSTEMD = Path("/usr/lib/systemd/systemd")
-TOOLS = ("unshare", "nsenter", "pivot_root", "mount", "curl", "openssl", "setpriv", "journalctl", "systemctl")
+# What is needed on this machine, and in the system.
+TOOLS = ("unshare", "nsenter", "pivot_root", "mount", "openssl")
+PROGRAMS = ("usr/lib/systemd/systemd", "usr/bin/systemctl", "usr/bin/journalctl", "usr/bin/curl", "usr/bin/setpriv", "usr/bin/nsenter")
 PATIENCE = 60.0
 
 
@@ -30,13 +31,15 @@ def until(what, ask, patience=PATIENCE):
 
 
 class Machine:
-    """Use it as a context manager. `files` is a folder that is copied over the root before systemd starts."""
+    """Use it as a context manager. `files` is a folder that is copied over the root before systemd starts; `system` is the
+    root of the system that the machine runs, of which only /usr is used."""
 
-    def __init__(self, files):
-        self.files, self.folder, self.process, self.cgroup, self.pid = files, None, None, None, None
+    def __init__(self, files, system):
+        self.files, self.system = files, system
+        self.folder, self.process, self.cgroup, self.pid = None, None, None, None
 
     def __enter__(self):
-        check_requirements()
+        check_requirements(self.system)
         self.folder = Path(tempfile.mkdtemp(prefix="systemd-"))
         try:
             self.boot()
@@ -55,7 +58,7 @@ class Machine:
         namespaces = ["--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child"]
         with open(self.folder / "log", "wb") as log:
             self.process = subprocess.Popen(
-                ["unshare", *namespaces, HERE / "boot.sh", root, self.files],
+                ["unshare", *namespaces, HERE / "boot.sh", root, self.files, self.system],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=lambda: (self.cgroup / "cgroup.procs").write_text(str(os.getpid())),
             )  # fmt: skip
@@ -140,13 +143,11 @@ def run_here(*command):
         raise CannotBoot(f"{command[0]}: {done.stderr.strip()}")
 
 
-def check_requirements():
+def check_requirements(system):
     if sys.platform != "linux" or os.geteuid() != 0:
         raise CannotBoot("needs root")
-    if not SYSTEMD.exists():
-        raise CannotBoot(f"{SYSTEMD} does not exist")
-    if not Path("/lib").is_symlink():
-        raise CannotBoot("/lib is not part of /usr")
-    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    if not (system / "lib").is_symlink():
+        raise CannotBoot(f"{system / 'lib'} is not a link to a folder in /usr")
+    missing = [tool for tool in TOOLS if not shutil.which(tool)] + [f"{system / name}" for name in PROGRAMS if not (system / name).exists()]
     if missing:
         raise CannotBoot(f"not installed: {' '.join(missing)}")
