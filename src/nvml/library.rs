@@ -13,7 +13,7 @@ use crate::faults::Reason;
 
 /// Where the library is searched for when none is configured, in this order: first where the loader finds it, then in
 /// the folders where container runtimes and cluster operators mount the driver.
-const SEARCH_PATHS: [&str; 9] = [
+const SEARCH_PATHS: [&str; 10] = [
     "libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
     "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
@@ -21,6 +21,7 @@ const SEARCH_PATHS: [&str; 9] = [
     "/run/nvidia/driver/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
     "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1",
     "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
     "/usr/lib64/libnvidia-ml.so.1",
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
 ];
