@@ -41,6 +41,12 @@ pub enum Error {
     /// The program was built without the simulator.
     #[error("--demo: this program has no simulated GPUs; it was built without the feature `demo`")]
     NotBuiltIn,
+    /// The system cannot load the simulator.
+    #[error("--demo: {why}")]
+    Unsupported {
+        /// What the simulator needs.
+        why: String,
+    },
     /// No folder for the simulated `/proc`.
     #[error(
         "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; set TMPDIR to another one"
@@ -74,7 +80,7 @@ pub enum Error {
 /// Checks that a scenario describes a machine. Nothing is opened or written.
 ///
 /// # Errors
-/// When the scenario is invalid, or the program has no simulator.
+/// When the scenario is invalid, the program has no simulator, or the system cannot load it.
 pub fn check(scenario: &str) -> Result<(), Error> {
     simulator(scenario).map(drop)
 }
@@ -131,11 +137,13 @@ pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
     lines
 }
 
-/// The bytes of the simulator's library, which can be used only by this process. Fails if the scenario is invalid.
+/// The bytes of the simulator's library, which can be used only by this process. Fails if the scenario is invalid or the
+/// system's loader is too old.
 #[cfg(feature = "demo")]
 fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {
     let refused = |why| Error::Scenario { scenario: scenario.to_owned(), why };
-    nvml_sim::check(scenario).map_err(refused).map(|()| nvml_sim::image())
+    nvml_sim::check(scenario).map_err(refused)?;
+    nvml_sim::image().map_err(|old| Error::Unsupported { why: old.to_string() })
 }
 
 #[cfg(not(feature = "demo"))]

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     nvml_sim::configure(Settings { scenario: Some(scenario), ..Settings::default() })?;
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("libnvidia-ml.so.1");
-    std::fs::write(&library, nvml_sim::image())?;
+    std::fs::write(&library, nvml_sim::image()?)?;
 
     let nvml = Nvml::builder().lib_path(library.as_os_str()).init()?;
     for index in 0..nvml.device_count()? {

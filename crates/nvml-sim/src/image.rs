@@ -27,8 +27,50 @@ const MACHINE: (u16, u64) = if cfg!(target_arch = "x86_64") {
     (0, 4096)
 };
 
-/// The bytes of the file. Absolute symbols need glibc 2.28.
-pub fn image() -> Vec<u8> {
+/// The first version of glibc whose loader leaves the addresses of absolute symbols as they are.
+const OLDEST_GLIBC: (u32, u32) = (2, 28);
+
+/// The loader of this system would change the addresses in the library, and the program would crash when it calls them.
+#[derive(Debug, thiserror::Error)]
+#[error("the simulated GPUs need glibc {}.{} or newer, and this system has {version}", OLDEST_GLIBC.0, OLDEST_GLIBC.1)]
+pub struct OldLoader {
+    version: String,
+}
+
+/// The bytes of the file.
+///
+/// # Errors
+/// If the loader does not support absolute symbols.
+pub fn image() -> Result<Vec<u8>, OldLoader> {
+    match glibc().filter(|version| !supports_absolute_symbols(version)) {
+        Some(version) => Err(OldLoader { version }),
+        None => Ok(bytes()),
+    }
+}
+
+/// The version of the C library in use; `None` if it is not glibc.
+fn glibc() -> Option<String> {
+    #[cfg(target_env = "gnu")]
+    {
+        unsafe extern "C" {
+            safe fn gnu_get_libc_version() -> *const std::ffi::c_char;
+        }
+        // SAFETY: glibc returns a constant C string.
+        let version = unsafe { std::ffi::CStr::from_ptr(gnu_get_libc_version()) };
+        Some(version.to_string_lossy().into_owned())
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
+/// Whether a version such as `2.36` or `2.36.9000` is new enough.
+fn supports_absolute_symbols(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next()) >= OLDEST_GLIBC
+}
+
+fn bytes() -> Vec<u8> {
     let symbols = abi::symbols();
     let mut strings = vec![0];
     let mut string = |text: &str| {
@@ -134,5 +176,20 @@ impl Bytes {
         self.0.extend([GLOBAL_FUNCTION, 0]);
         self.quarter(ABSOLUTE);
         self.words(&[address as u64, 0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::supports_absolute_symbols;
+
+    #[test]
+    fn versions_before_2_28_are_too_old() {
+        for old in ["2.17", "2.27", "2.27.9000", "2.9", "1.99", ""] {
+            assert!(!supports_absolute_symbols(old), "{old}");
+        }
+        for new in ["2.28", "2.28.9000", "2.31", "2.100", "3.0", "3"] {
+            assert!(supports_absolute_symbols(new), "{new}");
+        }
     }
 }

@@ -25,7 +25,7 @@ mod scenario;
 mod stable_hash;
 
 pub use hide::hide;
-pub use image::image;
+pub use image::{OldLoader, image};
 pub use library::Settings;
 
 /// The simulated library is open, so its settings cannot be changed.

@@ -1,7 +1,7 @@
 //! The library that a program writes for itself when this crate is built into it.
 
 use std::collections::BTreeSet;
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use libloading::Library;
@@ -27,7 +27,7 @@ fn defined(folder: &Path, names: &mut BTreeSet<String>) {
 fn the_image_opens_by_its_path_and_has_every_function() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("libnvml_sim.so");
-    std::fs::write(&path, nvml_sim::image()).unwrap();
+    std::fs::write(&path, nvml_sim::image().unwrap()).unwrap();
 
     let mut names = BTreeSet::new();
     defined(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi"), &mut names);
@@ -46,11 +46,11 @@ fn the_image_opens_by_its_path_and_has_every_function() {
     // SAFETY: as above.
     assert!(unsafe { library.get::<*const ()>(b"nvmlSimNothing") }.is_err());
 
-    type Configure = unsafe extern "C" fn(*const i8, *const i8, *const i8) -> c_int;
+    type Configure = unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> c_int;
     // SAFETY: this is the type of the function; the text is a C string, and NULL leaves the other settings as they are.
     let status = unsafe {
         let configure = library.get::<Configure>(b"nvmlSimConfigure").unwrap();
-        configure(c"eight-h200".as_ptr().cast(), std::ptr::null(), std::ptr::null())
+        configure(c"eight-h200".as_ptr(), std::ptr::null(), std::ptr::null())
     };
     assert_eq!(status, 0);
     for _ in 0..2 {
