@@ -2,7 +2,7 @@
 
 mod rig;
 
-use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::path::Path;
@@ -205,64 +205,83 @@ fn constants() -> Vec<(&'static str, i64)> {
     all
 }
 
-/// The NVML functions that the built library exports, read from its symbol table.
+/// The NVML functions that the built library exports, read from its symbol table. Unlike nm, readelf reads the files of
+/// every architecture.
 fn exported() -> Vec<String> {
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(rig::library()).output().unwrap();
+    let output = Command::new("readelf").args(["--wide", "--dyn-syms"]).arg(rig::library()).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    let names = text.lines().filter_map(|line| line.split_whitespace().nth(2));
-    names.filter(|name| name.starts_with("nvml")).map(str::to_owned).collect()
+    // The columns are the number, value, size, type, binding, visibility, section and name.
+    let symbols = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let defined = symbols.filter(|columns| columns.len() == 8 && columns[6] != "UND" && columns[7].starts_with("nvml"));
+    defined.map(|columns| columns[7].to_owned()).collect()
 }
 
-/// The values according to C: compiles a program against the header and reads its output, which consists of lines of
-/// the form `name value`.
-fn ask_c(header: &Path, functions: &[String]) -> BTreeMap<String, i64> {
-    let mut program = String::from("#define NVML_NO_UNVERSIONED_FUNC_DEFS\n#include <nvml.h>\n#include <stddef.h>\n");
-    program.push_str("#include <stdio.h>\nint main(void) {\n");
-    for (name, _, fields) in layouts() {
-        writeln!(program, "printf(\"{name} %lld\\n\", (long long)sizeof({name}));").unwrap();
-        for (field, _) in fields {
-            writeln!(program, "printf(\"{name}.{field} %lld\\n\", (long long)offsetof({name}, {field}));").unwrap();
-        }
+/// An expression in C, and its value in the bindings.
+type Claim = (String, i64);
+
+fn claims() -> Vec<Claim> {
+    let mut all = vec![("(char)-1 < 0".to_owned(), i64::from(c_char::MIN != 0))];
+    for (name, size, fields) in layouts() {
+        all.push((format!("sizeof({name})"), size as i64));
+        all.extend(fields.into_iter().map(|(field, offset)| (format!("offsetof({name}, {field})"), offset as i64)));
     }
-    for (field, _) in metrics_request() {
-        let offset = format!("offsetof(nvmlGpmMetricsGet_t, {field})");
-        writeln!(program, "printf(\"nvmlGpmMetricsGet_t.{field} %lld\\n\", (long long){offset});").unwrap();
+    let nested = [
+        ("shortName", offset_of!(sys::nvmlGpmMetric_t, metricInfo.shortName)),
+        ("longName", offset_of!(sys::nvmlGpmMetric_t, metricInfo.longName)),
+        ("unit", offset_of!(sys::nvmlGpmMetric_t, metricInfo.unit)),
+    ];
+    all.extend(nested.map(|(field, offset)| (format!("offsetof(nvmlGpmMetric_t, metricInfo.{field})"), offset as i64)));
+    for (field, offset) in metrics_request() {
+        all.push((format!("offsetof(nvmlGpmMetricsGet_t, {field})"), offset as i64));
     }
-    for (name, _) in constants() {
-        writeln!(program, "printf(\"{name} %lld\\n\", (long long)({name}));").unwrap();
+    for (name, value) in constants() {
+        all.push((name.to_owned(), value));
     }
-    for (version, of) in [
-        ("nvmlMemory_v2", "nvmlMemory_v2_t"),
-        ("nvmlTemperature_v1", "nvmlTemperature_t"),
-        ("nvmlPciInfoExt_v1", "nvmlPciInfoExt_t"),
-        ("nvmlDeviceAddressingMode_v1", "nvmlDeviceAddressingMode_t"),
-        ("nvmlProcessDetailList_v1", "nvmlProcessDetailList_t"),
-        ("nvmlGpuInstanceProfileInfo_v2", "nvmlGpuInstanceProfileInfo_v2_t"),
+    for (name, size, version) in [
+        ("nvmlMemory_v2", size_of::<sys::nvmlMemory_v2_t>(), 2),
+        ("nvmlTemperature_v1", size_of::<sys::nvmlTemperature_t>(), 1),
+        ("nvmlPciInfoExt_v1", size_of::<sys::nvmlPciInfoExt_t>(), 1),
+        ("nvmlDeviceAddressingMode_v1", size_of::<sys::nvmlDeviceAddressingMode_t>(), 1),
+        ("nvmlProcessDetailList_v1", size_of::<sys::nvmlProcessDetailList_t>(), 1),
+        ("nvmlGpuInstanceProfileInfo_v2", size_of::<sys::nvmlGpuInstanceProfileInfo_v2_t>(), 2),
     ] {
-        writeln!(program, "printf(\"version of {of} %lld\\n\", (long long)({version}));").unwrap();
+        all.push((name.to_owned(), (size | version << 24) as i64));
     }
-    // The program does not compile if the header does not declare one of the functions.
+    all
+}
+
+/// Compiles a program that is valid only if the header declares the functions and the compiler computes the claimed values.
+/// The program is not run, so the compiler may be for another machine, but must be for the one that this test was built
+/// for. The error is what the compiler printed.
+fn compile(header: &Path, functions: &[String], claims: &[Claim]) -> Result<(), String> {
+    let arch = std::env::consts::ARCH;
+    let mut program = format!("#ifndef __{arch}__\n#error \"the compiler is not for {arch}\"\n#endif\n");
+    program.push_str("#define NVML_NO_UNVERSIONED_FUNC_DEFS\n#include <nvml.h>\n#include <stddef.h>\n");
+    for (expression, value) in claims {
+        writeln!(program, "_Static_assert((long long)({expression}) == {value}LL, \"{expression} is {value}\");")
+            .unwrap();
+    }
+    program.push_str("void *declared[] = {\n");
     for name in functions {
-        writeln!(program, "{{ void *declared = (void *){name}; (void)declared; }}").unwrap();
+        writeln!(program, "(void *){name},").unwrap();
     }
-    program.push_str("return 0; }\n");
+    program.push_str("};\n");
     let folder = tempfile::tempdir().unwrap();
-    let (source, binary) = (folder.path().join("ask.c"), folder.path().join("ask"));
+    let source = folder.path().join("claims.c");
     std::fs::write(&source, program).unwrap();
-    let compiled = Command::new("cc")
-        .args(["-std=gnu11", "-Werror=implicit-function-declaration", "-I"])
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut words = compiler.split_whitespace();
+    let compiled = Command::new(words.next().unwrap())
+        .args(words)
+        .args(["-std=gnu11", "-c", "-I"])
         .arg(header.parent().unwrap())
         .arg(&source)
-        .arg(rig::library())
         .arg("-o")
-        .arg(&binary)
+        .arg(folder.path().join("claims.o"))
         .output()
         .unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let said = Command::new(&binary).env("LD_LIBRARY_PATH", rig::library().parent().unwrap()).output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    said.lines().map(|line| line.rsplit_once(' ').unwrap()).map(|(k, v)| (k.into(), v.parse().unwrap())).collect()
+    if compiled.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&compiled.stderr).into_owned()) }
 }
 
 #[test]
@@ -278,33 +297,17 @@ fn the_library_is_what_nvidias_header_declares() {
     assert!(own.iter().all(|name| all.iter().any(|n| n == name)), "{all:?}");
     let functions: Vec<String> = all.into_iter().filter(|name| !own.contains(&name.as_str())).collect();
     assert!(functions.len() > 100, "{}", functions.len());
-    let c = ask_c(&header, &functions);
-    let mut held = 0;
-    let mut hold = |name: &str, ours: i64| {
-        assert_eq!(c.get(name), Some(&ours), "{name}");
-        held += 1;
-    };
-    for (name, size, fields) in layouts() {
-        hold(name, size as i64);
-        for (field, offset) in fields {
-            hold(&format!("{name}.{field}"), offset as i64);
-        }
+    let claims = claims();
+    assert!(claims.len() > 200, "{}", claims.len());
+    compile(&header, &functions, &claims).unwrap();
+
+    // The compiler refuses a wrong value and an unknown function.
+    for at in [0, 1, 2, claims.len() - 1] {
+        let mut wrong = claims.clone();
+        wrong[at].1 += 1;
+        let said = compile(&header, &functions, &wrong).unwrap_err();
+        assert!(said.contains(&format!("{} is {}", wrong[at].0, wrong[at].1)), "{said}");
     }
-    for (field, offset) in metrics_request() {
-        hold(&format!("nvmlGpmMetricsGet_t.{field}"), offset as i64);
-    }
-    for (name, value) in constants() {
-        hold(name, value);
-    }
-    for (of, size, version) in [
-        ("nvmlMemory_v2_t", size_of::<sys::nvmlMemory_v2_t>(), 2),
-        ("nvmlTemperature_t", size_of::<sys::nvmlTemperature_t>(), 1),
-        ("nvmlPciInfoExt_t", size_of::<sys::nvmlPciInfoExt_t>(), 1),
-        ("nvmlDeviceAddressingMode_t", size_of::<sys::nvmlDeviceAddressingMode_t>(), 1),
-        ("nvmlProcessDetailList_t", size_of::<sys::nvmlProcessDetailList_t>(), 1),
-        ("nvmlGpuInstanceProfileInfo_v2_t", size_of::<sys::nvmlGpuInstanceProfileInfo_v2_t>(), 2),
-    ] {
-        hold(&format!("version of {of}"), (size | version << 24) as i64);
-    }
-    assert!(held > 200, "{held}");
+    let said = compile(&header, &["nvmlNothing".to_owned()], &[]).unwrap_err();
+    assert!(said.contains("nvmlNothing"), "{said}");
 }
