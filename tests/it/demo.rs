@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Exporter, bare};
+use crate::harness::{Exporter, bare, program, simulator};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -141,11 +141,11 @@ fn a_missing_scenario_ends_the_demo_and_is_named() {
 #[test]
 fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("vram-exporter");
+    let copy = folder.path().join("vram-exporter");
     // Copied with `cp`, because a child of another test could inherit a file that this process holds open for writing,
     // and the copy could then not be executed.
-    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_vram-exporter")).arg(&program).status().unwrap().success());
-    let output = Command::new(&program).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
+    let output = Command::new(&copy).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
@@ -198,6 +198,6 @@ fn the_program_exports_no_function_of_a_driver() {
         assert!(output.status.success(), "{}", said(&output));
         String::from_utf8(output.stdout).unwrap().matches(" nvml").count()
     };
-    assert!(exported(&crate::harness::simulator()) > 100);
-    assert_eq!(exported(Path::new(env!("CARGO_BIN_EXE_vram-exporter"))), 0);
+    assert!(exported(&simulator()) > 100);
+    assert_eq!(exported(&program()), 0);
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,16 @@ use tempfile::TempDir;
 /// How long anything may take before a test fails. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The exporter that the tests run: the one that cargo built with them, or the one that `VRAM_EXPORTER_TEST_PROGRAM` names,
+/// such as a script that runs a build for another architecture in an emulator.
+pub(crate) fn program() -> PathBuf {
+    let built = || PathBuf::from(env!("CARGO_BIN_EXE_vram-exporter"));
+    std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").map_or_else(built, PathBuf::from)
+}
+
 /// The simulator's library, which cargo builds as a dependency of the exporter.
 pub(crate) fn simulator() -> PathBuf {
-    let beside = Path::new(env!("CARGO_BIN_EXE_vram-exporter")).parent().unwrap();
-    let library = beside.join("deps").join("libnvml_sim.so");
+    let library = program().parent().unwrap().join("deps").join("libnvml_sim.so");
     assert!(library.is_file(), "{} is missing: build with the feature `demo`", library.display());
     library
 }
@@ -161,7 +167,7 @@ pub(crate) fn pid(child: &Child) -> nix::unistd::Pid {
 
 /// A command that runs the binary without a simulated machine.
 pub(crate) fn bare(flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vram-exporter"));
+    let mut command = Command::new(program());
     command.args(flags).env_clear().stdin(Stdio::null());
     command
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Exporter, bare, eventually, missing};
+use crate::harness::{Exporter, bare, eventually, missing, program};
 
 /// There is no library at this path, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
@@ -16,7 +16,7 @@ const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 fn activated(socket: impl Into<OwnedFd>) -> Command {
     let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1; LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$@\"";
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY, "--web.systemd-socket"]);
+    command.args(["-c", script, "sh"]).arg(program()).args([NO_LIBRARY, "--web.systemd-socket"]);
     command.env_clear().stdin(Stdio::from(socket.into()));
     command
 }
@@ -97,7 +97,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 fn without_ipv6(flags: &[&str]) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-c", WITHOUT_IPV6, env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY]).args(flags);
+    command.args(["-c", WITHOUT_IPV6]).arg(program()).arg(NO_LIBRARY).args(flags);
     command
 }
 
@@ -155,7 +155,7 @@ fn the_listener_for_probes_serves_health_and_nothing_else() {
 fn open_files_are_limited_by_the_system_and_not_by_the_shell() {
     let mut command = Command::new("/bin/sh");
     let script = "ulimit -S -n 256 && exec \"$@\"";
-    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vram-exporter"), NO_LIBRARY]).env_clear();
+    command.args(["-c", script, "sh"]).arg(program()).arg(NO_LIBRARY).env_clear();
     let exporter = Exporter::start(command);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
     let files: Vec<u64> = limits
