@@ -1,7 +1,7 @@
 """Compares, series by series, what collectors deliver with what Prometheus scrapes from the same exposition.
 
     compare.py --exporter target/release/vram-exporter --prometheus FILE [--vmagent FILE] [--victoria-metrics FILE]
-               [--otelcol FILE] [--telegraf FILE]
+               [--otelcol FILE] [--telegraf FILE] [--datadog-python FILE]
 
 The exposition is one scrape of the demo, served unchanged to every collector, so that values cannot differ because of the time. Each
 collector runs with its snippet from deploy/collectors or deploy/prometheus; only addresses and intervals are replaced. A collector
@@ -28,6 +28,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,7 +119,10 @@ def serving(text):
 
 
 def series(labels, value):
-    """One series: its labels, of which __name__ is one, and its value."""
+    """One series: its labels, of which __name__ is one, and its value. The label `le` is a number: Prometheus 3 writes 1 as 1.0 and
+    0.00001 as 1e-05, as docs/collectors.md says."""
+    if "le" in labels:
+        labels = labels | {"le": repr(float(labels["le"]))}
     return frozenset((name, text) for name, text in labels.items() if text), float(value)
 
 
@@ -242,13 +246,49 @@ def by_telegraf(tools, target, folder):
     return parsed(out.read_text())
 
 
-# Name -> the programs it needs, and how it delivers series.
+def by_datadog(tools, target, folder):
+    """What the Agent's check submits, under the exporter's names."""
+    program = Path(__file__).with_name("datadog_check.py")
+    command = [tools.datadog_python, program, SNIPPETS / "datadog-openmetrics.yaml", f"http://{target}/metrics"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=WAIT)
+    if done.returncode != 0:
+        raise SystemExit(f"Datadog's check: {done.stderr}")
+    found = {}
+    for name, value, tags in json.loads(done.stdout):
+        labels = dict(tag.split(":", 1) for tag in tags)
+        labels.pop("endpoint")
+        name = name.removeprefix("vram_exporter.")
+        if name.endswith(".count"):
+            name = name.removesuffix(".count") + "_total"
+        found |= [series({"__name__": name, **labels}, value)]
+    return found
+
+
+def for_datadog(own):
+    """The series that the snippet selects, without the target's labels. The check submits counters as they are; the Agent computes
+    their increase."""
+    [instance] = yaml.safe_load((SNIPPETS / "datadog-openmetrics.yaml").read_text())["instances"]
+    wanted = {}
+    for labels, value in own.items():
+        labels = {name: text for name, text in labels if name not in ("job", "instance")}
+        name = labels["__name__"]
+        if any(re.search(pattern, name.removesuffix("_total")) for pattern in instance["metrics"]):
+            wanted |= [series(labels, value)]
+    return wanted
+
+
+def unchanged(own):
+    return own
+
+
+# Name -> the programs it needs, how it delivers series, and which of Prometheus' series it should deliver.
 COLLECTORS = {
-    "Prometheus with file_sd": ([], by_file_sd),
-    "vmagent": (["vmagent"], by_vmagent),
-    "VictoriaMetrics": (["victoria_metrics"], by_victoria_metrics),
-    "OpenTelemetry Collector": (["otelcol"], by_otelcol),
-    "Telegraf": (["telegraf"], by_telegraf),
+    "Prometheus with file_sd": ([], by_file_sd, unchanged),
+    "vmagent": (["vmagent"], by_vmagent, unchanged),
+    "VictoriaMetrics": (["victoria_metrics"], by_victoria_metrics, unchanged),
+    "OpenTelemetry Collector": (["otelcol"], by_otelcol, unchanged),
+    "Telegraf": (["telegraf"], by_telegraf, unchanged),
+    "Datadog's check": (["datadog_python"], by_datadog, for_datadog),
 }
 
 
@@ -290,6 +330,7 @@ def main():
     parser.add_argument("--self-test", action="store_true", help="check only that the comparison finds differences")
     for tool in ("prometheus", "otelcol", "vmagent", "victoria-metrics", "telegraf"):
         parser.add_argument(f"--{tool}", help=f"path of {tool}")
+    parser.add_argument("--datadog-python", help="path of a Python with the package datadog-checks-base")
     tools = parser.parse_args()
     self_test()
     if tools.self_test:
@@ -303,16 +344,16 @@ def main():
             own = by_prometheus(tools, target, folder)
             exposition = parsed(text, {"job": "vram-exporter", "instance": target})
             rows = [("Prometheus with static_configs", own, exposition)]
-            for name, (needed, deliver) in COLLECTORS.items():
+            for name, (needed, deliver, choose) in COLLECTORS.items():
                 missing = [tool for tool in needed if not getattr(tools, tool)]
                 if missing:
                     print(f"SKIPPED: {name}: no --{' --'.join(missing).replace('_', '-')}")
                     failed |= bool(os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"))
                     continue
-                rows.append((name, deliver(tools, target, folder), own))
+                rows.append((name, deliver(tools, target, folder), choose(own)))
         for name, found, wanted in rows:
             problems = list(differences(name, wanted, found))
-            print(f"{name}: {len(found)} series, Prometheus: {len(own)}; {len(problems)} differences")
+            print(f"{name}: {len(found)} series of {len(wanted)}; {len(problems)} differences")
             for problem in problems[:40]:
                 print(f"    {problem}")
             failed |= bool(problems)
