@@ -210,6 +210,8 @@ say "chart renders $(grep -c '^kind:' "$work/rendered.yaml") objects"
 extend prometheus prometheus curl
 fresh prometheus
 mkdir "$root/release"
+# debootstrap makes no such file, and every installed system has one.
+echo '127.0.0.1 localhost' >"$root/etc/hosts"
 cp "$release"/* "$root/release/"
 # shellcheck disable=SC2016
 commands=$(sed -n '/^```sh$/,/^```$/p' "$release/README.md" | sed -e '/^```$/q' | sed -e '/^```/d' -e 's|^\./vram-exporter &|./vram-exporter --demo \&|')
