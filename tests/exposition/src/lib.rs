@@ -5,6 +5,8 @@
 //! it and occurs once. A label has a value, occurs once in a series, and uses no unknown escape. A value is a finite
 //! number.
 
+pub mod open_metrics;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The labels of a series, with escapes resolved.
@@ -89,24 +91,38 @@ fn header<'a>(line: &'a str, start: &str) -> (&'a str, &'a str) {
 }
 
 fn series(line: &str) -> Series {
+    let (series, rest) = sample(line);
+    assert_eq!(rest, None, "more than a value: {line:?}");
+    series
+}
+
+/// A series, and the exemplar that follows its value.
+fn sample(line: &str) -> (Series, Option<&str>) {
     let (name, mut rest) = identifier(line);
-    let mut labels = Labels::new();
-    if let Some(mut inside) = rest.strip_prefix('{') {
-        loop {
-            let (label, after) = identifier(inside);
-            let quoted = after.strip_prefix("=\"").unwrap_or_else(|| panic!("no value of {label}: {line:?}"));
-            let (value, after) = until_quote(quoted);
-            assert!(!value.is_empty(), "{label} is empty: {line:?}");
-            assert!(labels.insert(label.to_owned(), unescaped(value, "\"")).is_none(), "{label} is repeated: {line:?}");
-            match after.strip_prefix(',') {
-                Some(next) => inside = next,
-                None => break rest = after.strip_prefix('}').unwrap_or_else(|| panic!("no closing brace: {line:?}")),
-            }
-        }
+    let mut all = Labels::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        (all, rest) = labels(inside, line);
     }
     let value = rest.strip_prefix(' ').unwrap_or_else(|| panic!("no value: {line:?}"));
+    let (value, exemplar) = value.split_once(" # ").map_or((value, None), |(value, exemplar)| (value, Some(exemplar)));
     assert!(number(value).is_finite() && value.bytes().all(|byte| byte.is_ascii_graphic()), "{value:?} in {line:?}");
-    Series { name: name.to_owned(), labels, value: value.to_owned() }
+    (Series { name: name.to_owned(), labels: all, value: value.to_owned() }, exemplar)
+}
+
+/// The labels up to the closing brace, and what follows it.
+fn labels<'l>(mut inside: &'l str, line: &str) -> (Labels, &'l str) {
+    let mut labels = Labels::new();
+    loop {
+        let (label, after) = identifier(inside);
+        let quoted = after.strip_prefix("=\"").unwrap_or_else(|| panic!("no value of {label}: {line:?}"));
+        let (value, after) = until_quote(quoted);
+        assert!(!value.is_empty(), "{label} is empty: {line:?}");
+        assert!(labels.insert(label.to_owned(), unescaped(value, "\"")).is_none(), "{label} is repeated: {line:?}");
+        match after.strip_prefix(',') {
+            Some(next) => inside = next,
+            None => return (labels, after.strip_prefix('}').unwrap_or_else(|| panic!("no closing brace: {line:?}"))),
+        }
+    }
 }
 
 fn number(value: &str) -> f64 {
