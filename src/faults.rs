@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -244,6 +244,8 @@ impl Source {
 /// The counters of all faults since the exporter started. Every part of the exporter shares them; `metrics` reads them.
 #[derive(Debug)]
 pub struct Faults {
+    /// When nothing had been counted yet.
+    since: SystemTime,
     counts: Vec<AtomicU64>,
     throttles: Mutex<HashMap<Kind, LogThrottle>>,
 }
@@ -280,11 +282,17 @@ impl LogThrottle {
 impl Default for Faults {
     fn default() -> Self {
         let pairs = Source::ALL.len() * Reason::ALL.len();
-        Self { counts: (0..pairs).map(|_| AtomicU64::new(0)).collect(), throttles: Mutex::default() }
+        let counts = (0..pairs).map(|_| AtomicU64::new(0)).collect();
+        Self { since: SystemTime::now(), counts, throttles: Mutex::default() }
     }
 }
 
 impl Faults {
+    /// When nothing had been counted yet.
+    pub fn since(&self) -> SystemTime {
+        self.since
+    }
+
     /// Counts a fault and logs it with its whole chain of causes, unless the same fault was logged recently. `gpu` is
     /// the NVML index of the GPU to which the fault belongs, if any.
     pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {

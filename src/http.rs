@@ -7,6 +7,7 @@
 //! handshake, speaks HTTP and has the [`Guard`](web_config::Guard) check each request; the [`router`](mod@router)
 //! responds.
 
+mod accept;
 mod api;
 mod assets;
 mod connection;

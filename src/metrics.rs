@@ -1,4 +1,4 @@
-//! Renders the snapshot in Prometheus' text format, with one table of families and one pass over the latest parts.
+//! Renders the snapshot in Prometheus' text format and in OpenMetrics, with one table of families and one pass over the latest parts.
 //!
 //! Invariant: a scrape never calls the driver, never waits for a lane and never changes a value; a value that is
 //! unknown or too old has no series; no two series have the same name and labels.
@@ -20,6 +20,7 @@ mod kubernetes;
 pub(crate) mod label;
 mod label_cache;
 mod mig;
+mod openmetrics;
 mod own_process;
 mod points;
 mod processes;
@@ -36,9 +37,10 @@ mod workloads;
 pub(crate) use exposition::Exposition;
 pub use family::{Family, Kind, Section, Unit, When};
 pub(crate) use label::Labels;
+pub use openmetrics::Format;
 pub(crate) use points::{PointSink, pairs};
 pub use reference::reference;
-pub use scrape::{CONTENT_TYPE, Error, Metrics, Scrape};
+pub use scrape::{Error, Metrics, Scrape};
 pub use settings::Settings;
 pub use table::{SECTIONS, families};
 pub use view::{GpuView, Parts, Reporting};

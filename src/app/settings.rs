@@ -54,6 +54,7 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Se
         profiling_interval: config.profiling.interval,
         exporter_metrics: !config.web.disable_exporter_metrics,
         otlp: config.otlp.endpoint.is_some(),
+        created_samples: config.web.openmetrics_created,
         fault_sources: Source::ALL.iter().copied().filter(|source| is_used(*source, config)).collect(),
     }
 }

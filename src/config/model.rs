@@ -79,6 +79,8 @@ pub struct Web {
     pub telemetry_path: String,
     /// `web.disable-exporter-metrics`: whether the metrics about the exporter's own work are left out.
     pub disable_exporter_metrics: bool,
+    /// `web.openmetrics-created`: whether OpenMetrics contains the creation times of counters.
+    pub openmetrics_created: bool,
     /// `web.max-requests`: how many requests are answered at the same time.
     pub max_requests: usize,
     /// `web.max-connections`: how many connections are open at the same time.

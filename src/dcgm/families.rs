@@ -50,8 +50,8 @@ impl Families {
     }
 
     /// Begins a scrape.
-    pub fn scrape(self: &Arc<Self>) -> Scrape {
-        Scrape(self.clone())
+    pub fn scrape(self: &Arc<Self>, format: metrics::Format) -> Scrape {
+        Scrape { families: self.clone(), format }
     }
 
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
@@ -74,30 +74,35 @@ impl Families {
 
 /// A scrape that has begun. Only its text remains to be written.
 #[derive(Debug)]
-pub struct Scrape(Arc<Families>);
+pub struct Scrape {
+    families: Arc<Families>,
+    format: metrics::Format,
+}
 
 impl Scrape {
     /// Whether the text should be sent while it is being written, judging by the length of the last scrape's text.
     pub fn is_long(&self) -> bool {
-        self.0.last_length.load(Ordering::Relaxed) > LONG
+        self.families.last_length.load(Ordering::Relaxed) > LONG
     }
 
     /// Renders the whole text.
     pub fn whole(self) -> Vec<u8> {
-        let room = self.0.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(room + room / 16);
-        self.0.write(&Parts::load(&self.0.snapshot), &mut out);
-        let (text, length) = out.end(b"").unwrap_or_default();
-        self.0.last_length.store(length, Ordering::Relaxed);
+        let Self { families, format } = self;
+        let room = families.last_length.load(Ordering::Relaxed);
+        let mut out = Exposition::whole(format, room + room / 16);
+        families.write(&Parts::load(&families.snapshot), &mut out);
+        let (text, length) = out.end(format.end()).unwrap_or_default();
+        families.last_length.store(length, Ordering::Relaxed);
         text
     }
 
     /// Renders the text in chunks and passes each to `take`, until `take` returns `false`.
     pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
-        let mut out = Exposition::in_chunks(&mut take);
-        self.0.write(&Parts::load(&self.0.snapshot), &mut out);
-        let Some((last, length)) = out.end(b"") else { return };
-        self.0.last_length.store(length, Ordering::Relaxed);
+        let Self { families, format } = self;
+        let mut out = Exposition::in_chunks(format, &mut take);
+        families.write(&Parts::load(&families.snapshot), &mut out);
+        let Some((last, length)) = out.end(format.end()) else { return };
+        families.last_length.store(length, Ordering::Relaxed);
         take(last);
     }
 }

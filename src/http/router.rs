@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Method, StatusCode, Version, header};
+use axum::http::{HeaderName, Method, StatusCode, Version, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream;
@@ -14,6 +14,7 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
+use super::accept::Wanted;
 use super::api;
 use super::assets::{self, ICON};
 use super::health::{self, HEALTH, READINESS};
@@ -22,7 +23,7 @@ use super::response::text;
 use super::state::HttpState;
 use crate::dcgm::Families;
 use crate::faults::{Reason, Source};
-use crate::metrics::{self, Parts};
+use crate::metrics::{Format, Parts};
 
 /// The page needs its own files and the API, and nothing else. Even a name rendered as markup could neither run a script
 /// nor load anything.
@@ -47,12 +48,12 @@ pub fn router(state: HttpState) -> Router {
 /// readiness have the exporter's own paths too.
 pub fn dcgm_router(state: HttpState, families: Arc<Families>) -> Router {
     let writers = state.writers.clone();
-    let scrape = move |method: Method, version: Version| {
+    let scrape = move |method: Method, version: Version, Wanted(format): Wanted| {
         let body = match method {
             Method::HEAD => unsent(),
-            _ => writers.body(Box::new(families.scrape()), version),
+            _ => writers.body(Box::new(families.scrape(format)), version),
         };
-        std::future::ready(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response())
+        std::future::ready((format_headers(format), body).into_response())
     };
     let links = "<!DOCTYPE html><title>vram-exporter</title><p>The metric families of dcgm-exporter: \
                  <a href=\"/metrics\">/metrics</a></p><p><a href=\"/health\">/health</a></p>\n";
@@ -83,18 +84,28 @@ fn literal(path: &str) -> String {
     path.replace('{', "{{").replace('}', "}}")
 }
 
-async fn scrape(State(state): State<Arc<HttpState>>, method: Method, version: Version) -> Response {
-    let head = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+async fn scrape(
+    State(state): State<Arc<HttpState>>,
+    method: Method,
+    version: Version,
+    Wanted(format): Wanted,
+) -> Response {
+    let head = format_headers(format);
     if method == Method::HEAD {
         return (head, unsent()).into_response();
     }
-    match state.metrics.scrape() {
+    match state.metrics.scrape(format) {
         Ok(scrape) => (head, state.writers.body(Box::new(scrape), version)).into_response(),
         Err(error) => {
             state.faults.report(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
+}
+
+/// The headers of a scrape. A cache must know that the response depends on the header `Accept`.
+fn format_headers(format: Format) -> [(HeaderName, &'static str); 2] {
+    [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")]
 }
 
 /// The body of the response to a HEAD. No Content-Length is set: this body is empty, but the body of the response to a

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -33,11 +33,19 @@ const EVENTS_AT_ONCE: usize = 64;
 /// because the last Xid of a lost GPU must still be shown after the driver is reopened.
 #[derive(Debug, Default)]
 struct Ledger {
-    counts: HashMap<String, BTreeMap<u64, u64>>,
+    counts: HashMap<String, Counts>,
     /// The last Xid of each GPU that has had one.
     last: HashMap<String, u64>,
     /// The number of changes so far.
     version: u64,
+}
+
+/// The errors of one GPU.
+#[derive(Debug)]
+struct Counts {
+    /// When counting began.
+    since: SystemTime,
+    by_xid: BTreeMap<u64, u64>,
 }
 
 /// The watch. It outlives its threads and its sessions.
@@ -140,10 +148,13 @@ impl XidWatch {
             return;
         }
         ledger.version += 1;
-        let zeros = || KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
+        let zeros = || {
+            let by_xid = KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
+            Counts { since: SystemTime::now(), by_xid }
+        };
         let counts = ledger.counts.entry(gpu.key()).or_insert_with(zeros);
         if let Some(xid) = xid {
-            *counts.entry(xid).or_default() += 1;
+            *counts.by_xid.entry(xid).or_default() += 1;
             ledger.last.insert(gpu.key(), xid);
             tracing::warn!(gpu = gpu.index, uuid = gpu.uuid, xid, "Xid error");
         }
@@ -154,8 +165,13 @@ impl XidWatch {
         if state.published.replace(ledger.version) != Some(ledger.version) {
             let xids = |gpu: &Arc<Gpu>| {
                 let key = gpu.key();
-                let errors = ledger.counts.get(&key).cloned();
-                GpuXids { gpu: gpu.clone(), errors, last: ledger.last.get(&key).copied() }
+                let counts = ledger.counts.get(&key);
+                GpuXids {
+                    gpu: gpu.clone(),
+                    errors: counts.map(|counts| counts.by_xid.clone()),
+                    counted_since: counts.map(|counts| counts.since),
+                    last: ledger.last.get(&key).copied(),
+                }
             };
             self.snapshot.xids.store(Arc::new(XidPart { gpus: session.driver.gpus().map(xids).collect() }));
         }

@@ -1,10 +1,13 @@
 //! The version of the exporter and the count of its scrapes, in a Prometheus registry.
 
+use std::time::SystemTime;
+
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::Counted;
 
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
@@ -28,7 +31,7 @@ pub(super) static SECTION: Section = Section {
 };
 
 /// The initial size of the buffer in bytes: a little more than the length of the text.
-const ROOM: usize = 1024;
+pub(super) const ROOM: usize = 1024;
 
 /// The registry and its counters.
 #[derive(Debug)]
@@ -56,18 +59,19 @@ impl BuildMetrics {
         Ok(Self { registry, scrapes, show_scrapes })
     }
 
-    /// Adds what the registry contains.
-    pub(super) fn collect(&self, out: &mut Exposition<'_>) {
-        out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
-        if self.show_scrapes {
-            out.add_one(&SCRAPES, self.scrapes.get() as f64);
-        }
-    }
-
     /// Encodes the registry as text.
     pub(super) fn text(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::with_capacity(ROOM);
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
+    }
+
+    /// Adds what the registry contains. Used for everything but the text format, because the library encodes only that.
+    /// `started`: when the first scrape had not been counted yet.
+    pub(super) fn collect(&self, started: SystemTime, out: &mut Exposition<'_>) {
+        out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+        if self.show_scrapes {
+            out.add_one(&SCRAPES, Counted::since(Some(started), self.scrapes.get() as f64));
+        }
     }
 }

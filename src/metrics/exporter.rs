@@ -4,10 +4,12 @@
 //! in each scrape the values of the second family add up to those of the first.
 
 use std::sync::LazyLock;
+use std::time::SystemTime;
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::{Counted, canonical};
 use crate::faults::{Faults, Source};
 use crate::snapshot::{DURATION_BUCKETS, Lane, Vitals};
 
@@ -54,8 +56,8 @@ pub(super) static SECTION: Section = Section {
     families: &[&STUCK, &FAULTS, &FAULTS_BY_REASON, &MISSED_TICKS, &LANE_DURATION],
 };
 
-/// The upper bounds of the duration buckets as text.
-static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.iter().map(f64::to_string).collect());
+/// The upper bounds of the duration buckets as text. It is the same in both formats, because it is part of the labels.
+static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.into_iter().map(canonical).collect());
 
 /// The exporter's counts of its own work.
 pub(super) struct ExporterStats<'a> {
@@ -63,6 +65,8 @@ pub(super) struct ExporterStats<'a> {
     pub(super) faults: &'a Faults,
     /// The sources that the configuration uses.
     pub(super) sources: &'a [Source],
+    /// When the lanes had not counted anything yet.
+    pub(super) started: SystemTime,
 }
 
 impl ExporterStats<'_> {
@@ -70,26 +74,32 @@ impl ExporterStats<'_> {
         out.add_one(&STUCK, self.vitals.stuck() as f64);
         self.faults(out);
         let labels = |lane: Lane| Labels::default().and("lane", lane.label());
-        out.add(&MISSED_TICKS, Lane::ALL.map(|lane| (labels(lane), self.vitals.missed(lane) as f64)));
+        let since = Some(self.started);
+        let missed = |lane| Counted::since(since, self.vitals.missed(lane) as f64);
+        out.add(&MISSED_TICKS, Lane::ALL.map(|lane| (labels(lane), missed(lane))));
         let durations = Lane::ALL.map(|lane| (lane, self.vitals.durations(lane)));
         out.add_histogram(
             &LANE_DURATION,
+            since,
             &BOUNDS,
             durations.iter().map(|(lane, took)| (labels(*lane), &took.buckets[..], took.sum)),
         );
     }
 
     fn faults(&self, out: &mut Exposition<'_>) {
+        let since = Some(self.faults.since());
         // Read once, so that both families show the same faults.
         let pairs: Vec<_> = self.faults.counts().filter(|&(_, _, count)| count > 0).collect();
         let totals = Source::ALL.iter().filter_map(|source| {
             let total: u64 = pairs.iter().filter(|(of, _, _)| of == source).map(|(_, _, count)| count).sum();
             let shown = total > 0 || self.sources.contains(source);
-            shown.then(|| (Labels::default().and("source", source.label()), total as f64))
+            let total = Counted::since(since, total as f64);
+            shown.then(|| (Labels::default().and("source", source.label()), total))
         });
         out.add(&FAULTS, totals);
         let pairs = pairs.iter().map(|(source, reason, count)| {
-            (Labels::default().and("source", source.label()).and("reason", reason.label()), *count as f64)
+            let labels = Labels::default().and("source", source.label()).and("reason", reason.label());
+            (labels, Counted::since(since, *count as f64))
         });
         out.add(&FAULTS_BY_REASON, pairs);
     }

@@ -4,9 +4,11 @@
 //! its series; a family without series is left out; all values are finite.
 
 use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::family::{Family, Kind};
+use super::family::{Family, Kind, Unit};
 use super::label::{LabelText, Labels};
+use super::openmetrics::{self, Exemplar, Format, Sample};
 use super::points::PointSink;
 
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
@@ -21,8 +23,11 @@ const NUMBER: usize = 32;
 /// Takes a chunk. Returns `false` when no more chunks are wanted.
 pub(crate) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
 
-/// Families and their series in the text format, in the order in which they are added.
+/// Families and their series in one format, in the order in which they are added.
 pub(crate) struct Exposition<'t> {
+    format: Format,
+    /// Whether the creation times of counters are written. The text format has none.
+    created: bool,
     text: Vec<u8>,
     sent: usize,
     take: Option<&'t mut Take<'t>>,
@@ -32,22 +37,32 @@ pub(crate) struct Exposition<'t> {
 
 impl<'t> Exposition<'t> {
     /// Creates an exposition that is kept whole, with room for `bytes` bytes.
-    pub(crate) fn whole(bytes: usize) -> Self {
-        Self { text: Vec::with_capacity(bytes), sent: 0, take: None, points: None, wanted: true }
+    pub(crate) fn whole(format: Format, bytes: usize) -> Self {
+        let text = Vec::with_capacity(bytes);
+        Self { format, created: false, text, sent: 0, take: None, points: None, wanted: true }
     }
 
     /// Creates an exposition that is sent in chunks.
-    pub(crate) fn in_chunks(take: &'t mut Take<'t>) -> Self {
-        Self { text: Vec::with_capacity(CHUNK + LINE), sent: 0, take: Some(take), points: None, wanted: true }
+    pub(crate) fn in_chunks(format: Format, take: &'t mut Take<'t>) -> Self {
+        Self { take: Some(take), ..Self::whole(format, CHUNK + LINE) }
     }
 
     /// Creates an exposition that passes everything to `points` and writes no text.
     pub(super) fn to_points(points: &'t mut dyn PointSink) -> Self {
-        Self { text: Vec::new(), sent: 0, take: None, points: Some(points), wanted: true }
+        Self { points: Some(points), ..Self::whole(Format::Text, 0) }
+    }
+
+    /// The exposition with the creation times of counters, if the format has them and `created` is true.
+    pub(super) fn with_created(self, created: bool) -> Self {
+        Self { created: created && self.format == Format::OpenMetrics, ..self }
     }
 
     /// Adds a gauge or a counter with its series; adds nothing if there are no series.
-    pub(super) fn add<L: LabelText>(&mut self, family: &'static Family, series: impl IntoIterator<Item = (L, f64)>) {
+    pub(super) fn add<L: LabelText, S: Sample>(
+        &mut self,
+        family: &'static Family,
+        series: impl IntoIterator<Item = (L, S)>,
+    ) {
         self.add_under(family.name, |out| out.head(family), series);
     }
 
@@ -60,28 +75,35 @@ impl<'t> Exposition<'t> {
         self.add_under(name, |out| out.named_head(name, kind, help), series);
     }
 
-    fn add_under<L: LabelText>(
+    fn add_under<L: LabelText, S: Sample>(
         &mut self,
         name: &str,
         head: impl FnOnce(&mut Self),
-        series: impl IntoIterator<Item = (L, f64)>,
+        series: impl IntoIterator<Item = (L, S)>,
     ) {
         if !self.wanted {
             return;
         }
         // A value that is not finite is unknown, and unknown values are left out.
-        let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
+        let mut series = series.into_iter().filter(|(_, sample)| sample.value().is_finite()).peekable();
         if series.peek().is_none() {
             return;
         }
         head(self);
-        for (labels, value) in series {
+        for (labels, sample) in series {
             if let Some(points) = &mut self.points {
-                points.number(labels.parts(), value);
+                points.number(labels.parts(), sample.value());
                 continue;
             }
             self.series(name, "", &labels);
-            self.value(value);
+            self.value(sample.value());
+            if let Some(exemplar) = sample.exemplar() {
+                self.exemplar(exemplar);
+            }
+            self.end_line();
+            if self.created {
+                self.creation(openmetrics::stem(name, Kind::Counter, Unit::Number), &labels, sample.since());
+            }
             if !self.wanted {
                 return;
             }
@@ -89,15 +111,16 @@ impl<'t> Exposition<'t> {
     }
 
     /// Adds a family that has one series without labels.
-    pub(super) fn add_one(&mut self, family: &'static Family, value: f64) {
-        self.add(family, [(Labels::default(), value)]);
+    pub(super) fn add_one(&mut self, family: &'static Family, sample: impl Sample) {
+        self.add(family, [(Labels::default(), sample)]);
     }
 
-    /// Adds a histogram. `bounds` are the bounds of the buckets as text; a series has labels, the count of each bucket
-    /// (not cumulative, the last one unbounded) and the sum.
+    /// Adds a histogram that was empty at `since`. `bounds` are the bounds of the buckets as text; a series has labels,
+    /// the count of each bucket (not cumulative, the last one unbounded) and the sum.
     pub(super) fn add_histogram<'a>(
         &mut self,
         family: &'static Family,
+        since: Option<SystemTime>,
         bounds: &[String],
         series: impl IntoIterator<Item = (Labels, &'a [u64], f64)>,
     ) {
@@ -117,14 +140,21 @@ impl<'t> Exposition<'t> {
                 let bounded = labels.with_room(1).and("le", bound);
                 self.series(family.name, "_bucket", &bounded);
                 self.number(below);
+                self.end_line();
             }
             let all = counts.iter().sum();
             self.series(family.name, "_bucket", &labels.with_room(1).and("le", "+Inf"));
             self.number(all);
+            self.end_line();
             self.series(family.name, "_sum", &labels);
             self.value(sum);
+            self.end_line();
             self.series(family.name, "_count", &labels);
             self.number(all);
+            self.end_line();
+            if self.created {
+                self.creation(family.name, &labels, since);
+            }
         }
     }
 
@@ -136,9 +166,9 @@ impl<'t> Exposition<'t> {
         self.wanted.then_some((self.text, length))
     }
 
-    /// Sends a chunk if it is full. Called at the end of each line; once no more chunks are wanted, nothing more is
-    /// written.
-    fn line_ends(&mut self) {
+    /// Ends a line, and sends a chunk if it is full. Once no more chunks are wanted, nothing more is written.
+    fn end_line(&mut self) {
+        self.text.push(b'\n');
         if self.text.len() < CHUNK {
             return;
         }
@@ -152,7 +182,11 @@ impl<'t> Exposition<'t> {
         if let Some(points) = &mut self.points {
             return points.family(family);
         }
-        debug_assert!(!self.holds(family.name), "{} is added twice", family.name);
+        debug_assert!(!self.holds(family.name, family.kind, family.unit), "{} is added twice", family.name);
+        if self.format == Format::OpenMetrics {
+            let help = [family.meaning(), " ", family.when.sentence()];
+            return openmetrics::head(&mut self.text, (family.name, family.kind, family.unit), help);
+        }
         let kind = family.kind.word();
         for part in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {
             self.text.extend_from_slice(part.as_bytes());
@@ -163,19 +197,14 @@ impl<'t> Exposition<'t> {
     }
 
     fn named_head(&mut self, name: &str, kind: Kind, help: &str) {
-        debug_assert!(!self.holds(name), "{name} is added twice");
+        debug_assert!(!self.holds(name, kind, Unit::Number), "{name} is added twice");
+        if self.format == Format::OpenMetrics {
+            return openmetrics::head(&mut self.text, (name, kind, Unit::Number), [help]);
+        }
         for part in ["# HELP ", name, " "] {
             self.text.extend_from_slice(part.as_bytes());
         }
-        for byte in help.bytes() {
-            match byte {
-                b'\\' => self.text.extend_from_slice(b"\\\\"),
-                b'\n' => self.text.extend_from_slice(b"\\n"),
-                // Prometheus' scanner takes NUL for the end of the text.
-                0 => self.text.extend_from_slice("\u{FFFD}".as_bytes()),
-                byte => self.text.push(byte),
-            }
-        }
+        openmetrics::escape_help(&mut self.text, help, b"\\");
         for part in ["\n# TYPE ", name, " ", kind.word(), "\n"] {
             self.text.extend_from_slice(part.as_bytes());
         }
@@ -189,6 +218,24 @@ impl<'t> Exposition<'t> {
         for part in [name, suffix, begin, labels, more, end] {
             self.text.extend_from_slice(part.as_bytes());
         }
+    }
+
+    /// Writes an exemplar after the value of its series, if the format has exemplars.
+    fn exemplar(&mut self, exemplar: Exemplar<'_>) {
+        if self.format == Format::OpenMetrics && exemplar.is_writable() {
+            for part in [" # {", exemplar.name, "=\"", exemplar.id, "\"} 1 "] {
+                self.text.extend_from_slice(part.as_bytes());
+            }
+            self.value(exemplar.at);
+        }
+    }
+
+    /// Writes the line with the creation time of a counter or histogram, if the time is known.
+    fn creation(&mut self, stem: &str, labels: &impl LabelText, since: Option<SystemTime>) {
+        let Some(since) = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) else { return };
+        self.series(stem, "_created", labels);
+        self.value(since.as_millis() as f64 / 1e3);
+        self.end_line();
     }
 
     fn value(&mut self, value: f64) {
@@ -205,8 +252,7 @@ impl<'t> Exposition<'t> {
         if value > 0.0 && value < THREE_DECIMALS && thousandths as f64 / 1e3 == value {
             return self.three_decimals(thousandths);
         }
-        writeln!(self.text, "{value}").expect("writing to a vector cannot fail");
-        self.line_ends();
+        write!(self.text, "{value}").expect("writing to a vector cannot fail");
     }
 
     /// Writes a number that is not an integer, given in thousandths, without trailing zeros.
@@ -217,18 +263,18 @@ impl<'t> Exposition<'t> {
         let needed = 3 - digits.iter().rev().take_while(|&&digit| digit == b'0').count();
         self.text.push(b'.');
         self.text.extend_from_slice(&digits[..needed]);
-        self.text.push(b'\n');
-        self.line_ends();
     }
 
     fn number(&mut self, value: u64) {
         self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-        self.text.push(b'\n');
-        self.line_ends();
     }
 
     /// Whether the family is in the part of the text that has not been sent yet.
-    fn holds(&self, name: &str) -> bool {
+    fn holds(&self, name: &str, kind: Kind, unit: Unit) -> bool {
+        let name = match self.format {
+            Format::Text => name,
+            Format::OpenMetrics => openmetrics::stem(name, kind, unit),
+        };
         let head = format!("# TYPE {name} ");
         self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))
     }
@@ -236,14 +282,18 @@ impl<'t> Exposition<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::family::{Unit, When};
+    use std::time::Duration;
+
+    use super::super::family::When;
+    use super::super::openmetrics::Counted;
     use super::*;
 
     static GAUGE: Family = Family::gauge("g", Unit::Number, When::Scrape, &["a"], "A gauge.");
+    static COUNTER: Family = Family::counter("c_bytes_total", Unit::Bytes, When::Scrape, &["a"], "A \"counter\".");
     static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, When::Scrape, &["a"], "Times.");
 
     fn text(write: impl FnOnce(&mut Exposition<'_>)) -> String {
-        let mut out = Exposition::whole(0);
+        let mut out = Exposition::whole(Format::Text, 0);
         write(&mut out);
         String::from_utf8(out.end(b"").unwrap().0).unwrap()
     }
@@ -259,7 +309,7 @@ mod tests {
             chunks.push(chunk);
             true
         };
-        let mut out = Exposition::in_chunks(&mut take);
+        let mut out = Exposition::in_chunks(Format::Text, &mut take);
         many(&mut out);
         let (last, length) = out.end(b"# end\n").unwrap();
         assert!(chunks.len() > 3 && chunks.iter().all(|chunk| chunk.len() >= CHUNK && chunk.ends_with(b"\n")));
@@ -275,7 +325,7 @@ mod tests {
             sent += 1;
             sent < 2
         };
-        let mut out = Exposition::in_chunks(&mut take);
+        let mut out = Exposition::in_chunks(Format::Text, &mut take);
         let mut asked = 0;
         let endless = std::iter::repeat_with(|| {
             asked += 1;
@@ -348,7 +398,7 @@ mod tests {
     #[test]
     fn buckets_are_cumulative_and_the_last_is_unbounded() {
         let series = [(Labels::default().and("a", "b"), &[1, 2, 4][..], 0.75)];
-        let lines = text(|out| out.add_histogram(&HISTOGRAM, &["0.5".to_owned(), "1".to_owned()], series));
+        let lines = text(|out| out.add_histogram(&HISTOGRAM, None, &["0.5".to_owned(), "1".to_owned()], series));
         let lines: Vec<_> = lines.lines().skip(2).collect();
         assert_eq!(
             lines,
@@ -360,5 +410,47 @@ mod tests {
                 "h_seconds_count{a=\"b\"} 7",
             ]
         );
+    }
+
+    /// An exposition in OpenMetrics with creation times.
+    fn open_metrics(write: impl FnOnce(&mut Exposition<'_>)) -> String {
+        let mut out = Exposition::whole(Format::OpenMetrics, 0).with_created(true);
+        write(&mut out);
+        String::from_utf8(out.end(Format::OpenMetrics.end()).unwrap().0).unwrap()
+    }
+
+    fn counted(value: f64, exemplar: Option<&str>) -> Counted<'_> {
+        let exemplar = exemplar.map(|id| Exemplar { name: "id", id, at: 12.5 });
+        Counted { value, since: Some(UNIX_EPOCH + Duration::from_millis(1_500)), exemplar }
+    }
+
+    #[test]
+    fn a_counter_in_openmetrics_has_its_creation_time_and_its_exemplar() {
+        let series = || [("a=\"1\"", counted(3.0, Some("x"))), ("a=\"2\"", counted(0.0, None))];
+        let written = open_metrics(|out| out.add(&COUNTER, series()));
+        let expected = "# TYPE c_bytes counter\n# UNIT c_bytes bytes\n\
+                        # HELP c_bytes A \\\"counter\\\". Current at the scrape.\n\
+                        c_bytes_total{a=\"1\"} 3 # {id=\"x\"} 1 12.5\nc_bytes_created{a=\"1\"} 1.5\n\
+                        c_bytes_total{a=\"2\"} 0\nc_bytes_created{a=\"2\"} 1.5\n# EOF\n";
+        assert_eq!(written, expected);
+        let without = text(|out| out.add(&COUNTER, series()));
+        assert!(without.ends_with("counter\nc_bytes_total{a=\"1\"} 3\nc_bytes_total{a=\"2\"} 0\n"), "{without}");
+    }
+
+    #[test]
+    fn a_creation_time_that_is_not_known_and_an_exemplar_that_is_too_long_are_absent() {
+        let written = open_metrics(|out| out.add_one(&COUNTER, Counted { since: None, ..counted(3.0, None) }));
+        assert!(written.ends_with("c_bytes_total 3\n# EOF\n"), "{written}");
+        let long = "x".repeat(127);
+        let written = open_metrics(|out| out.add_one(&COUNTER, counted(3.0, Some(&long))));
+        assert!(written.ends_with("c_bytes_total 3\nc_bytes_created 1.5\n# EOF\n"), "{written}");
+    }
+
+    #[test]
+    fn a_histogram_in_openmetrics_has_its_creation_time() {
+        let since = Some(UNIX_EPOCH + Duration::from_secs(7));
+        let series = || [(Labels::default().and("a", "b"), &[1, 2][..], 0.75)];
+        let written = open_metrics(|out| out.add_histogram(&HISTOGRAM, since, &["0.5".to_owned()], series()));
+        assert!(written.ends_with("h_seconds_count{a=\"b\"} 3\nh_seconds_created{a=\"b\"} 7\n# EOF\n"), "{written}");
     }
 }

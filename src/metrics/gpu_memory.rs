@@ -2,6 +2,7 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
+use super::openmetrics::Counted;
 use super::view::GpuView;
 use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
 
@@ -133,15 +134,16 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         out.add(family, measured.iter().filter_map(|(gpu, _, f)| Some((&gpu.labels, read(f)? as f64))));
     }
     for (family, read) in &CHURN {
-        out.add(family, measured.iter().filter_map(|(gpu, m, _)| Some((&gpu.labels, read(m)? as f64))));
+        let counted = |m: &GpuMemory| Some(Counted::since(m.counted_since, read(m)? as f64));
+        out.add(family, measured.iter().filter_map(|(gpu, m, _)| Some((&gpu.labels, counted(m)?))));
     }
     out.add(
         &PRESSURE,
         measured.iter().flat_map(|(gpu, m, _)| {
-            PRESSURE_RATIOS
-                .iter()
-                .zip(m.pressure_seconds)
-                .map(|(ratio, seconds)| (gpu.labels.with_room(1).and("ratio", &ratio.to_string()), seconds))
+            PRESSURE_RATIOS.iter().zip(m.pressure_seconds).map(|(ratio, seconds)| {
+                let labels = gpu.labels.with_room(1).and("ratio", &ratio.to_string());
+                (labels, Counted::since(m.counted_since, seconds))
+            })
         }),
     );
     out.add(&UNATTRIBUTED, gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.processes?.unattributed? as f64))));

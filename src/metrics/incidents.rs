@@ -1,8 +1,11 @@
 //! Incidents, and the recorder's own figures: how much memory it uses and how much it has dropped.
 
+use std::time::SystemTime;
+
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::{Counted, Exemplar};
 use crate::snapshot::RecorderPart;
 
 static INCIDENTS: Family = Family::counter(
@@ -43,7 +46,11 @@ pub(super) static SECTION: Section = Section {
     families: &[&INCIDENTS, &LAST, &BYTES, &DROPPED],
 };
 
-pub(super) fn collect(part: &RecorderPart, exporter_metrics: bool, out: &mut Exposition<'_>) {
+/// The label of an exemplar: the id with which the API answers for the incident.
+const EXEMPLAR: &str = "incident_id";
+
+/// `started`: when nothing had been dropped yet; `None` leaves out the recorder's own figures.
+pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mut Exposition<'_>) {
     let labels: Vec<_> = part
         .incidents
         .iter()
@@ -52,10 +59,14 @@ pub(super) fn collect(part: &RecorderPart, exporter_metrics: bool, out: &mut Exp
             labels.and("kind", incident.kind)
         })
         .collect();
-    out.add(&INCIDENTS, labels.iter().zip(&part.incidents).map(|(labels, incident)| (labels, incident.count as f64)));
+    let counted = part.incidents.iter().map(|incident| {
+        let exemplar = incident.last_id.as_deref().map(|id| Exemplar { name: EXEMPLAR, id, at: incident.last });
+        Counted { value: incident.count as f64, since: part.counted_since, exemplar }
+    });
+    out.add(&INCIDENTS, labels.iter().zip(counted));
     out.add(&LAST, labels.iter().zip(&part.incidents).map(|(labels, incident)| (labels, incident.last)));
-    if part.on && exporter_metrics {
+    if part.on && started.is_some() {
         out.add_one(&BYTES, part.bytes as f64);
-        out.add_one(&DROPPED, part.dropped as f64);
+        out.add_one(&DROPPED, Counted::since(started, part.dropped as f64));
     }
 }

@@ -6,13 +6,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use procfs::FromRead as _;
 use procfs::process::{LimitValue, Process, Stat};
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
+use super::openmetrics::Counted;
 
 static CPU: Family = Family::counter(
     "process_cpu_seconds_total",
@@ -108,12 +109,14 @@ impl OwnProcess {
 
     pub(super) fn collect(&self, out: &mut Exposition<'_>) {
         if let Some(stat) = self.stat() {
-            out.add_one(&CPU, (stat.utime + stat.stime) as f64 / self.ticks);
+            let start = self.boot.map(|boot| boot as f64 + stat.starttime as f64 / self.ticks);
+            let since = start.and_then(time);
+            out.add_one(&CPU, Counted::since(since, (stat.utime + stat.stime) as f64 / self.ticks));
             out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
             out.add_one(&VIRTUAL, stat.vsize as f64);
             out.add_one(&THREADS, stat.num_threads as f64);
-            if let Some(boot) = self.boot {
-                out.add_one(&START_TIME, boot as f64 + stat.starttime as f64 / self.ticks);
+            if let Some(start) = start {
+                out.add_one(&START_TIME, start);
             }
         }
         if let Some(open) = self.open_files() {
@@ -152,14 +155,21 @@ impl OwnProcess {
     }
 }
 
+/// A Unix time in seconds.
+fn time(seconds: f64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use procfs::Current as _;
 
+    use super::super::openmetrics::Format;
+
     use super::*;
 
     fn shown(own: &OwnProcess, family: &str) -> f64 {
-        let mut out = Exposition::whole(0);
+        let mut out = Exposition::whole(Format::Text, 0);
         own.collect(&mut out);
         let text = String::from_utf8(out.end(b"").unwrap().0).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(family)?.strip_prefix(' '));

@@ -3,6 +3,7 @@
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::mig::{self, MIG};
+use super::openmetrics::Counted;
 use super::view::GpuView;
 use crate::snapshot::{ProfilingFigures, ProfilingMetric};
 
@@ -233,13 +234,17 @@ fn write(families: &Families, shown: &[Shown<'_>], out: &mut Exposition<'_>) {
         shown.iter().filter_map(|(labels, f)| Some(([*labels, ""], f.latest.get(ProfilingMetric::Occupancy)?)));
     out.add(families.occupancy, occupancy);
     for (family, metric) in &families.plain {
-        out.add(family, shown.iter().filter_map(|(labels, figures)| Some(([*labels, ""], figures.total(*metric)?))));
+        out.add(family, shown.iter().filter_map(|(labels, figures)| Some(([*labels, ""], counted(figures, *metric)?))));
     }
 }
 
 fn split(family: &'static Family, values: &[(&str, ProfilingMetric)], shown: &[Shown<'_>], out: &mut Exposition<'_>) {
     let series = shown.iter().flat_map(|(labels, figures)| {
-        values.iter().filter_map(|(own, metric)| Some(([*labels, *own], figures.total(*metric)?)))
+        values.iter().filter_map(|(own, metric)| Some(([*labels, *own], counted(figures, *metric)?)))
     });
     out.add(family, series);
+}
+
+fn counted(figures: &ProfilingFigures, metric: ProfilingMetric) -> Option<Counted<'static>> {
+    Some(Counted::since(figures.counted_since, figures.total(metric)?))
 }

@@ -1,8 +1,11 @@
 //! The pushes to an OTLP receiver. Shown only if one is configured.
 
+use std::time::SystemTime;
+
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::Counted;
 use crate::snapshot::Pushes;
 
 static PUSHES: Family = Family::counter(
@@ -33,9 +36,11 @@ pub(super) static SECTION: Section = Section {
     families: &[&PUSHES, &REJECTED, &LAST],
 };
 
-pub(super) fn collect(pushes: &Pushes, out: &mut Exposition<'_>) {
+/// `started`: when nothing had been pushed yet.
+pub(super) fn collect(pushes: &Pushes, started: SystemTime, out: &mut Exposition<'_>) {
     let counts = ["delivered", "dropped"].into_iter().zip(pushes.counts());
-    out.add(&PUSHES, counts.map(|(outcome, count)| (Labels::default().and("outcome", outcome), count as f64)));
-    out.add_one(&REJECTED, pushes.rejected_points() as f64);
+    let counted = |count: u64| Counted::since(Some(started), count as f64);
+    out.add(&PUSHES, counts.map(|(outcome, count)| (Labels::default().and("outcome", outcome), counted(count))));
+    out.add_one(&REJECTED, counted(pushes.rejected_points()));
     out.add(&LAST, pushes.last_delivery().map(|at| (Labels::default(), at.as_secs_f64())));
 }

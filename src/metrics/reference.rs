@@ -22,6 +22,30 @@ This page is generated from the same table as HELP and TYPE in the exposition.
   different.
 ";
 
+const FORMATS: &str = "
+## Formats
+
+A scrape is in Prometheus' text format 0.0.4. A scraper that names OpenMetrics 1.0 in its `Accept` header
+(`application/openmetrics-text` without a version or with `version=1.0.0`) and does not prefer `text/plain` gets
+OpenMetrics; Prometheus does this by default. Any other version or header gets the text format. The same holds for
+the listener of dcgm-exporter's families.
+
+- **The series are the same in both formats**: names, labels (including `le`) and values. Dashboards and rules do not
+  depend on the format.
+- The metadata differs as the specification requires. A counter's family has no `_total` in TYPE, UNIT and HELP; a family
+  whose name ends in `_info` has the type `info` and no `_info` there. UNIT is given where the name ends with the unit. Families with
+  one series for each state (`gpu_recovery_action`, `gpu_throttle_active`) stay gauges, because a state set requires a
+  label with the name of the family.
+- A counter of dcgm-exporter whose name does not end in `_total` has the type `unknown`: as a counter it would need another
+  name.
+- **Exemplars**: `gpu_memory_incidents_total` names the last incident that it counted: `# {incident_id=\"…\"} 1 <time>`.
+  `/api/v1/incidents/{id}` has this incident. When the exporter has dropped the incident, the exemplar is absent.
+- **Creation times** (`_created`) are sent only with `web.openmetrics-created`, because Prometheus stores each as one more
+  series unless its feature `created-timestamp-zero-ingestion` is on. They are present for what the exporter itself counts from
+  0. They are absent for what the driver, the GPU or a framework counts: `gpu_energy_joules_total`, `gpu_ecc_errors_total`,
+  `gpu_pcie_replays_total` and `gpu_process_allocator_*_total`.
+";
+
 /// Returns the whole document in Markdown.
 pub fn reference() -> String {
     let mut page = INTRO.to_owned();
@@ -32,6 +56,7 @@ pub fn reference() -> String {
             page.push_str(&row(family));
         }
     }
+    page.push_str(FORMATS);
     page
 }
 

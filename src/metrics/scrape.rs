@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
-use super::build_metrics::BuildMetrics;
+use super::build_metrics::{self, BuildMetrics};
 use super::exporter::ExporterStats;
 use super::exposition::Exposition;
 use super::label_cache::LabelCache;
+use super::openmetrics::Format;
 use super::own_process::OwnProcess;
 use super::points::PointSink;
 use super::settings::Settings;
@@ -19,9 +21,6 @@ use super::{
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
-
-/// The content type of an exposition.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The length in bytes above which the text is sent while it is being written.
 const LONG: usize = 256 * 1024;
@@ -41,7 +40,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Scrape {
     metrics: Arc<Metrics>,
-    /// The text of the registry.
+    format: Format,
+    /// The text of the registry, and the end of the exposition.
     registry: Vec<u8>,
 }
 
@@ -53,12 +53,12 @@ impl Scrape {
 
     /// Renders the whole exposition.
     pub fn whole(self) -> Vec<u8> {
-        self.metrics.text(&self.registry)
+        self.metrics.text(self.format, &self.registry)
     }
 
     /// Renders the exposition in chunks and passes each to `take`, until `take` returns `false`.
     pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
-        let mut out = Exposition::in_chunks(&mut take);
+        let mut out = Exposition::in_chunks(self.format, &mut take).with_created(self.metrics.settings.created_samples);
         self.metrics.write(&Parts::load(&self.metrics.snapshot), &mut out);
         let Some((last, length)) = out.end(&self.registry) else { return };
         self.metrics.last_length.store(length, Ordering::Relaxed);
@@ -75,6 +75,8 @@ pub struct Metrics {
     own_process: OwnProcess,
     build_metrics: BuildMetrics,
     labels: LabelCache,
+    /// When the counters of scrapes, of the lanes and of the feed were 0.
+    started: SystemTime,
     last_length: AtomicUsize,
 }
 
@@ -92,6 +94,7 @@ impl Metrics {
             own_process: OwnProcess::new(),
             build_metrics,
             labels: LabelCache::default(),
+            started: SystemTime::now(),
             last_length: AtomicUsize::new(0),
         })
     }
@@ -100,24 +103,32 @@ impl Metrics {
     ///
     /// # Errors
     /// When a family of the registry cannot be encoded. A scrape that has begun does not fail.
-    pub fn scrape(self: &Arc<Self>) -> Result<Scrape, Error> {
+    pub fn scrape(self: &Arc<Self>, format: Format) -> Result<Scrape, Error> {
         self.build_metrics.scrapes.inc();
-        Ok(Scrape { registry: self.registry_text()?, metrics: self.clone() })
+        Ok(Scrape { registry: self.registry_text(format)?, format, metrics: self.clone() })
     }
 
-    /// Renders all metrics as text ([`CONTENT_TYPE`]) without counting a scrape.
+    /// Renders all metrics in [`Format::Text`] without counting a scrape.
     ///
     /// # Errors
     /// When a family of the registry cannot be encoded.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        Ok(self.text(&self.registry_text()?))
+        self.encode_as(Format::Text)
+    }
+
+    /// Renders all metrics in a format without counting a scrape.
+    ///
+    /// # Errors
+    /// When a family of the registry cannot be encoded.
+    pub fn encode_as(&self, format: Format) -> Result<Vec<u8>, Error> {
+        Ok(self.text(format, &self.registry_text(format)?))
     }
 
     /// Passes the families and series of a scrape to `points` without counting a scrape.
     pub(crate) fn visit(&self, parts: &Parts, points: &mut dyn PointSink) {
         let mut out = Exposition::to_points(points);
         self.write(parts, &mut out);
-        self.build_metrics.collect(&mut out);
+        self.build_metrics.collect(self.started, &mut out);
     }
 
     /// The part of the configuration that concerns the metrics.
@@ -125,16 +136,24 @@ impl Metrics {
         &self.settings
     }
 
-    fn registry_text(&self) -> Result<Vec<u8>, Error> {
-        self.build_metrics.text().map_err(Error::Encode)
+    fn registry_text(&self, format: Format) -> Result<Vec<u8>, Error> {
+        match format {
+            Format::Text => self.build_metrics.text().map_err(Error::Encode),
+            Format::OpenMetrics => {
+                let mut out =
+                    Exposition::whole(format, build_metrics::ROOM).with_created(self.settings.created_samples);
+                self.build_metrics.collect(self.started, &mut out);
+                Ok(out.end(format.end()).map(|(text, _)| text).unwrap_or_default())
+            }
+        }
     }
 
     /// Renders the latest parts, followed by the text of the registry.
-    fn text(&self, registry: &[u8]) -> Vec<u8> {
+    fn text(&self, format: Format, registry: &[u8]) -> Vec<u8> {
         // Consecutive scrapes have about the same length, so room for the last length and a little more avoids
         // reallocating the text.
         let room = self.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(room + room / 16);
+        let mut out = Exposition::whole(format, room + room / 16).with_created(self.settings.created_samples);
         self.write(&Parts::load(&self.snapshot), &mut out);
         let (text, length) = out.end(registry).expect("nothing stops an exposition that is kept whole");
         self.last_length.store(length, Ordering::Relaxed);
@@ -152,7 +171,8 @@ impl Metrics {
         workloads::collect(&gpus, out);
         allocators::collect(&gpus, self.settings.process_series, out);
         kubernetes::collect(parts, &self.settings, out);
-        incidents::collect(&self.snapshot.recorder.load(), self.settings.exporter_metrics, out);
+        let started = self.settings.exporter_metrics.then_some(self.started);
+        incidents::collect(&self.snapshot.recorder.load(), started, out);
         telemetry::collect(&gpus, out);
         health::collect(&gpus, out);
         profiling::collect(&gpus, out);
@@ -160,9 +180,9 @@ impl Metrics {
         data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
         if self.settings.exporter_metrics {
             let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
-            ExporterStats { vitals, faults, sources }.collect(out);
+            ExporterStats { vitals, faults, sources, started: self.started }.collect(out);
             if self.settings.otlp {
-                pushes::collect(&self.snapshot.pushes, out);
+                pushes::collect(&self.snapshot.pushes, self.started, out);
             }
             self.own_process.collect(out);
         }

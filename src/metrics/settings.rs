@@ -29,6 +29,8 @@ pub struct Settings {
     pub exporter_metrics: bool,
     /// Whether pushes to an OTLP receiver are configured.
     pub otlp: bool,
+    /// Whether OpenMetrics contains the creation times of counters.
+    pub created_samples: bool,
     /// The sources of faults that the configuration uses.
     pub fault_sources: Vec<Source>,
 }
@@ -49,6 +51,7 @@ impl Settings {
             profiling_interval: Duration::from_secs(1),
             exporter_metrics: true,
             otlp: true,
+            created_samples: false,
             fault_sources: Source::ALL.to_vec(),
         }
     }

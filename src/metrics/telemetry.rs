@@ -3,6 +3,7 @@
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::Counted;
 use super::view::GpuView;
 use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS};
 
@@ -200,7 +201,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add(&THROTTLE, throttle);
     let xid = gpus.iter().flat_map(|gpu| {
         let errors = gpu.xid_errors.into_iter().flatten();
-        errors.map(|(xid, count)| (gpu.labels.with_room(1).and_number("xid", *xid), *count as f64))
+        let counted = |count: u64| Counted::since(gpu.xids_since, count as f64);
+        errors.map(move |(xid, count)| (gpu.labels.with_room(1).and_number("xid", *xid), counted(*count)))
     });
     out.add(&XID, xid);
 }

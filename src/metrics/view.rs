@@ -8,7 +8,7 @@ mod ladder;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::label::Labels;
 use super::settings::Settings;
@@ -67,6 +67,8 @@ pub struct GpuView<'a> {
     pub mig_profiling: Vec<&'a MigProfiling>,
     /// Xid errors, even if the GPU is not up. `None` if the GPU does not report them.
     pub xid_errors: Option<&'a BTreeMap<u64, u64>>,
+    /// When no Xid error had been counted yet.
+    pub xids_since: Option<SystemTime>,
     /// The last Xid error, even if the GPU is not up. `None` if there was none, or the GPU does not report them.
     pub last_xid: Option<u64>,
     /// The age of each lane's last good reading, in the order of [`Lane::ALL`]; `None` before the first one.
@@ -158,6 +160,7 @@ impl Parts {
                 .collect(),
             // Xids are events, not samples, so the last Xid of a lost GPU must still be shown.
             xid_errors: xids.filter(|_| self.driver.up).and_then(|x| x.errors.as_ref()),
+            xids_since: xids.and_then(|x| x.counted_since),
             last_xid: xids.filter(|_| self.driver.up).and_then(|x| x.last),
             ages: [
                 age(memory.and_then(|m| m.at)),

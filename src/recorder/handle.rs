@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -65,6 +65,8 @@ struct Shared {
     store: Option<Mutex<Option<Store>>>,
     log_ended: bool,
     memory_limit: usize,
+    /// When nothing had been counted yet.
+    started: SystemTime,
     stopping: AtomicBool,
 }
 
@@ -97,6 +99,7 @@ impl Recorder {
             store,
             log_ended: settings.log_ended,
             memory_limit: settings.memory_limit,
+            started: SystemTime::now(),
             stopping: AtomicBool::new(false),
         });
         let work = shared.clone();
@@ -156,6 +159,7 @@ impl Recorder {
         let (incident, is_new) = incidents.record(trigger, ledger, now, self.shared.simulated())?;
         if is_new {
             ledger.note_incident(&incident, now);
+            self.shared.publish(ledger, incidents);
         }
         Some(incident)
     }
@@ -218,6 +222,7 @@ impl Shared {
                 to_write.push(incident);
             }
         }
+        let has_new = !to_write.is_empty();
         to_write.extend(incidents.complete(ledger, now, simulated));
         if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
             work.aged = now.micros;
@@ -226,6 +231,8 @@ impl Shared {
             let others = feed.bytes() + incidents.bytes();
             ledger
                 .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
+        }
+        if has_new || work.aged == now.micros {
             self.publish(ledger, incidents);
         }
         let gone = ledger.take_gone(now.micros.saturating_sub(patience));
@@ -236,13 +243,16 @@ impl Shared {
         to_write.iter().for_each(|incident| self.write(incident));
     }
 
+    /// Publishes what the metrics show. Called with the lock held whenever an incident is added, which can remove
+    /// another one: the metrics name an incident only while the API has it.
     fn publish(&self, ledger: &Ledger, incidents: &Incidents) {
         let feed = &self.snapshot.feed;
         self.snapshot.recorder.store(Arc::new(RecorderPart {
             on: true,
             bytes: (ledger.bytes() + incidents.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
-            incidents: incidents.counts().cloned().collect(),
+            incidents: incidents.counts().collect(),
+            counted_since: Some(self.started),
         }));
     }
 

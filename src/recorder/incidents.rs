@@ -124,19 +124,24 @@ impl Incidents {
         self.kept.iter().map(|kept| &kept.incident)
     }
 
-    /// The number of incidents since the exporter started, by GPU and kind.
-    pub(super) fn counts(&self) -> impl Iterator<Item = &IncidentCount> {
-        self.counts.values()
+    /// The number of incidents since the exporter started, by GPU and kind. The id of an incident that is no longer
+    /// kept is left out.
+    pub(super) fn counts(&self) -> impl Iterator<Item = IncidentCount> {
+        self.counts.values().map(|counted| {
+            let is_kept = |id: &String| self.all().any(|incident| incident.id == *id);
+            IncidentCount { last_id: counted.last_id.clone().filter(is_kept), ..counted.clone() }
+        })
     }
 
     fn count(&mut self, incident: &Incident) {
         let IncidentGpu { index, uuid, .. } = &incident.gpu;
         let kind = incident.kind.label();
-        let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), kind, count: 0, last: 0.0 };
+        let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), kind, count: 0, last: 0.0, last_id: None };
         let counted = self.counts.entry((uuid.clone(), incident.kind)).or_insert_with(none);
         counted.gpu = *index;
         counted.count += 1;
         counted.last = incident.at;
+        counted.last_id = Some(incident.id.clone());
     }
 
     /// An upper estimate of the memory that the incidents use.

@@ -1,7 +1,7 @@
 //! What the memory lane publishes.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::{Gpu, MigDevice};
 
@@ -40,6 +40,8 @@ pub struct GpuMemory {
     pub at: Option<Instant>,
     /// The figures; `None` before the first good sample and on GPUs that share the system's memory.
     pub figures: Option<MemoryFigures>,
+    /// When the seconds and the sums below were 0; `None` before the memory lane knows the GPU.
+    pub counted_since: Option<SystemTime>,
     /// Seconds spent at or above each of [`PRESSURE_RATIOS`].
     pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
     /// Bytes: the sum of all increases in `used` between samples.
@@ -59,6 +61,7 @@ impl GpuMemory {
             state: GpuState::Unsampled,
             at: None,
             figures: None,
+            counted_since: None,
             pressure_seconds: [0.0; PRESSURE_RATIOS.len()],
             increase: 0,
             decrease: 0,

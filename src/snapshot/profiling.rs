@@ -1,7 +1,7 @@
 //! What the profiling counters (GPM) report, integrated over time.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::{Gpu, MigDevice};
 
@@ -90,6 +90,8 @@ impl ProfilingValues {
 /// The profiling figures of a GPU or GPU instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProfilingFigures {
+    /// When the totals were 0; `None` if nothing has been measured yet.
+    pub counted_since: Option<SystemTime>,
     /// Since the exporter started: seconds of activity (share × time), or bytes. A metric is `None` until the driver
     /// has filled it once.
     pub totals: ProfilingValues,

@@ -1,10 +1,14 @@
 //! What the recorder reports about itself.
 
+use std::time::SystemTime;
+
 /// What the recorder has recorded since the exporter started.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderPart {
     /// Whether there is a recorder.
     pub on: bool,
+    /// When the recorder started, and had counted nothing yet.
+    pub counted_since: Option<SystemTime>,
     /// Bytes: the memory that the recorder uses.
     pub bytes: u64,
     /// The number of entries dropped to stay within the limit, or because they arrived faster than they were processed.
@@ -26,4 +30,6 @@ pub struct IncidentCount {
     pub count: u64,
     /// Unix time of the last one, in seconds.
     pub last: f64,
+    /// The id of the last one; `None` if it is no longer kept.
+    pub last_id: Option<String>,
 }

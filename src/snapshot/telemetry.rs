@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::{Gpu, RecoveryAction, SPARE_ROWS};
 
@@ -49,6 +49,8 @@ pub struct GpuXids {
     pub gpu: Arc<Gpu>,
     /// The number of errors since the exporter started, by Xid. `None` if the GPU does not report them.
     pub errors: Option<BTreeMap<u64, u64>>,
+    /// When no error had been counted yet: when the exporter first asked the driver to report them.
+    pub counted_since: Option<SystemTime>,
     /// The last of these errors. `None` before the first one.
     pub last: Option<u64>,
 }

@@ -10,7 +10,7 @@ mod outline;
 mod promql;
 mod receiver;
 mod scale;
-mod servers;
+pub(crate) mod servers;
 mod shipped;
 mod tokens;
 

@@ -66,7 +66,7 @@ fn changed(key: &Key) -> &'static str {
     match key.name {
         "web.listen-address" => "127.0.0.1:1",
         "web.health-address" => "unix:/run/probes.sock",
-        "web.systemd-socket" | "web.disable-exporter-metrics" => "true",
+        "web.systemd-socket" | "web.disable-exporter-metrics" | "web.openmetrics-created" => "true",
         "web.config-file" => "/etc/vram-exporter/web-config.yml",
         "web.telemetry-path" => "/other",
         "web.max-requests" => "5",

@@ -126,9 +126,14 @@ impl Served {
 
     /// One request to the listener of dcgm-exporter's families.
     pub(crate) fn get(&self, path: &str) -> Answer {
+        self.get_with(path, "")
+    }
+
+    /// One request with further header lines, each with its line end.
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> Answer {
         let stream = std::os::unix::net::UnixStream::connect(self.folder.path().join("dcgm.sock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Answer::of(stream, path).unwrap()
+        Answer::with(stream, path, headers).unwrap()
     }
 
     /// The text is empty until the first GPU has been read.

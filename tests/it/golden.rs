@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Machine, Scrape, missing};
 
-const SCENARIOS: [&str; 6] = ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
+pub(crate) const SCENARIOS: [&str; 6] =
+    ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
 
 /// Families whose values differ between two runs.
 const MOVING: [&str; 13] = [
@@ -30,7 +31,7 @@ const MOVING: [&str; 13] = [
 ];
 
 /// Present only while the driver has a sample, which is a matter of chance in a single run.
-const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
+pub(crate) const SAMPLED: &str = "gpu_process_sm_utilization_ratio";
 
 /// Readings that the simulator varies.
 const VARYING: [&str; 8] = [
@@ -44,11 +45,11 @@ const VARYING: [&str; 8] = [
     "gpu_pcie_received_bytes_total",
 ];
 
-fn golden(scenario: &str) -> PathBuf {
+pub(crate) fn golden(scenario: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{scenario}.prom"))
 }
 
-fn settled(text: &str) -> String {
+pub(crate) fn settled(text: &str) -> String {
     let settle = |line: &str| {
         let moves = MOVING.iter().chain(&VARYING).any(|name| line.starts_with(name));
         match line.rsplit_once(' ') {

@@ -225,9 +225,14 @@ impl Exporter {
 
     /// One request over a new connection.
     pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
+        self.get_with(path, "")
+    }
+
+    /// One request with further header lines, each with its line end, over a new connection.
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> std::io::Result<Answer> {
         let stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Answer::of(stream, path)
+        Answer::with(stream, path, headers)
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -259,8 +264,13 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Sends one request on a new connection, and reads the response.
-    pub(crate) fn of(mut stream: impl Read + Write, path: &str) -> std::io::Result<Self> {
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+    pub(crate) fn of(stream: impl Read + Write, path: &str) -> std::io::Result<Self> {
+        Self::with(stream, path, "")
+    }
+
+    /// Sends one request with further header lines, and reads the response.
+    pub(crate) fn with(mut stream: impl Read + Write, path: &str, headers: &str) -> std::io::Result<Self> {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n")?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
         let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;

@@ -25,6 +25,7 @@ mod kubernetes;
 mod kubernetes_api;
 mod metrics_contract;
 mod once;
+mod openmetrics;
 mod otlp;
 mod owners;
 mod page;

@@ -2,6 +2,7 @@
 
 mod allocators;
 mod machine;
+mod open_metrics;
 mod scrape;
 
 use std::collections::{BTreeSet, HashSet};
@@ -14,7 +15,7 @@ use exposition::Series;
 use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::faults::{Reason, Source};
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Kind, Unit, families, reference};
+use vram_exporter::metrics::{Format, Kind, Unit, families, reference};
 use vram_exporter::snapshot::*;
 
 use machine::*;
@@ -723,7 +724,7 @@ fn the_histogram_is_cumulative_and_ends_in_its_count() {
     let scrape = Machine::one().scrape();
     let name = "vram_exporter_lane_duration_seconds_bucket";
     let at = |le: &str| scrape.value(name, &[("lane", "memory"), ("le", le)]);
-    assert_eq!((at("0.000005"), at("0.00001"), at("1"), at("+Inf")), ("0", "1", "1", "2"));
+    assert_eq!((at("5e-06"), at("1e-05"), at("1.0"), at("+Inf")), ("0", "1", "1", "2"));
     assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]), "2");
     assert_eq!(scrape.value("vram_exporter_lane_duration_seconds_sum", &[("lane", "memory")]), "9.000007");
     assert_eq!(scrape.count("vram_exporter_lane_duration_seconds_count"), 3);
@@ -799,8 +800,8 @@ fn a_scrape_changes_nothing_but_its_own_count() {
         let still: Vec<_> = still.map(|s| (s.name.clone(), s.labels.clone(), s.value.clone())).collect();
         (scrape.value("vram_exporter_scrapes_total", &[]).to_owned(), still)
     };
-    let first = read(metrics.scrape().unwrap().whole());
-    let second = read(metrics.scrape().unwrap().whole());
+    let first = read(metrics.scrape(Format::Text).unwrap().whole());
+    let second = read(metrics.scrape(Format::Text).unwrap().whole());
     let third = read(metrics.encode().unwrap());
     assert_eq!((first.0.as_str(), second.0.as_str(), third.0.as_str()), ("1", "2", "2"));
     assert!(first.1.len() > 200);

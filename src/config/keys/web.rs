@@ -56,6 +56,15 @@ pub(super) const WEB: &[Key] = &[
                scrapes. Its version, and whether the values of the GPUs are recent and complete, are still shown.",
     },
     Key {
+        name: "web.openmetrics-created",
+        default: Some("false"),
+        kind: Kind::Switch,
+        set: |c, s| c.web.openmetrics_created = s.switch(),
+        help: "Send the creation times of counters to scrapers that ask for OpenMetrics: one more sample, with the suffix \
+               _created, for each counter and histogram whose start is known. Prometheus stores them as additional series, \
+               unless its feature created-timestamp-zero-ingestion is on.",
+    },
+    Key {
         name: "web.max-requests",
         default: Some("40"),
         kind: Kind::Count { min: 1, max: 65_536 },

@@ -1,7 +1,7 @@
 //! The values accumulated over all samples of a GPU's memory: peaks, time under pressure, increases and decreases.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
@@ -54,7 +54,7 @@ impl GpuAccumulator {
             mig: Vec::new(),
             run: None,
             window,
-            shown: GpuMemory::unsampled(gpu),
+            shown: GpuMemory { counted_since: Some(SystemTime::now()), ..GpuMemory::unsampled(gpu) },
             retry_at: None,
             lost: false,
             silent: Vec::new(),
@@ -66,6 +66,7 @@ impl GpuAccumulator {
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
+        self.shown.counted_since = before.counted_since;
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.increase = before.increase;
         self.shown.decrease = before.decrease;

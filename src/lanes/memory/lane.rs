@@ -182,8 +182,8 @@ impl LaneTask for MemoryLane {
 fn copy(from: &GpuMemory, to: &mut GpuMemory) {
     let mut mig = std::mem::take(&mut to.mig);
     mig.clone_from(&from.mig);
-    let GpuMemory { ref gpu, state, at, figures, pressure_seconds, increase, decrease, mig: _ } = *from;
-    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, pressure_seconds, increase, decrease, mig };
+    let GpuMemory { ref gpu, state, at, figures, counted_since, pressure_seconds, increase, decrease, mig: _ } = *from;
+    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, counted_since, pressure_seconds, increase, decrease, mig };
 }
 
 #[cfg(test)]

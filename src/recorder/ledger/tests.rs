@@ -416,6 +416,29 @@ fn only_so_many_incidents_are_kept_and_requests_displace_few() {
 }
 
 #[test]
+fn the_last_incident_of_a_kind_is_named_only_while_it_is_kept() {
+    let mut scene = Scene::new();
+    scene.hold(1, 20.0).pass(1000).hold(1, 139.0).pass(1000);
+    let named = |scene: &Scene, kind: Kind| {
+        let counts: Vec<_> = scene.incidents.counts().collect();
+        counts.into_iter().find(|counted| counted.kind == kind.label()).unwrap().last_id
+    };
+    let first = scene.incident(Kind::NearLimit).id.clone();
+    assert_eq!(named(&scene, Kind::NearLimit), Some(first.clone()));
+    scene.pass(20_000);
+    assert!(scene.incident(Kind::NearLimit).complete);
+    assert_eq!(named(&scene, Kind::NearLimit), Some(first.clone()), "a complete incident keeps its id");
+    // Each end at a peak is an incident, and the oldest incidents are dropped.
+    for pid in 2..40 {
+        scene.hold(1, 20.0).hold(pid, 115.0).pass(1000).end(pid).pass(12_000);
+    }
+    assert!(scene.incidents.all().all(|incident| incident.id != first), "{:?}", scene.kinds());
+    assert_eq!(named(&scene, Kind::NearLimit), None);
+    let last = scene.incidents.all().next_back().unwrap();
+    assert_eq!(named(&scene, last.kind), Some(last.id.clone()));
+}
+
+#[test]
 fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
     let mut scene = Scene::new();
     scene.hold(1, 78.5).pass(5000).fail(1).pass(300);

@@ -141,7 +141,7 @@ impl Prometheus {
     ///
     /// # Panics
     /// If Prometheus refuses the query.
-    fn api(&self, path: &str) -> Value {
+    pub(crate) fn api(&self, path: &str) -> Value {
         let (status, body) = get(self.server.address, path).expect("Prometheus answers");
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str::<Value>(&body).unwrap()["data"].clone()

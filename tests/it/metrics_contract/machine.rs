@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vram_exporter::config::Config;
 use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Metrics, Settings};
+use vram_exporter::metrics::{Format, Metrics, Settings};
 use vram_exporter::snapshot::*;
 
 use super::scrape::Scrape;
@@ -34,7 +34,17 @@ pub(crate) fn figures(used: u64) -> MemoryFigures {
 }
 
 pub(crate) fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
-    GpuMemory { state: GpuState::Up, at: ago(0.0), figures: Some(figures(GIB)), ..GpuMemory::unsampled(gpu.clone()) }
+    let (state, at, figures) = (GpuState::Up, ago(0.0), Some(figures(GIB)));
+    GpuMemory { state, at, figures, counted_since: since(), ..GpuMemory::unsampled(gpu.clone()) }
+}
+
+/// The id of the machine's last incident.
+pub(crate) const INCIDENT: &str = "20231114T221320500-gpu0-near_limit";
+/// When the counters of the machine began at 0, in Unix seconds.
+pub(crate) const SINCE: f64 = 1_600_000_000.25;
+
+fn since() -> Option<SystemTime> {
+    Some(UNIX_EPOCH + Duration::from_secs_f64(SINCE))
 }
 
 /// When every process of the machine started.
@@ -129,7 +139,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
 
 /// Figures in which every metric is known: the share or the rate is the position in the list, in eighths.
 pub(crate) fn profiling_figures() -> ProfilingFigures {
-    let mut figures = ProfilingFigures::default();
+    let mut figures = ProfilingFigures { counted_since: since(), ..ProfilingFigures::default() };
     for metric in ProfilingMetric::ALL {
         figures.latest.set(metric, Some(metric as usize as f64 / 8.0));
         figures.totals.set(metric, Some(metric as usize as f64 * 100.0));
@@ -142,7 +152,12 @@ pub(crate) fn profiling(gpu: &Arc<Gpu>) -> GpuProfiling {
 }
 
 pub(crate) fn xids(gpu: &Arc<Gpu>) -> GpuXids {
-    GpuXids { gpu: gpu.clone(), errors: Some(BTreeMap::from([(31, 2), (79, 1)])), last: Some(79) }
+    GpuXids {
+        gpu: gpu.clone(),
+        errors: Some(BTreeMap::from([(31, 2), (79, 1)])),
+        counted_since: since(),
+        last: Some(79),
+    }
 }
 
 pub(crate) fn pod_container(pod: &str) -> Arc<PodContainer> {
@@ -160,8 +175,8 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
 }
 
 pub(crate) fn incidents(gpu: &Gpu) -> IncidentCount {
-    let uuid = gpu.uuid.clone();
-    IncidentCount { gpu: gpu.index, uuid, kind: "near_limit", count: 2, last: 1_700_000_000.5 }
+    let (uuid, last_id) = (gpu.uuid.clone(), Some(INCIDENT.to_owned()));
+    IncidentCount { gpu: gpu.index, uuid, kind: "near_limit", count: 2, last: 1_700_000_000.5, last_id }
 }
 
 pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> Device {
@@ -232,6 +247,11 @@ impl Machine {
         String::from_utf8(self.metrics().encode().unwrap()).unwrap()
     }
 
+    pub(crate) fn open_metrics(mut self, created: bool) -> String {
+        self.settings.created_samples = created;
+        String::from_utf8(self.metrics().encode_as(Format::OpenMetrics).unwrap()).unwrap()
+    }
+
     pub(crate) fn scrape(self) -> Scrape {
         Scrape::parse(&self.text())
     }
@@ -261,8 +281,13 @@ pub(crate) fn everything() -> Machine {
         mig: vec![mig.clone()],
     });
     let mut machine = Machine::of(&[gpu(0), sliced]);
-    machine.recorder =
-        RecorderPart { on: true, bytes: 4096, dropped: 3, incidents: vec![incidents(&machine.driver.gpus[0])] };
+    machine.recorder = RecorderPart {
+        on: true,
+        counted_since: since(),
+        bytes: 4096,
+        dropped: 3,
+        incidents: vec![incidents(&machine.driver.gpus[0])],
+    };
     machine.driver.driver_version = Some("580.159.04".to_owned());
     machine.driver.cuda_version = Some("13.0".to_owned());
     machine.driver.nvml_version = Some("13.580.159.04".to_owned());

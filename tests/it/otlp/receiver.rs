@@ -267,7 +267,7 @@ fn read(message: ExportMetricsServiceRequest) -> (BTreeMap<String, String>, Vec<
                     let times = (point.start_time_unix_nano, point.time_unix_nano, point.flags);
                     let value = |value: f64| (!gone).then_some(value);
                     let mut below = 0;
-                    let bounds = point.explicit_bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+                    let bounds = point.explicit_bounds.iter().map(bound).chain(["+Inf".to_owned()]);
                     for (bound, count) in bounds.zip(&point.bucket_counts) {
                         below += count;
                         let mut labels = own.clone();
@@ -291,4 +291,13 @@ fn read(message: ExportMetricsServiceRequest) -> (BTreeMap<String, String>, Vec<
         }
     }
     (labels(resource.resource.unwrap().attributes), points)
+}
+
+/// A bound of a bucket as a scrape writes it.
+fn bound(bound: &f64) -> String {
+    let text = format!("{bound:?}");
+    match text.split_once("e-") {
+        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+        None => text,
+    }
 }

@@ -1,4 +1,5 @@
-//! An exposition with any names: a strict reader reads it back, with each value unchanged and no series twice.
+//! An exposition with any names: a strict reader reads it back, with each value unchanged and no series twice. In
+//! OpenMetrics it has the same samples.
 
 mod reader;
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::internals::{LONGEST_LABEL, metrics_settings};
-use vram_exporter::metrics::{Metrics, Settings, families};
+use vram_exporter::metrics::{Format, Metrics, Settings, families};
 use vram_exporter::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
 
 use crate::machine::{Names, publish};
@@ -22,7 +23,8 @@ static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
 });
 
 pub(crate) fn settings() -> Settings {
-    Settings { stale_after: Duration::from_secs(3600), ..metrics_settings(&Config::default(), Some(true)) }
+    let stale_after = Duration::from_secs(3600);
+    Settings { stale_after, created_samples: true, ..metrics_settings(&Config::default(), Some(true)) }
 }
 
 /// Renders a machine whose names come from the input. True if the driver is up, so that there was something to show.
@@ -33,6 +35,7 @@ pub fn exposition(data: &[u8]) -> bool {
     let text = metrics.encode().expect("any name can be written");
     let shown = read(&text);
     assert_fits_the_table(&shown);
+    assert_same_in_open_metrics(&text, &metrics.encode_as(Format::OpenMetrics).expect("any name can be written"));
     if !snapshot.driver.load().up {
         return false;
     }
@@ -44,6 +47,15 @@ pub fn exposition(data: &[u8]) -> bool {
         assert_workloads(&shown, &base, &part.workloads);
     }
     true
+}
+
+/// Both formats have the same samples, except for creation times and for values that change between two expositions.
+fn assert_same_in_open_metrics(text: &[u8], open: &[u8]) {
+    use ::exposition::{open_metrics, read};
+    let utf8 = |text| std::str::from_utf8(text).expect("the text is UTF-8");
+    let varies =
+        |name: &str| name.starts_with("process_") || name.ends_with("_age_seconds") || name.ends_with("_idle_seconds");
+    open_metrics::assert_same(&read(utf8(text)), &open_metrics::read(utf8(open)), varies);
 }
 
 /// Names, types, help and labels are those in the table, and no label value is too long.

@@ -1,7 +1,7 @@
 //! What one sample covers: a whole GPU, or one GPU instance under MIG.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::interval::{Interval, Limits, Moment};
 use super::totals::Totals;
@@ -36,7 +36,10 @@ impl<'s> Scope<'s> {
     /// The scope with the totals that were kept from earlier sessions.
     pub(super) fn new(gpu: &Gpu, device: Option<Arc<MigDevice>>, totals: &Totals) -> Self {
         let key = device.as_ref().map_or_else(|| gpu.key(), |device| device.uuid.clone());
-        let figures = ProfilingFigures { totals: totals.of(&key), latest: ProfilingValues::default() };
+        let figures = totals.of(&key).unwrap_or_else(|| ProfilingFigures {
+            counted_since: Some(SystemTime::now()),
+            ..ProfilingFigures::default()
+        });
         Self { device, figures, at: None, key, samples: None, earlier: None, empty: 0, given_up: false, attempts: 0 }
     }
 

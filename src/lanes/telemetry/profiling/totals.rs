@@ -9,19 +9,20 @@ const MIG: &str = "MIG-";
 
 /// The totals, keyed by [`Gpu::key`] or by the UUID of the first MIG device of a GPU instance.
 #[derive(Debug, Default)]
-pub(crate) struct Totals(HashMap<String, ProfilingValues>);
+pub(crate) struct Totals(HashMap<String, ProfilingFigures>);
 
 impl Totals {
-    pub(super) fn of(&self, key: &str) -> ProfilingValues {
-        self.0.get(key).copied().unwrap_or_default()
+    /// The figures of a GPU or GPU instance without those of the last interval; `None` if there are no totals.
+    pub(super) fn of(&self, key: &str) -> Option<ProfilingFigures> {
+        self.0.get(key).map(|kept| ProfilingFigures { latest: ProfilingValues::default(), ..*kept })
     }
 
     /// Keeps the totals of a GPU or GPU instance. Allocates only the first time.
     pub(super) fn keep(&mut self, key: &str, figures: &ProfilingFigures) {
         match self.0.get_mut(key) {
-            Some(kept) => *kept = figures.totals,
+            Some(kept) => *kept = *figures,
             None => {
-                self.0.insert(key.to_owned(), figures.totals);
+                self.0.insert(key.to_owned(), *figures);
             }
         }
     }
@@ -45,13 +46,14 @@ mod tests {
     fn totals_of_removed_instances_are_forgotten_and_those_of_missing_gpus_are_kept() {
         let mut values = ProfilingValues::default();
         values.set(ProfilingMetric::Sm, Some(7.0));
-        let figures = ProfilingFigures { totals: values, ..ProfilingFigures::default() };
+        let counted_since = Some(std::time::UNIX_EPOCH);
+        let figures = ProfilingFigures { counted_since, totals: values, ..ProfilingFigures::default() };
         let mut totals = Totals::default();
         ["GPU-gone", "MIG-a", "MIG-b"].iter().for_each(|key| totals.keep(key, &figures));
         let device = Arc::new(MigDevice { uuid: "MIG-a".to_owned(), ..MigDevice::default() });
         let gpu = Gpu { mig: vec![device], ..Gpu::default() };
         totals.forget_removed_instances(&[&gpu]);
-        assert_eq!((totals.of("MIG-a"), totals.of("GPU-gone")), (values, values), "a GPU may come back");
-        assert!(totals.of("MIG-b").is_empty());
+        assert_eq!((totals.of("MIG-a"), totals.of("GPU-gone")), (Some(figures), Some(figures)), "a GPU may come back");
+        assert_eq!(totals.of("MIG-b"), None);
     }
 }

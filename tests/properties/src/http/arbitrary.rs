@@ -24,7 +24,7 @@ const TARGETS: [&str; 18] = [
     "/*",
 ];
 const VERSIONS: [&str; 6] = ["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/1.2"];
-const HEADERS: [&str; 26] = [
+const HEADERS: [&str; 30] = [
     "host: x",
     "host: x\r\nhost: y",
     "connection: close",
@@ -33,6 +33,10 @@ const HEADERS: [&str; 26] = [
     "accept-encoding: gzip",
     "accept-encoding: gzip;q=0, *;q=1",
     "accept-encoding: ,,;q=",
+    "accept: application/openmetrics-text;version=1.0.0",
+    "accept: text/plain;q=0.5, application/openmetrics-text; version=\"1.0.0\"; charset=utf-8;q=0.75",
+    "accept: ,;=\"\\,*/*;q=",
+    "accept: \u{e9}/*;q=1.0000",
     "content-length: 0",
     "content-length: 5",
     "content-length: 5\r\ncontent-length: 5",

@@ -19,7 +19,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 use vram_exporter::faults::Faults;
 use vram_exporter::http::{Limits, Listener, Server};
-use vram_exporter::metrics::CONTENT_TYPE;
+use vram_exporter::metrics::Format;
 use web_config::Guard;
 
 /// The exporter's defaults.
@@ -51,7 +51,7 @@ async fn serve(text: Bytes) -> Result<()> {
 /// Serves the text, compressed in the same way as the exporter's pages.
 fn router(text: Bytes) -> Router {
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(0));
-    let page = async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.clone());
+    let page = async move || ([(header::CONTENT_TYPE, Format::Text.content_type())], text.clone());
     Router::new().route("/metrics", get(page)).layer(compression)
 }
 
