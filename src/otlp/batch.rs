@@ -118,8 +118,11 @@ impl<'a> Collector<'a> {
         const GONE: u32 = DataPointFlags::NoRecordedValueMask as u32;
         for labels in self.ledger.gone(origin.name()) {
             if origin.shape() == Shape::Histogram {
-                let point = HistogramDataPoint { flags: GONE, ..self.observations(&labels, 0) };
-                histograms.push(point);
+                // The buckets and the sum are series of their own for some receivers, so they are there too.
+                let explicit_bounds = self.ledger.bounds(origin.name());
+                let (bucket_counts, sum) = (vec![0; explicit_bounds.len() + 1], Some(0.0));
+                let point = self.observations(&labels, 0);
+                histograms.push(HistogramDataPoint { flags: GONE, sum, bucket_counts, explicit_bounds, ..point });
             } else {
                 numbers.push(NumberDataPoint { flags: GONE, ..self.point(&labels, 0, None) });
             }
@@ -236,11 +239,13 @@ impl PointSink for Collector<'_> {
         self.with_joined(labels, |collector, labels| {
             let count = counts.iter().sum();
             let start = collector.ledger.see(Origin::Family(family), labels, count as f64);
+            let explicit_bounds: Vec<f64> = bounds.iter().filter_map(|bound| bound.parse().ok()).collect();
+            collector.ledger.set_bounds(family.name, &explicit_bounds);
             let point = HistogramDataPoint {
                 count,
                 sum: Some(sum),
                 bucket_counts: counts.to_vec(),
-                explicit_bounds: bounds.iter().filter_map(|bound| bound.parse().ok()).collect(),
+                explicit_bounds,
                 ..collector.observations(labels, start)
             };
             collector.histograms.push(point);

@@ -23,6 +23,8 @@ struct Series {
     origin: Origin,
     round: u64,
     entries: HashMap<Box<str>, Entry>,
+    /// The bounds of the buckets, if it is a histogram.
+    bounds: Vec<f64>,
 }
 
 struct Entry {
@@ -48,8 +50,12 @@ impl Ledger {
     pub(super) fn see(&mut self, origin: Origin, labels: &str, value: f64) -> u64 {
         let [time, previous] = self.times;
         let first = if origin.is_counted_here() { self.started.min(time) } else { 0 };
-        let series =
-            self.metrics.entry(origin.name()).or_insert_with(|| Series { origin, round: 0, entries: HashMap::new() });
+        let series = self.metrics.entry(origin.name()).or_insert_with(|| Series {
+            origin,
+            round: 0,
+            entries: HashMap::new(),
+            bounds: Vec::new(),
+        });
         series.round = self.round;
         if let Some(entry) = series.entries.get_mut(labels) {
             // A counter that has decreased began again after the previous collection.
@@ -62,6 +68,19 @@ impl Ledger {
         let entry = Entry { start: first, last: value, round: self.round, delivered: false };
         series.entries.insert(labels.into(), entry);
         first
+    }
+
+    /// Records the bounds of the buckets of a histogram that has been seen.
+    pub(super) fn set_bounds(&mut self, metric: &'static str, bounds: &[f64]) {
+        if let Some(series) = self.metrics.get_mut(metric) {
+            series.bounds.clear();
+            series.bounds.extend_from_slice(bounds);
+        }
+    }
+
+    /// The bounds of the buckets of a histogram.
+    pub(super) fn bounds(&self, metric: &'static str) -> Vec<f64> {
+        self.metrics.get(metric).map(|series| series.bounds.clone()).unwrap_or_default()
     }
 
     /// The series of a metric that were delivered and are gone. Forgets those that were never delivered.

@@ -171,14 +171,15 @@ fn the_last_values_are_pushed_at_the_end_and_then_that_there_are_no_more() {
     let pushes = receiver.pushes();
     let [.., last, end] = &pushes[..] else { panic!("{}", pushes.len()) };
     assert_eq!(last.all("gpu_process_memory_used_bytes", &[("pid", "11")]).filter(|point| !point.gone).count(), 1);
-    let series = |push: &Push| push.points.iter().map(|p| (p.name.clone(), p.labels.clone())).collect::<Vec<_>>();
     assert!(end.points.iter().all(|point| point.gone && point.value.is_none()));
     let names = |push: &Push| {
-        let mut names: Vec<_> = series(push).into_iter().filter(|(name, _)| !name.contains("_duration_")).collect();
+        let mut names: Vec<_> = push.points.iter().map(|point| (point.name.clone(), point.labels.clone())).collect();
         names.sort();
         names
     };
     assert_eq!(names(end), names(last));
+    let millis = |push: &Push| push.points[0].time / 1_000_000;
+    assert!(millis(end) > millis(last), "a receiver that keeps milliseconds tells them apart");
 }
 
 #[test]
