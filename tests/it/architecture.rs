@@ -93,8 +93,12 @@ const UNSAFE_FILES: [&str; 3] = ["src/app/heap.rs", "src/nvml/raw.rs", "src/reco
 /// The folder whose files inherit the exception of `src/nvml/raw.rs`.
 const UNSAFE_SUBMODULES: &str = "src/nvml/raw/";
 /// Where the simulator, whose interface is C, may contain unsafe code.
-const UNSAFE_IN_SIMULATOR: [&str; 3] =
-    ["crates/nvml-sim/src/abi.rs", "crates/nvml-sim/src/abi/", "crates/nvml-sim/src/library.rs"];
+const UNSAFE_IN_SIMULATOR: [&str; 4] = [
+    "crates/nvml-sim/src/abi.rs",
+    "crates/nvml-sim/src/abi/",
+    "crates/nvml-sim/src/image.rs",
+    "crates/nvml-sim/src/library.rs",
+];
 
 /// The sources of the other packages, except the simulator's.
 const OTHER_PACKAGES: [&str; 5] = ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/"];
