@@ -27,6 +27,10 @@ need patchelf patchelf
 need pkg-config pkg-config
 need python3 python3
 need protoc protobuf-compiler
+need zsh zsh
+need fish fish
+need groff groff-base
+need mandoc mandoc
 need rpm2archive rpm
 need readelf binutils
 need valgrind valgrind

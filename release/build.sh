@@ -58,7 +58,7 @@ if [ -z "$programs" ]; then
     done
 fi
 native=$programs/$(dpkg --print-architecture)/vram-exporter
-[ -x "$native" ] || fail "no $native; it prints the man page and the completions"
+[ -x "$native" ] || fail "no $native; it prints the completions"
 
 release/licences.sh "$work/licences.md"
 say "licences"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fills FOLDER with what the .tar.gz of one architecture contains. The packages and the image are made from the same folder.
 #   BUILT    the folder with the exporter and the simulator's library, compiled for ARCH (release/compile.sh)
-#   NATIVE   the exporter, compiled for this machine: it prints the man page, the completions and the example configuration
+#   NATIVE   the exporter, compiled for this machine: it prints the completions and the example configuration
 #   LICENCES the list of the crates' licences (release/licences.sh)
 # usage: release/content.sh VERSION ARCH BUILT NATIVE LICENCES FOLDER
 set -euo pipefail
@@ -33,8 +33,7 @@ cp LICENSE CHANGELOG.md "$folder/"
 cp "$licences" "$folder/THIRD-PARTY-LICENSES.md"
 SBOM_TARGET=$target deploy/sbom.sh "$folder/sbom.cdx.json"
 print --print-config >"$folder/config.example.toml"
-print man >"$folder/man/vram-exporter.1"
-print man run >"$folder/man/vram-exporter-run.1"
+cp docs/man/*.1 "$folder/man/"
 print completions bash >"$folder/completions/vram-exporter.bash"
 print completions zsh >"$folder/completions/_vram-exporter"
 print completions fish >"$folder/completions/vram-exporter.fish"
@@ -46,5 +45,5 @@ cp deploy/prometheus/rules/*.yml "$folder/prometheus/rules/"
 cp -R grafana/dashboards grafana/provisioning "$folder/grafana/"
 # The pages without their pictures.
 cp -R docs "$folder/docs"
-rm -rf "$folder/docs/img"
+rm -rf "$folder"/docs/{img,man}
 sed "s/@VERSION@/$version/g" release/README.md.in >"$folder/README.md"

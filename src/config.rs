@@ -5,6 +5,7 @@
 
 mod address;
 mod check;
+mod command;
 mod environment;
 mod file;
 mod flags;
@@ -22,11 +23,12 @@ mod units;
 mod yaml;
 
 pub use address::ListenAddress;
-pub use flags::OnceFormat;
+pub(crate) use command::command;
+pub use command::{OnceFormat, words};
 pub use load::{Command, load};
 pub use model::{
-    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Nvml, Otlp, OtlpNames, Paths,
-    Process, Recorder, Telemetry, Web,
+    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Nvml, Otlp, OtlpNames,
+    Paths, Process, Recorder, Telemetry, Web,
 };
 pub use problem::{Error, Problem};
 pub use show::reference;

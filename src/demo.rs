@@ -85,6 +85,24 @@ pub fn check(scenario: &str) -> Result<(), Error> {
     simulator(scenario).map(drop)
 }
 
+/// The built-in scenarios, each with a sentence that describes it.
+///
+/// # Errors
+/// When the program has no simulator.
+#[cfg(feature = "demo")]
+pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>, Error> {
+    Ok(nvml_sim::scenarios().map(|name| (name, nvml_sim::describe(name).unwrap_or_default())).collect())
+}
+
+/// The built-in scenarios: there are none.
+///
+/// # Errors
+/// Always, because the program has no simulator.
+#[cfg(not(feature = "demo"))]
+pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>, Error> {
+    Err(Error::NotBuiltIn)
+}
+
 /// The scenario used if `--demo` has no value.
 const DEFAULT_SCENARIO: &str = "demo";
 

@@ -17,13 +17,15 @@
 //! `supervise` and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
-//! second program in addition to the exporter: it starts a command and measures its GPU memory.
+//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints the demo's
+//! scenarios and the completion scripts for shells.
 
 pub mod allocator;
 pub mod app;
 pub mod attribution;
 pub mod backoff;
 mod client_tls;
+pub mod command_line;
 pub mod config;
 pub mod dcgm;
 pub mod demo;

@@ -1,5 +1,5 @@
 //! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] for the `run`
-//! subcommand. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
+//! subcommand and [`vram_exporter::command_line`] for those that print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use vram_exporter::app;
+use vram_exporter::command_line;
 use vram_exporter::config::{self, Command};
 use vram_exporter::run;
 
@@ -15,6 +16,12 @@ fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if run::is_requested(&args) {
         return ExitCode::from(run::main(args, std::env::vars_os()));
+    }
+    if command_line::is_requested(&args) {
+        return match command_line::answer(args) {
+            Ok(text) => ended(print(text.as_bytes())),
+            Err(error) => refuse(&error),
+        };
     }
     let command = match config::load(args, std::env::vars_os()) {
         Ok(command) => command,
@@ -40,6 +47,10 @@ fn main() -> ExitCode {
         },
         Command::PrintConfig(text) | Command::Explain(text) => print(text.as_bytes()),
     };
+    ended(answer)
+}
+
+fn ended(answer: anyhow::Result<()>) -> ExitCode {
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

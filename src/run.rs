@@ -34,4 +34,5 @@ mod socket;
 mod text;
 mod tree;
 
+pub(crate) use arguments::{NAME, command};
 pub use measure::{is_requested, main};

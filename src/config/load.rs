@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::flags::OnceFormat;
+use super::command::OnceFormat;
 use super::layers::Layer;
 use super::model::Config;
 use super::problem::Error;

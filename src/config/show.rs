@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use super::command::EXTRAS;
 use super::environment::CONFIG_FILE;
-use super::flags::EXTRAS;
 use super::keys::{Key, SECTIONS, keys};
 use super::layers::Layer;
 use super::setting::Setting;

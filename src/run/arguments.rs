@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, value_parser};
 use crate::config::{self, Config};
 
 /// The name of the subcommand.
-pub(super) const NAME: &str = "run";
+pub(crate) const NAME: &str = "run";
 const DEFAULT_RATE: &str = "1000";
 /// The exporter's keys that `run` uses too. Each is a flag of `run` with the same name.
 const KEYS: [(&str, &str, &str); 4] = [
@@ -102,7 +102,8 @@ fn first_line(message: &str) -> String {
     format!("{line}; see vram-exporter run --help")
 }
 
-fn command() -> clap::Command {
+/// The description of the command line of `run`.
+pub(crate) fn command() -> clap::Command {
     let flag = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };

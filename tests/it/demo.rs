@@ -167,7 +167,14 @@ fn a_demo_executes_nothing_that_it_wrote() {
 
 #[test]
 fn a_closed_stdout_is_no_error_but_a_full_disk_is() {
-    for flags in [&["--demo", "--once"][..], &["--help"], &["--print-config"], &["--check-config"]] {
+    for flags in [
+        &["--demo", "--once"][..],
+        &["--help"],
+        &["--print-config"],
+        &["--check-config"],
+        &["scenarios"],
+        &["completions", "zsh"],
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = bare(flags).stdout(writer).stderr(Stdio::piped()).output().unwrap();

@@ -12,6 +12,7 @@ mod alerts;
 mod allocator;
 mod architecture;
 mod attribution;
+mod command_line;
 mod config;
 mod dcgm;
 mod demo;

@@ -47,6 +47,11 @@ pub fn scenarios() -> impl Iterator<Item = &'static str> {
     scenario::builtin::all()
 }
 
+/// What a built-in scenario is, in one sentence; `None` if there is no scenario of that name.
+pub fn describe(scenario: &str) -> Option<&'static str> {
+    scenario::builtin::describe(scenario)
+}
+
 /// Checks whether a scenario, given as a built-in name or the path of a file, describes a possible machine.
 ///
 /// # Errors

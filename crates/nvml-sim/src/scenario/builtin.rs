@@ -29,6 +29,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, _)| *name)
 }
 
+/// What a built-in scenario is, in one sentence: the first sentence of its file.
+pub(crate) fn describe(name: &str) -> Option<&'static str> {
+    let comment = find(name)?.lines().next()?.strip_prefix("# ")?;
+    Some(comment.find(". ").map_or(comment, |end| &comment[..=end]))
+}
+
 /// All names, for a message.
 pub(crate) fn names() -> String {
     all().collect::<Vec<_>>().join(", ")
@@ -36,7 +42,7 @@ pub(crate) fn names() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ALL;
+    use super::{ALL, describe};
 
     #[test]
     fn every_built_in_scenario_makes_a_machine() {
@@ -45,5 +51,15 @@ mod tests {
             let machine = crate::machine::Machine::build(&source, None).unwrap_or_else(|problem| panic!("{problem}"));
             assert!(!machine.gpus.is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn every_file_begins_with_a_sentence() {
+        for (name, _) in ALL {
+            let sentence = describe(name).unwrap_or_else(|| panic!("{name} does not begin with a comment"));
+            assert!(sentence.ends_with('.') && !sentence.contains(". "), "{name}: {sentence}");
+        }
+        assert_eq!(describe("idle-h200"), Some("One H200 on which nothing runs."));
+        assert_eq!(describe("nonsense"), None);
     }
 }
