@@ -12,6 +12,7 @@ mod once;
 mod otlp;
 mod reports;
 mod runtime;
+mod selection;
 mod serve;
 mod service;
 pub(crate) mod settings;

@@ -27,7 +27,7 @@ pub(crate) use command::command;
 pub use command::{OnceFormat, words};
 pub use load::{Command, load};
 pub use model::{
-    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Nvml, Otlp, OtlpNames,
+    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Metrics, Nvml, Otlp, OtlpNames,
     Paths, Process, Recorder, Telemetry, Web,
 };
 pub use problem::{Error, Problem};

@@ -46,6 +46,13 @@ impl Exporter {
         let snapshot = Snapshot::recorded(settings::feed(&config));
         let metrics =
             Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings::metrics(&config, sees_host(&config)))?);
+        let left_out = metrics.settings().selection.left_out().len();
+        if left_out > 0 {
+            tracing::info!(
+                families = left_out,
+                "metrics.include and metrics.exclude leave out families; docs/choosing-families.md lists those that alerts need"
+            );
+        }
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
         let mut followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
             Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),

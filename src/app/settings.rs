@@ -52,6 +52,7 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Se
         telemetry_interval: config.telemetry.interval,
         telemetry_slow_interval: config.telemetry.slow_interval,
         profiling_interval: config.profiling.interval,
+        selection: metrics::Selection::new(&config.metrics.include, &config.metrics.exclude, metrics::families()),
         exporter_metrics: !config.web.disable_exporter_metrics,
         otlp: config.otlp.endpoint.is_some(),
         created_samples: config.web.openmetrics_created,

@@ -118,10 +118,27 @@ pub(super) fn check_otlp_endpoint(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the text is the name of a metric family, possibly with wildcards.
+pub(super) fn is_glob(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_*?[]!-".contains(c);
+    // Two asterisks have another meaning in paths.
+    !text.is_empty() && text.chars().all(plain) && !text.contains("**") && glob::Pattern::new(text).is_ok()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_families_may_contain_wildcards() {
+        for good in ["gpu_up", "gpu_*", "*", "gpu_memory_????_bytes", "[a-z]*", "[!g]*", "DCGM_FI_DEV_GPU_TEMP"] {
+            assert!(is_glob(good), "{good}");
+        }
+        for bad in ["", "gpu up", "gpu_{a,b}", "[", "[]", "a**b", "/gpu", "gpu.*", "gpu\n", "ä"] {
+            assert!(!is_glob(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn url_paths_cannot_confuse_the_router() {

@@ -8,6 +8,7 @@ use super::setting::{Kind, Setting};
 /// The sections in order: the first part of a key's name, and a heading.
 pub const SECTIONS: &[(&str, &str)] = &[
     ("web", "Web server"),
+    ("metrics", "Choice of families"),
     ("nvml", "NVIDIA driver library"),
     ("path", "Host files"),
     ("memory", "GPU memory"),

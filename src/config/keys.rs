@@ -2,12 +2,14 @@
 //! fields of [`Config`](super::Config) and the documentation all come from it.
 
 mod dcgm;
+mod metrics;
 mod otlp;
 mod web;
 
 use std::time::Duration;
 
 use dcgm::DCGM;
+use metrics::METRICS;
 use otlp::OTLP;
 use web::WEB;
 
@@ -20,7 +22,7 @@ pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Every key, by section.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
-    WEB.iter().chain(DCGM).chain(OTLP).chain(OTHERS)
+    WEB.iter().chain(METRICS).chain(DCGM).chain(OTLP).chain(OTHERS)
 }
 
 /// The keys of all other sections.

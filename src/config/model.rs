@@ -14,6 +14,8 @@ pub use otlp::{Otlp, OtlpNames};
 pub struct Config {
     /// `web.*`
     pub web: Web,
+    /// `metrics.*`
+    pub metrics: Metrics,
     /// `nvml.*`
     pub nvml: Nvml,
     /// `path.*`
@@ -47,6 +49,7 @@ impl Config {
     pub(super) fn unset() -> Self {
         Self {
             web: Web::default(),
+            metrics: Metrics::default(),
             nvml: Nvml::default(),
             path: Paths::default(),
             memory: Memory::default(),
@@ -91,6 +94,15 @@ pub struct Web {
     pub write_timeout: Duration,
     /// `web.idle-timeout`
     pub idle_timeout: Duration,
+}
+
+/// The families that are served.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Metrics {
+    /// `metrics.include`: patterns; none serves all families.
+    pub include: Vec<String>,
+    /// `metrics.exclude`: patterns.
+    pub exclude: Vec<String>,
 }
 
 /// The driver's library.

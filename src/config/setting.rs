@@ -8,8 +8,9 @@ use ::config::ValueKind;
 
 use super::address::ListenAddress;
 use super::forms::{
-    check_api_server, check_node_name, check_otlp_endpoint, check_url_path, is_group, log_filter, octal,
+    check_api_server, check_node_name, check_otlp_endpoint, check_url_path, is_glob, is_group, log_filter, octal,
 };
+use super::problem::preview;
 use super::units::{format_duration, parse_duration, with_unit};
 
 /// The kind of a key's value.
@@ -17,6 +18,8 @@ use super::units::{format_duration, parse_duration, with_unit};
 pub enum Kind {
     /// Addresses to listen on: a list in a file, repeated as a flag, separated by commas elsewhere.
     Addresses,
+    /// Names with wildcards: a list in a file, repeated as a flag, separated by commas elsewhere.
+    Globs,
     /// A path on the web server.
     UrlPath,
     /// A path in the file system. The text is the placeholder that the help shows.
@@ -84,6 +87,7 @@ impl Kind {
     pub(super) fn value_name(&self) -> &'static str {
         match self {
             Self::Addresses => "ADDRESS",
+            Self::Globs => "NAME",
             Self::UrlPath => "PATH",
             Self::Path(name) => name,
             Self::Duration { .. } => "DURATION",
@@ -103,6 +107,7 @@ impl Kind {
     pub(super) fn allowed(&self) -> String {
         match self {
             Self::Addresses => "one or more addresses".to_owned(),
+            Self::Globs => "one or more names, which may contain *, ? and [ab]".to_owned(),
             Self::UrlPath => "a path that begins with /".to_owned(),
             Self::Path(_) => "a path".to_owned(),
             Self::Duration { min, max } => {
@@ -125,6 +130,7 @@ impl Kind {
     pub(super) fn read_text(&self, text: &str) -> Result<Setting, String> {
         let read = match self {
             Self::Addresses => return addresses(text.split(',').map(str::trim)),
+            Self::Globs => return globs(text.split(',').map(str::trim)),
             Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
             Self::LogFilter => return log_filter(text).map(Setting::Text),
             Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
@@ -156,11 +162,10 @@ impl Kind {
             (_, ValueKind::String(text)) if textual => self.read_text(text),
             (_, ValueKind::String(_)) => Err(format!("must be {}, written without quotes", self.allowed())),
             (Self::Addresses, ValueKind::Array(list)) => {
-                let texts: Option<Vec<&str>> = list
-                    .iter()
-                    .map(|entry| if let ValueKind::String(text) = &entry.kind { Some(text.as_str()) } else { None })
-                    .collect();
-                addresses(texts.ok_or("must be a list of strings such as \":9836\"")?.into_iter())
+                addresses(texts(list).ok_or("must be a list of strings such as \":9836\"")?.into_iter())
+            }
+            (Self::Globs, ValueKind::Array(list)) => {
+                globs(texts(list).ok_or("must be a list of strings such as \"gpu_memory_*\"")?.into_iter())
             }
             (Self::Number { .. }, ValueKind::Float(number)) => self.read_number(Some(*number)),
             // Precision is lost only far beyond every range.
@@ -190,6 +195,27 @@ impl Kind {
             _ => Err(format!("must be {}", self.allowed())),
         }
     }
+}
+
+/// The strings of a list; `None` if an entry is not a string.
+fn texts(list: &[::config::Value]) -> Option<Vec<&str>> {
+    list.iter()
+        .map(|entry| if let ValueKind::String(text) = &entry.kind { Some(text.as_str()) } else { None })
+        .collect()
+}
+
+fn globs<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
+    let texts: Vec<_> = texts.collect();
+    if let Some(bad) = texts.iter().find(|text| !is_glob(text)) {
+        return Err(format!(
+            "{} is not a name of letters, digits and _, which may contain *, ? and [ab]",
+            preview(bad)
+        ));
+    }
+    if texts.is_empty() {
+        return Err(format!("must be {}", Kind::Globs.allowed()));
+    }
+    Ok(Setting::Text(texts.join(",")))
 }
 
 fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
@@ -223,6 +249,11 @@ impl Setting {
     /// The addresses; none if they are not set.
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         if let Self::Addresses(list) = self { list.clone() } else { Vec::new() }
+    }
+
+    /// Names with wildcards; none if they are not set.
+    pub(super) fn globs(&self) -> Vec<String> {
+        self.text().map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// A time span.

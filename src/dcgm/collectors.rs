@@ -112,6 +112,11 @@ impl Collectors {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
+    /// The names of the families that are served, in the order of the list.
+    pub fn families(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().filter(|column| column.kind.is_some()).map(|column| column.name.as_str())
+    }
+
     /// The number of families and labels.
     pub fn len(&self) -> usize {
         self.columns.len()

@@ -44,6 +44,7 @@ impl Families {
         let (mut labels, mut columns): (Vec<_>, Vec<_>) =
             std::mem::take(&mut settings.collectors.columns).into_iter().partition(|column| column.kind.is_none());
         labels.sort_by(|a, b| a.name.cmp(&b.name));
+        columns.retain(|column| metrics.selection.shows(&column.name));
         columns.append(&mut labels);
         settings.collectors.columns = columns;
         Arc::new(Self { snapshot, metrics, settings, last_length: AtomicUsize::new(0) })

@@ -8,6 +8,7 @@ use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::openmetrics::Counted;
+use super::selection::Selection;
 
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
@@ -38,25 +39,30 @@ pub(super) const ROOM: usize = 1024;
 pub(super) struct BuildMetrics {
     pub(super) registry: Registry,
     pub(super) scrapes: IntCounter,
+    show_build: bool,
     show_scrapes: bool,
 }
 
 impl BuildMetrics {
-    /// `show_scrapes`: whether the count of scrapes is exported.
+    /// `show_scrapes`: whether the count of scrapes is exported, if it is selected.
     ///
     /// # Errors
     /// When the registry refuses a collector.
-    pub(super) fn new(show_scrapes: bool) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(show_scrapes: bool, selection: &Selection) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
+        let (show_build, show_scrapes) =
+            (selection.shows_own(&BUILD_INFO), show_scrapes && selection.shows_own(&SCRAPES));
         let options = |family: &Family| Opts::new(family.name, family.help());
         let build = IntGauge::with_opts(options(&BUILD_INFO).const_label("version", env!("CARGO_PKG_VERSION")))?;
         build.set(1);
         let scrapes = IntCounter::with_opts(options(&SCRAPES))?;
-        registry.register(Box::new(build))?;
+        if show_build {
+            registry.register(Box::new(build))?;
+        }
         if show_scrapes {
             registry.register(Box::new(scrapes.clone()))?;
         }
-        Ok(Self { registry, scrapes, show_scrapes })
+        Ok(Self { registry, scrapes, show_build, show_scrapes })
     }
 
     /// Encodes the registry as text.
@@ -69,7 +75,9 @@ impl BuildMetrics {
     /// Adds what the registry contains. Used for everything but the text format, because the library encodes only that.
     /// `started`: when the first scrape had not been counted yet.
     pub(super) fn collect(&self, started: SystemTime, out: &mut Exposition<'_>) {
-        out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+        if self.show_build {
+            out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+        }
         if self.show_scrapes {
             out.add_one(&SCRAPES, Counted::since(Some(started), self.scrapes.get() as f64));
         }

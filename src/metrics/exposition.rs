@@ -10,6 +10,7 @@ use super::family::{Family, Kind, Unit};
 use super::label::{LabelText, Labels};
 use super::openmetrics::{self, Exemplar, Format, Sample};
 use super::points::PointSink;
+use super::selection::{Hidden, is_hidden};
 
 /// The size in bytes at which a chunk of the text is sent. The allocator serves chunks of this size from memory that
 /// was used before; the memory for one long buffer would be requested from the system page by page on each scrape.
@@ -33,13 +34,14 @@ pub(crate) struct Exposition<'t> {
     take: Option<&'t mut Take<'t>>,
     points: Option<&'t mut dyn PointSink>,
     wanted: bool,
+    hidden: Hidden,
 }
 
 impl<'t> Exposition<'t> {
     /// Creates an exposition that is kept whole, with room for `bytes` bytes.
     pub(crate) fn whole(format: Format, bytes: usize) -> Self {
         let text = Vec::with_capacity(bytes);
-        Self { format, created: false, text, sent: 0, take: None, points: None, wanted: true }
+        Self { format, created: false, text, sent: 0, take: None, points: None, wanted: true, hidden: None }
     }
 
     /// Creates an exposition that is sent in chunks.
@@ -55,6 +57,11 @@ impl<'t> Exposition<'t> {
     /// The exposition with the creation times of counters, if the format has them and `created` is true.
     pub(super) fn with_created(self, created: bool) -> Self {
         Self { created: created && self.format == Format::OpenMetrics, ..self }
+    }
+
+    /// Leaves out these families from now on, without asking for their series.
+    pub(super) fn hide(&mut self, hidden: Hidden) {
+        self.hidden = hidden;
     }
 
     /// Adds a gauge or a counter with its series; adds nothing if there are no series.
@@ -81,7 +88,7 @@ impl<'t> Exposition<'t> {
         head: impl FnOnce(&mut Self),
         series: impl IntoIterator<Item = (L, S)>,
     ) {
-        if !self.wanted {
+        if !self.wanted || is_hidden(&self.hidden, name) {
             return;
         }
         // A value that is not finite is unknown, and unknown values are left out.
@@ -125,7 +132,7 @@ impl<'t> Exposition<'t> {
         series: impl IntoIterator<Item = (Labels, &'a [u64], f64)>,
     ) {
         let mut series = series.into_iter().peekable();
-        if series.peek().is_none() {
+        if is_hidden(&self.hidden, family.name) || series.peek().is_none() {
             return;
         }
         self.head(family);

@@ -86,7 +86,8 @@ impl Metrics {
     /// # Errors
     /// When the registry refuses a collector.
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
-        let build_metrics = BuildMetrics::new(settings.exporter_metrics).map_err(Error::Register)?;
+        let build_metrics =
+            BuildMetrics::new(settings.exporter_metrics, &settings.selection).map_err(Error::Register)?;
         Ok(Self {
             snapshot,
             faults,
@@ -162,14 +163,21 @@ impl Metrics {
 
     /// Writes all families for which the parts contain values, in the order of the table.
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
+        let selection = &self.settings.selection;
+        out.hide(selection.hidden());
         let gpus = parts.gpus(&self.settings);
         gpu_memory::collect(&gpus, out);
         mig::collect(&gpus, out);
-        if self.settings.process_series {
+        // The labels of processes and workloads take the most time.
+        if self.settings.process_series && selection.shows_any(&processes::SECTION) {
             processes::collect(&gpus, parts.now, &self.labels, out);
         }
-        workloads::collect(&gpus, out);
-        allocators::collect(&gpus, self.settings.process_series, out);
+        if selection.shows_any(&workloads::SECTION) {
+            workloads::collect(&gpus, out);
+        }
+        if selection.shows_any(&allocators::SECTION) {
+            allocators::collect(&gpus, self.settings.process_series, out);
+        }
         kubernetes::collect(parts, &self.settings, out);
         let started = self.settings.exporter_metrics.then_some(self.started);
         incidents::collect(&self.snapshot.recorder.load(), started, out);

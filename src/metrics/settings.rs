@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::selection::Selection;
 use crate::faults::Source;
 
 /// The part of the configuration that concerns the metrics.
@@ -25,6 +26,8 @@ pub struct Settings {
     pub telemetry_slow_interval: Duration,
     /// The time between two samples of the profiling counters.
     pub profiling_interval: Duration,
+    /// The families to show.
+    pub selection: Selection,
     /// Whether the metrics about the exporter's own work are shown.
     pub exporter_metrics: bool,
     /// Whether pushes to an OTLP receiver are configured.
@@ -49,6 +52,7 @@ impl Settings {
             telemetry_interval: Duration::from_secs(1),
             telemetry_slow_interval: Duration::from_secs(15),
             profiling_interval: Duration::from_secs(1),
+            selection: Selection::default(),
             exporter_metrics: true,
             otlp: true,
             created_samples: false,

@@ -11,7 +11,7 @@ mod promql;
 mod receiver;
 mod scale;
 pub(crate) mod servers;
-mod shipped;
+pub(crate) mod shipped;
 mod tokens;
 
 use std::collections::BTreeSet;

@@ -67,6 +67,8 @@ fn changed(key: &Key) -> &'static str {
         "web.listen-address" => "127.0.0.1:1",
         "web.health-address" => "unix:/run/probes.sock",
         "web.systemd-socket" | "web.disable-exporter-metrics" | "web.openmetrics-created" => "true",
+        "metrics.include" => "gpu_memory_*,gpu_up",
+        "metrics.exclude" => "process_*",
         "web.config-file" => "/etc/vram-exporter/web-config.yml",
         "web.telemetry-path" => "/other",
         "web.max-requests" => "5",

@@ -36,6 +36,7 @@ mod profiling;
 mod recorder;
 mod reliability;
 mod run;
+mod selection;
 mod service;
 mod web_config;
 mod web_guard;

@@ -131,6 +131,7 @@ fn assert_valid(command: Command, given: &Given) {
 fn assert_bounded(config: &Config) {
     let Config {
         web,
+        metrics,
         nvml,
         path,
         memory,
@@ -158,6 +159,9 @@ fn assert_bounded(config: &Config) {
     within(web.read_timeout, 100, 600);
     within(web.write_timeout, 100, 600);
     within(web.idle_timeout, 100, 86_400);
+    let names = metrics.include.iter().chain(&metrics.exclude);
+    let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "_*?[]!-".contains(c));
+    assert!(names.clone().all(|name| !name.is_empty() && is_plain(name)), "{metrics:?}");
     within(nvml.call_timeout, 10, 60);
     assert!((1.0..=1000.0).contains(&memory.rate) && (0.1..=memory.rate).contains(&memory.idle_rate), "{memory:?}");
     within(memory.peak_window, 1_000, 3_600);

@@ -79,6 +79,10 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
             };
             (0..1 + u.below(3)).map(|_| address(u)).collect::<Vec<_>>().join(",")
         }
+        Kind::Globs => {
+            let name = |u: &mut Unstructured<'_>| u.pick(&["gpu_*", "gpu_u?", "[a-z]*", "[", "a**", "gpu up", "*", ""]);
+            (0..1 + u.below(3)).map(|_| name(u)).collect::<Vec<_>>().join(",")
+        }
         Kind::UrlPath => format!("/{}", u.text(8)),
         Kind::Path(_) => format!("/a/{}", u.text(12)),
         Kind::Duration { .. } => {

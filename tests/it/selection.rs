@@ -1,0 +1,175 @@
+//! `metrics.include` and `metrics.exclude`: which families are served, and which alerts need them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use vram_exporter::metrics::families;
+
+use crate::alerts::shipped;
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually};
+
+/// The names in the TYPE lines. Each has a HELP line too.
+fn served(scrape: &Scrape) -> BTreeSet<String> {
+    let of = |begin: &'static str| {
+        let lines = scrape.text.lines().filter_map(move |line| line.strip_prefix(begin));
+        lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of("# TYPE "), of("# HELP "));
+    of("# TYPE ")
+}
+
+#[test]
+fn only_the_chosen_families_are_served() {
+    let machine = Machine::built_in("mig-h100");
+    let all = served(&machine.once(&[]));
+    assert!(all.len() > 60, "{all:?}");
+    let begins = |begin: &'static str| move |name: &String| name.starts_with(begin);
+    let of =
+        |wanted: &dyn Fn(&String) -> bool| all.iter().filter(|name| wanted(name)).cloned().collect::<BTreeSet<_>>();
+    for (flags, expected) in [
+        (&["--metrics.include=gpu_mig_*"][..], of(&begins("gpu_mig_"))),
+        (&["--metrics.exclude=gpu_process_*,gpu_workload_*"], {
+            of(&|name| !begins("gpu_process_")(name) && !begins("gpu_workload_")(name))
+        }),
+        (&["--metrics.exclude=gpu_*", "--metrics.exclude=process_*"], {
+            of(&|name| !begins("gpu_")(name) && !begins("process_")(name))
+        }),
+        (&["--metrics.include=gpu_m*", "--metrics.exclude=gpu_mig_*"], {
+            of(&|name| begins("gpu_m")(name) && !begins("gpu_mig_")(name))
+        }),
+        // A histogram, and the families of the registry.
+        (
+            &["--metrics.include=vram_exporter_lane_duration_seconds"],
+            of(&|name| name == "vram_exporter_lane_duration_seconds"),
+        ),
+        (&["--metrics.include=vram_exporter_build_inf?"], of(&|name| name == "vram_exporter_build_info")),
+        (&["--metrics.exclude=vram_exporter_[bl]*"], {
+            of(&|name| !begins("vram_exporter_b")(name) && !begins("vram_exporter_l")(name))
+        }),
+        (&["--metrics.exclude=[!v]*"], of(&begins("vram_exporter_"))),
+    ] {
+        assert_eq!(served(&machine.once(flags)), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn what_is_served_does_not_change_the_rest() {
+    let machine = Machine::built_in("busy-h200");
+    let exporter = machine.export(&["--metrics.include=gpu_up"]);
+    assert_eq!(served(&exporter.scrape()), BTreeSet::from(["gpu_up".to_owned()]));
+    let gpus = exporter.get("/api/v1/gpus").unwrap().body;
+    assert!(gpus.contains("used_bytes") && gpus.contains("unattributed_bytes"), "{gpus}");
+    assert!(exporter.get("/").unwrap().body.contains("NVIDIA H200"));
+    assert!(exporter.log().contains("metrics.include"), "{}", exporter.log());
+}
+
+#[test]
+fn the_families_of_dcgm_exporter_are_chosen_too() {
+    let flags = ["--demo=idle-h200", "--dcgm.listen-address=127.0.0.1:0", "--metrics.include=gpu_up,DCGM_FI_DEV_FB_*"];
+    let exporter = Exporter::start(bare(&flags));
+    let address = eventually("the address of the listener", || {
+        let log = exporter.log();
+        let lines = log.lines().filter(|line| line.contains("listening for scrapes"));
+        let mut addresses =
+            lines.filter_map(|line| line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok());
+        addresses.find(|address: &std::net::SocketAddr| *address != exporter.address)
+    });
+    let text = eventually("the families", || {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        let answer = crate::harness::Answer::of(stream, "/metrics").unwrap();
+        answer.body.contains("DCGM_FI_DEV_FB_USED").then_some(answer.body)
+    });
+    let names = served(&Scrape::parse(&text));
+    assert!(names.iter().all(|name| name.starts_with("DCGM_FI_DEV_FB_")) && names.len() >= 2, "{names:?}");
+    assert_eq!(served(&exporter.scrape()), BTreeSet::from(["gpu_up".to_owned()]));
+}
+
+#[test]
+fn a_name_of_no_family_is_refused_with_a_suggestion() {
+    for (flags, said) in [
+        (&["--metrics.include=gpu_memory_used_byte"][..], "did you mean \"gpu_memory_used_bytes\"?"),
+        (&["--metrics.exclude=gpu_memmory_*"], "metrics.exclude = \"gpu_memmory_*\": matches no family"),
+        (&["--metrics.exclude=gpu_memmory_*"], "did you mean \"gpu_memory_*\"?"),
+        (&["--metrics.include=gpu_up,node_load1"], "metrics.include = \"node_load1\": matches no family"),
+        // dcgm.listen-address is not set.
+        (&["--metrics.include=DCGM_FI_DEV_GPU_TEMP"], "matches no family"),
+        (&["--metrics.include=gpu_{up,info}"], "is not a name of letters"),
+        (&["--metrics.exclude=gpu_[up"], "is not a name of letters"),
+    ] {
+        for action in ["--check-config", "--once"] {
+            let output = bare(&[flags, &[action]].concat()).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(64), "{flags:?}: {error}");
+            assert!(error.contains(said), "{flags:?}: {error}");
+        }
+    }
+    let good = ["--check-config", "--metrics.include=DCGM_FI_DEV_GPU_TEMP", "--dcgm.listen-address=:9400"];
+    assert!(bare(&good).output().unwrap().status.success());
+}
+
+#[derive(Deserialize)]
+struct File {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    alert: Option<String>,
+    record: Option<String>,
+    expr: String,
+}
+
+/// The exporter's families that an expression reads, directly or through recorded series.
+fn read_by(expr: &str, recorded: &BTreeMap<&str, &str>) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::new();
+    for word in expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
+        let of_family = |family: &str| {
+            word.strip_prefix(family).is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest))
+        };
+        found.extend(families().map(|family| family.name).filter(|family| of_family(family)));
+        if let Some(expr) = recorded.get(word) {
+            found.extend(read_by(expr, recorded));
+        }
+    }
+    found
+}
+
+/// The part of the page that is generated from the rules.
+fn generated() -> String {
+    let files: Vec<File> = shipped::rules().iter().map(|(_, text)| serde_saphyr::from_str(text).unwrap()).collect();
+    let rules: Vec<&Rule> = files.iter().flat_map(|file| &file.groups).flat_map(|group| &group.rules).collect();
+    let recorded = rules.iter().filter_map(|rule| Some((rule.record.as_deref()?, rule.expr.as_str()))).collect();
+    let mut alerts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for rule in &rules {
+        let Some(alert) = rule.alert.as_deref() else { continue };
+        alerts.entry(alert).or_default().extend(read_by(&rule.expr, &recorded));
+    }
+    assert!(alerts.len() > 10, "{alerts:?}");
+    let row = |(alert, needed): (&&str, &BTreeSet<&str>)| {
+        let names: Vec<_> = needed.iter().map(|name| format!("`{name}`")).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        format!("| {alert} | {names} |\n")
+    };
+    format!("| alert | families |\n|---|---|\n{}", alerts.iter().map(row).collect::<String>())
+}
+
+#[test]
+fn the_page_names_the_families_that_alerts_need() {
+    const BEGIN: &str =
+        "<!-- Generated from deploy/prometheus/rules: `UPDATE_GOLDEN=1 cargo test --test it selection` -->\n\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/choosing-families.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, after) = page.split_once(BEGIN).expect("the comment before the table");
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::write(&path, format!("{before}{BEGIN}{}", generated())).unwrap();
+        return;
+    }
+    assert_eq!(after, generated(), "run with UPDATE_GOLDEN=1 and look at the change");
+}
