@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::Now;
 use super::exit_status::Exit;
-use super::heap_use::HeapUse as _;
+use super::heap_use::{HeapUse, allocation};
 use super::series::{Micros, SECOND};
 
 /// An event is added at most this long after it happened.
@@ -244,6 +244,40 @@ impl Events {
     /// The number of events that were dropped to make room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
+    }
+}
+
+impl HeapUse for Who {
+    fn heap_use(&self) -> usize {
+        let Self { pid: _, name, user, workload, mig_uuid } = self;
+        [name, user, workload, mig_uuid].into_iter().map(HeapUse::heap_use).sum()
+    }
+}
+
+impl HeapUse for What {
+    fn heap_use(&self) -> usize {
+        match self {
+            Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
+            Self::NewPeak { holders, .. } => {
+                let names: usize = holders.iter().map(|holder| holder.who.heap_use()).sum();
+                allocation(holders.capacity() * size_of::<Held>()) + names
+            }
+            Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
+            Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),
+            Self::Incident { id } => id.heap_use(),
+            Self::ExporterStarted
+            | Self::GpuLost
+            | Self::GpuStalled
+            | Self::GpuBack
+            | Self::Xid { .. }
+            | Self::Reached { .. } => 0,
+        }
+    }
+}
+
+impl HeapUse for Failure {
+    fn heap_use(&self) -> usize {
+        self.who.heap_use() + self.framework.heap_use() + self.snapshot_path.heap_use()
     }
 }
 

@@ -4,7 +4,6 @@
 //! over time when the limit is reached: if the estimate were higher than the real size for one of the two, but not for
 //! the other, the memory in use would change although the sum does not.
 
-use super::event::{Failure, Held, What, Who};
 use crate::snapshot::{CgroupLocation, Owner, Workload};
 
 /// The number of bytes that the C library's allocator adds to each allocation, including its rounding.
@@ -55,39 +54,5 @@ impl HeapUse for Workload {
     /// Without the pod, which all its containers' processes share with the list of pods.
     fn heap_use(&self) -> usize {
         self.name.heap_use()
-    }
-}
-
-impl HeapUse for Who {
-    fn heap_use(&self) -> usize {
-        let Self { pid: _, name, user, workload, mig_uuid } = self;
-        [name, user, workload, mig_uuid].into_iter().map(HeapUse::heap_use).sum()
-    }
-}
-
-impl HeapUse for What {
-    fn heap_use(&self) -> usize {
-        match self {
-            Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
-            Self::NewPeak { holders, .. } => {
-                let names: usize = holders.iter().map(|holder| holder.who.heap_use()).sum();
-                allocation(holders.capacity() * size_of::<Held>()) + names
-            }
-            Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
-            Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),
-            Self::Incident { id } => id.heap_use(),
-            Self::ExporterStarted
-            | Self::GpuLost
-            | Self::GpuStalled
-            | Self::GpuBack
-            | Self::Xid { .. }
-            | Self::Reached { .. } => 0,
-        }
-    }
-}
-
-impl HeapUse for Failure {
-    fn heap_use(&self) -> usize {
-        self.who.heap_use() + self.framework.heap_use() + self.snapshot_path.heap_use()
     }
 }
