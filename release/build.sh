@@ -2,8 +2,8 @@
 # Makes a whole release in the folder OUT: for each architecture a .tar.gz, a .deb, a .rpm, an image and a list of contents; the chart, the
 # Python client's wheel, a README and SHA256SUMS. Needs Debian, root or user namespaces, and the programs that docs/releasing.md lists.
 #
-# The bytes depend on the commit, the tools' versions (all pinned) and, for the images, Debian's current packages: not on the folder, the
-# user, the time or the machine. release/reproduce.sh shows this.
+# The bytes are meant to depend on the commit, the versions of the tools (those of Debian, and the pinned ones) and, for the images, Debian's
+# current packages: not on the folder, the user or the time. release/reproduce.sh compares two builds.
 #
 # usage: release/build.sh [--programs FOLDER] VERSION OUT
 #   VERSION            must be the version in Cargo.toml
