@@ -18,6 +18,7 @@ import traceback
 
 import check_cost
 import check_dcgm
+import check_formats
 import check_health
 import check_incidents
 import check_memory
@@ -32,6 +33,7 @@ from results import Results
 CHECKS = {
     "identity": check_memory.identity,
     "health": check_health.health,
+    "formats": check_formats.formats,
     "dcgm": check_dcgm.dcgm,
     "spikes20": check_memory.spikes20,
     "spikes2": check_memory.spikes2,
