@@ -24,6 +24,8 @@ if [ $# -gt 0 ]; then
     demo=("$1" --demo)
 else
     read -r -a demo <<<"$("$here/readme-command.sh" 'cargo run')"
+    # Compiled here, so that the limits below do not depend on how long that takes.
+    cargo build
 fi
 # Cargo replaces itself with the exporter, so the pid of the started process is that of the exporter.
 VRAM_EXPORTER_WEB_LISTEN_ADDRESS="127.0.0.1:$port" "${demo[@]}" >"$work/log" 2>&1 &
