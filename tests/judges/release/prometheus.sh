@@ -20,4 +20,6 @@ bad=$(get rules | jq '[.data.groups[].rules[] | select(.health == "err")] | leng
 [ "$rules" -gt 0 ] || { echo "no rules"; exit 1; }
 [ "$bad" -eq 0 ] || { echo "$bad rules failed"; exit 1; }
 kill -KILL "$pid"
+# Otherwise the shell's message about the killed process follows the result.
+wait "$pid" 2>/dev/null || true
 echo "Prometheus has the peaks of $gpus simulated GPUs and $rules rules"
