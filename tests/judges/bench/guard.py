@@ -1,4 +1,4 @@
-"""Counts the instructions that a memory-lane tick and a scrape of the `busy-h200` scenario execute, and fails if they differ too much from guard.json.
+"""Counts the instructions that a memory-lane tick and a scrape of the `busy-h200` scenario in each format execute, and fails if they differ too much from guard.json.
 
     guard.py [--program FILE] [--runs 1] [--update]
 
@@ -26,7 +26,8 @@ FIGURES = {
     "still": ("a tick over 8 GPUs whose memory stays the same", 1000),
     "moving": ("a tick over 8 GPUs whose memory changes", 1000),
     "recorded": ("the same with a recorder, to which every change is passed on", 1000),
-    "scrape": ("a scrape of busy-h200", 40),
+    "scrape": ("a scrape of busy-h200 in the text format", 40),
+    "openmetrics": ("the same in OpenMetrics", 40),
 }
 # A function that only `work` calls: before the first counted step, after the first part and at the end.
 MARK = "getppid"

@@ -14,7 +14,7 @@ use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::faults::Faults;
 use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
-use vram_exporter::metrics::Metrics;
+use vram_exporter::metrics::{Format, Metrics};
 use vram_exporter::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long any wait may take. The limit is generous because under valgrind everything takes fifty times as long.
@@ -177,6 +177,11 @@ impl Workplace {
     /// One scrape, as the web server produces it before compression.
     pub fn scrape(&self) -> Vec<u8> {
         self.metrics.encode().unwrap()
+    }
+
+    /// The same scrape in OpenMetrics, without creation times, as with the default configuration.
+    pub fn scrape_open_metrics(&self) -> Vec<u8> {
+        self.metrics.encode_as(Format::OpenMetrics).unwrap()
     }
 
     /// Closes the driver and opens it again.

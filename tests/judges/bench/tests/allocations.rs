@@ -11,6 +11,8 @@ use bench::Workplace;
 const PASS: f64 = 63.0;
 /// Allocations in a scrape of the golden scenario.
 const SCRAPE: f64 = 323.0;
+/// Allocations in the same scrape in OpenMetrics.
+const OPEN_METRICS: f64 = 305.0;
 
 /// The simulator simulates one machine at a time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -110,6 +112,10 @@ fn a_golden_scrape_allocates_as_often_as_is_known() {
     // The first scrape is not counted, because the length of its text is not yet known.
     assert!(series(&place.scrape()) > 200, "the scenario is incomplete");
     assert_eq!(problem("SCRAPE", SCRAPE, allocations(|| drop(place.scrape())) as f64), None);
+    // Again, the first scrape is not counted: OpenMetrics is longer.
+    assert!(series(&place.scrape_open_metrics()) > 200, "the scenario is incomplete");
+    let open_metrics = allocations(|| drop(place.scrape_open_metrics())) as f64;
+    assert_eq!(problem("OPEN_METRICS", OPEN_METRICS, open_metrics), None);
 }
 
 #[test]

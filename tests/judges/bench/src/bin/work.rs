@@ -1,7 +1,8 @@
 //! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of each.
 //!
-//! `work` without arguments prints how long a tick and a scrape take. `work still|moving|recorded|scrape TIMES` is what `guard.py` runs under callgrind, which dumps its
-//! counts on each call to `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
+//! `work` without arguments prints how long a tick and a scrape take. `work still|moving|recorded|scrape|openmetrics TIMES`
+//! is what `guard.py` runs under callgrind, which dumps its counts on each call to `getppid`: before the first counted step,
+//! after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
@@ -36,6 +37,10 @@ fn step(name: &str) -> Option<Box<dyn FnMut()>> {
             let place = Workplace::golden();
             Some(Box::new(move || drop(black_box(place.scrape()))))
         }
+        "openmetrics" => {
+            let place = Workplace::golden();
+            Some(Box::new(move || drop(black_box(place.scrape_open_metrics()))))
+        }
         _ => None,
     }
 }
@@ -55,12 +60,14 @@ fn main() {
 }
 
 fn print_times() {
-    for (name, times) in [("still", 100_000), ("moving", 100_000), ("recorded", 100_000), ("scrape", 2_000)] {
+    let steps =
+        [("still", 100_000), ("moving", 100_000), ("recorded", 100_000), ("scrape", 2_000), ("openmetrics", 2_000)];
+    for (name, times) in steps {
         let mut step = step(name).unwrap();
         (0..WARM).for_each(|_| step());
         let begin = Instant::now();
         (0..times).for_each(|_| step());
         let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(times);
-        println!("{name:<8} {each:>10.3} us, the simulator included");
+        println!("{name:<11} {each:>10.3} us, the simulator included");
     }
 }
