@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$(mkdir -p "${1:?usage: build.sh FOLDER [COLLECTOR…]}" && cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- prometheus promtool otelcol victoria-metrics vmagent telegraf
-export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOWORK=off
+export CGO_ENABLED=0 GOFLAGS="-buildvcs=false ${GOFLAGS:-}" GOWORK=off
 
 prometheus=0.315.1 victoria=1.151.0 telegraf=1.37.2 otelcol=0.165.0
 
