@@ -30,7 +30,7 @@ files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at thei
     install -D -m 0644 "$folder/systemd/vram-exporter.default" "$root$environment"
     install -D -m 0644 "$folder/systemd/vram-exporter.sysusers" "$root/usr/lib/sysusers.d/vram-exporter.conf"
     install -d "$root/usr/lib/systemd/system"
-    sed -e 's|^ExecStart=/usr/local/bin/|ExecStart=/usr/bin/|' -e "s|/etc/default/vram-exporter|$environment|" \
+    sed -e 's|^\(Exec[A-Za-z]*\)=/usr/local/bin/|\1=/usr/bin/|' -e "s|/etc/default/vram-exporter|$environment|" \
         "$folder/systemd/vram-exporter.service" >"$root/usr/lib/systemd/system/vram-exporter.service"
     sed -i "s|/etc/default/vram-exporter|$environment|" "$root$environment"
     install -d "$share/man/man1"

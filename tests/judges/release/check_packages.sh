@@ -40,9 +40,12 @@ for script in postinst prerm postrm; do sh -n "$work/deb/DEBIAN/$script"; done
 writable=$(find "$work/deb" -perm /022 ! -type l)
 [ -z "$writable" ] || fail "can be written to: $writable"
 unit=$work/deb/usr/lib/systemd/system/vram-exporter.service
-while read -r named; do
-    [ -e "$work/deb$named" ] || fail "the unit names $named, which is not in the package"
-done < <(sed -n -e 's/^ExecStart=//p' -e 's/^EnvironmentFile=-//p' "$unit")
+# A command without a path could be another installed program of that name. The shell is the system's.
+while read -r named _; do
+    [[ $named == /* ]] || fail "the unit's command $named has no absolute path"
+    [ "$named" = /bin/sh ] || [ -f "$work/deb$named" ] || fail "the unit names $named, which is not in the package"
+done < <(sed -n -e 's/^Exec[A-Za-z]*=//p' -e 's/^EnvironmentFile=-//p' "$unit")
+[ "$(grep -c '^Exec[A-Za-z]*=/usr/bin/vram-exporter' "$unit")" -eq 2 ] || fail "the unit does not start and check /usr/bin/vram-exporter"
 for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/vram-exporter{,-run}.1.gz \
     usr/share/bash-completion/completions/vram-exporter usr/share/vram-exporter/prometheus/rules/memory.yml \
     usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json}; do
