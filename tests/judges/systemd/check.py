@@ -4,8 +4,9 @@
     check.py [--exporter PROGRAM] [--simulator LIBRARY] [--system FOLDER]
 
 FOLDER is the root of another system, for example made by debootstrap with systemd, curl and openssl; without it, this machine's
-system is used. Needs root, systemd and the right to create namespaces, cgroups and mounts. Where systemd cannot run, it prints SKIPPED with the reason and
-succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
+system is used. Needs root, systemd and the right to create namespaces, cgroups and mounts. Where systemd cannot run, it prints SKIPPED with
+the reason and succeeds. With --can-boot, or if VRAM_EXPORTER_TEST_REQUIRE_ALL is set, the exit status is then 77, or 1 if a program is not
+installed. Any other failure has the status 1.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import CannotBoot, Machine, until
+from machine import CannotBoot, Machine, NotInstalled, until
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/deploy/systemd.md"
@@ -26,6 +27,8 @@ UNIT = "/etc/systemd/system/vram-exporter.service"
 DROP_INS = UNIT + ".d"
 DEFAULTS = "/etc/default/vram-exporter"
 LIBRARY = "/usr/local/lib/libnvml_sim.so"
+# The exit status that says that this machine does not permit it.
+CANNOT_BOOT = 77
 # The bcrypt hashes of "wonderland" and "looking-glass".
 ALICE = "$2b$04$abcdefghijklmnopqrstuujZkTwHUiJ9XdZPwKfcfDo7dMp5DjlTu"
 BOB = "$2b$04$zyxwvutsrqponmlkjihgfeK5tEcjL8I3xFyn4I2cRQDJpcRj/Jjaq"
@@ -378,7 +381,7 @@ def main():
     options.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     options.add_argument("--simulator", type=Path)
     options.add_argument("--system", type=Path, default=Path("/"))
-    options.add_argument("--can-boot", action="store_true", help="only boot; exit with status 1 if systemd does not run here")
+    options.add_argument("--can-boot", action="store_true", help=f"only boot; exit with status {CANNOT_BOOT} if systemd does not run here")
     options = options.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     with tempfile.TemporaryDirectory() as folder:
@@ -393,7 +396,9 @@ def main():
                 failed = Judge(machine).all()
         except CannotBoot as error:
             print(f"SKIPPED: systemd does not run here: {error}")
-            return 1 if options.can_boot or os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+            if not options.can_boot and not os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+                return 0
+            return 1 if isinstance(error, NotInstalled) else CANNOT_BOOT
     print(f"{failed} checks failed" if failed else "the unit does what its page says")
     return 1 if failed else 0
 

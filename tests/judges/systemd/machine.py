@@ -20,6 +20,10 @@ class CannotBoot(Exception):
     """systemd cannot run here, for a reason that has nothing to do with the exporter."""
 
 
+class NotInstalled(CannotBoot):
+    """A program is missing that an administrator can install."""
+
+
 def until(what, ask, patience=PATIENCE):
     """The first true answer; fails after `patience` seconds."""
     end = time.monotonic() + patience
@@ -150,4 +154,4 @@ def check_requirements(system):
         raise CannotBoot(f"{system / 'lib'} is not a link to a folder in /usr")
     missing = [tool for tool in TOOLS if not shutil.which(tool)] + [f"{system / name}" for name in PROGRAMS if not (system / name).exists()]
     if missing:
-        raise CannotBoot(f"not installed: {' '.join(missing)}")
+        raise NotInstalled(f"not installed: {' '.join(missing)}")
