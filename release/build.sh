@@ -9,7 +9,8 @@
 #   VERSION            must be the version in Cargo.toml
 #   OUT                a new or empty folder
 #   --programs FOLDER  takes FOLDER/amd64 and FOLDER/arm64, made by release/compile.sh, instead of compiling
-# RELEASE_TOOLS is the folder for the tools, target/release-tools by default. RELEASE_ARCHITECTURES selects architectures ("amd64 arm64").
+# RELEASE_TOOLS is the folder for the tools, target/release-tools by default. RELEASE_ARCHITECTURES selects architectures ("amd64 arm64");
+# this machine's must be one of them, or its program must be in FOLDER, because it prints the completions.
 set -euo pipefail
 umask 022
 
@@ -17,17 +18,37 @@ usage() { echo "usage: release/build.sh [--programs FOLDER] VERSION OUT" >&2; ex
 programs=
 if [ "${1:-}" = --programs ]; then
     [ $# -ge 2 ] || usage
-    programs=$(realpath "$2")
+    programs=$(realpath --canonicalize-missing "$2")
     shift 2
 fi
 [ $# -eq 2 ] || usage
 version=$1
-mkdir -p "$2"
-out=$(realpath "$2")
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fail() { echo "release: $*" >&2; exit 1; }
 say() { printf '%5d s  %s\n' "$SECONDS" "$*"; }
+# What would fail only after the compilation is refused first.
+read -r -a architectures <<<"${RELEASE_ARCHITECTURES-amd64 arm64}"
+[ "${#architectures[@]}" -gt 0 ] || fail "RELEASE_ARCHITECTURES is empty; set amd64, or amd64 and arm64"
+for arch in "${architectures[@]}"; do
+    [[ $arch == amd64 || $arch == arm64 ]] || fail "RELEASE_ARCHITECTURES has $arch; known are amd64 and arm64"
+done
+native=$(dpkg --print-architecture)
+if [ -z "$programs" ]; then
+    [[ " ${architectures[*]} " == *" $native "* ]] ||
+        fail "RELEASE_ARCHITECTURES is ${architectures[*]}; add $native, whose program prints the completions, or give it with --programs"
+else
+    for arch in "${architectures[@]}"; do
+        for file in "$programs/$arch"/{vram-exporter,libnvml_sim.so}; do
+            [ -f "$file" ] || fail "there is no $file; release/compile.sh $arch $programs/$arch makes it"
+        done
+    done
+    [ -x "$programs/$native/vram-exporter" ] ||
+        fail "there is no program $programs/$native/vram-exporter, which prints the completions; release/compile.sh $native $programs/$native makes it"
+fi
+
+mkdir -p "$2"
+out=$(realpath "$2")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ -z "$(ls -A "$out")" ] || fail "$out is not empty"
 is=$(release/set-version.py)
 [ "$version" = "$is" ] || fail "Cargo.toml has version $is, not $version"
@@ -47,7 +68,6 @@ release/packaging-tools.sh "$RELEASE_TOOLS"
 export PATH="$RELEASE_TOOLS/packaging/bin:$RELEASE_TOOLS/bin:$PATH"
 say "tools"
 
-read -r -a architectures <<<"${RELEASE_ARCHITECTURES:-amd64 arm64}"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 if [ -z "$programs" ]; then
@@ -57,8 +77,7 @@ if [ -z "$programs" ]; then
         say "compiled for $arch"
     done
 fi
-native=$programs/$(dpkg --print-architecture)/vram-exporter
-[ -x "$native" ] || fail "no $native; it prints the completions"
+native=$programs/$native/vram-exporter
 
 release/licences.sh "$work/licences.md"
 say "licences"

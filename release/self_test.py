@@ -1,11 +1,13 @@
 """Shows that set-version.py changes the version everywhere, that its check finds each place that has another version, and that
-check-crates.py finds what the Rust registry would refuse or could not show.
+check-crates.py finds what the Rust registry would refuse or could not show. Shows that build.sh and reproduce.sh refuse wrong arguments before
+they begin.
 
     self_test.py
 
 Works on a copy of the files that git tracks. Needs cargo, and the dependencies of Cargo.lock in cargo's folder.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -125,12 +127,53 @@ def try_crates(root):
     return f"{len(changes)} errors in what the crates tell the registry"
 
 
+def try_arguments(root):
+    """Calls the scripts that make a release with arguments that they must refuse. Returns what was tried, as text."""
+    native = run("dpkg", "--print-architecture", cwd=root).stdout.strip()
+    other = {"amd64": "arm64", "arm64": "amd64"}[native]
+    programs = root / "programs"
+    (programs / other).mkdir(parents=True)
+    (programs / other / "vram-exporter").touch()
+    build, reproduce = ["release/build.sh"], ["release/reproduce.sh"]
+    cases = (
+        (build, ["0.0.0"], None, "usage: release/build.sh"),
+        (build, ["0.0.0", "out"], other, f"add {native}"),
+        (build, ["0.0.0", "out"], "amd64 mips", "has mips"),
+        (build, ["0.0.0", "out"], "", "RELEASE_ARCHITECTURES is empty"),
+        (build, ["--programs", "missing", "0.0.0", "out"], native, f"there is no {root}/missing/{native}/vram-exporter"),
+        (build, ["--programs", "programs", "0.0.0", "out"], other, f"there is no {programs}/{other}/libnvml_sim.so"),
+        (reproduce, [], None, "usage: release/reproduce.sh"),
+        (reproduce, ["work", "--program", "programs"], None, "usage: release/reproduce.sh"),
+        (reproduce, ["work", "--programs", "missing"], None, f"there is no folder {root}/missing"),
+        (reproduce, ["programs"], None, f"{programs} is not empty"),
+    )
+    for command, arguments, architectures, problem in cases:
+        environment = {key: value for key, value in os.environ.items() if key != "RELEASE_ARCHITECTURES"}
+        if architectures is not None:
+            environment["RELEASE_ARCHITECTURES"] = architectures
+        told = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True, env=environment)
+        expect(told.returncode != 0 and problem in told.stderr, f"{command} {arguments}: no '{problem}': {told.stdout} {told.stderr}")
+        expect(not (root / "out").exists(), f"{command} {arguments}: makes the folder before it refuses")
+    # With this machine's program, the other architecture is possible: what is refused next is the version.
+    (programs / other / "libnvml_sim.so").touch()
+    (programs / native).mkdir()
+    (programs / native / "vram-exporter").touch(mode=0o755)
+    command, environment = [*build, "--programs", "programs", "0.0.0", "out"], {**os.environ, "RELEASE_ARCHITECTURES": other}
+    told = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment)
+    expect("not 0.0.0" in told.stderr, f"{other} with the program for {native}: {told.stderr}")
+    # A relative path is that of the caller.
+    told = run(root / "release/reproduce.sh", "work", "--programs", "missing", cwd=programs)
+    expect(f"there is no folder {programs}/missing" in told.stderr, f"a relative folder: {told.stderr}")
+    return f"{len(cases) + 2} calls of build.sh and reproduce.sh"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         copy(root)
         print(try_crates(root))
         print(try_version(root))
+        print(try_arguments(root))
     return 0
 
 
