@@ -1,6 +1,6 @@
 """Shows that set-version.py changes the version everywhere, that its check finds each place that has another version, and that
 check-crates.py finds what the Rust registry would refuse or could not show. Shows that build.sh and reproduce.sh refuse wrong arguments before
-they begin.
+they begin, and that try.sh names each command that it does not find.
 
     self_test.py
 
@@ -167,6 +167,24 @@ def try_arguments(root):
     return f"{len(cases) + 2} calls of build.sh and reproduce.sh"
 
 
+def try_requirements(root):
+    """Calls try.sh where it finds almost no command: it names each. Returns what was tried, as text."""
+    almost_empty = root / "almost-empty"
+    almost_empty.mkdir()
+    for command in ("bash", "id"):
+        (almost_empty / command).symlink_to(shutil.which(command))
+    program = root / "tests/judges/release/try.sh"
+    told = subprocess.run([program, "out", "try"], cwd=root, capture_output=True, text=True, env={"PATH": str(almost_empty)})
+    wanted = (
+        "debootstrap (package debootstrap)", "ip (package iproute2)", "jq (package jq)", "rpm2archive (package rpm)", "readelf (package binutils)",
+        "umoci (FOLDER/bin)", "nfpm (FOLDER/bin)", "helm (FOLDER/packaging/bin)",
+    )  # fmt: skip
+    for line in wanted:
+        expect(line in told.stderr, f"try.sh does not name {line}: {told.stderr}")
+    expect(told.returncode == 1 and not (root / "try").exists(), f"try.sh goes on without its commands: exit {told.returncode}")
+    return f"{len(wanted)} commands that try.sh misses"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -174,6 +192,7 @@ def main():
         print(try_crates(root))
         print(try_version(root))
         print(try_arguments(root))
+        print(try_requirements(root))
     return 0
 
 

@@ -5,13 +5,36 @@
 # The .rpm is installed with Debian's rpm, which knows no package that provides the C library: its dependencies are only printed. The files
 # for arm64 are started under qemu-user if it is installed. No systemd runs, so starting the unit is not part of this.
 #
-# Needs root, debootstrap, a Debian mirror, curl, jq, helm, nfpm and umoci (release/packaging-tools.sh installs these three), and about 2 GiB
-# in WORK, which keeps the clean systems for the next run.
+# Needs root, a Debian mirror, the commands below, and about 2 GiB in WORK, which keeps the clean systems for the next run.
 # usage: tests/judges/release/try.sh RELEASE WORK [SUITE...]   (Debian releases for the .deb and the .tar.gz: trixie bullseye)
 set -euo pipefail
 
-release=$(realpath "${1:?usage: try.sh RELEASE WORK [SUITE...]}")
-mkdir -p "${2:?usage: try.sh RELEASE WORK [SUITE...]}"
+[ $# -ge 2 ] || { echo "usage: try.sh RELEASE WORK [SUITE...]" >&2; exit 2; }
+# Everything that is missing is named at once, before anything is made.
+needed=(
+    cmp:diffutils curl:curl debootstrap:debootstrap dpkg-deb:dpkg gzip:gzip ip:iproute2 jq:jq mount:mount readelf:binutils
+    rpm2archive:rpm setpriv:util-linux tar:tar unshare:util-linux
+)
+missing=() packages=() tools=()
+for pair in "${needed[@]}"; do
+    command -v "${pair%:*}" >/dev/null || { missing+=("${pair%:*} (package ${pair#*:})"); packages+=("${pair#*:}"); }
+done
+for command in nfpm umoci; do command -v "$command" >/dev/null || tools+=("$command (FOLDER/bin)"); done
+command -v helm >/dev/null || tools+=("helm (FOLDER/packaging/bin)")
+if [ "${#missing[@]}" -gt 0 ]; then
+    printf 'try: not found: %s\n' "${missing[@]}" >&2
+    echo "try: apt-get install ${packages[*]}" >&2
+fi
+if [ "${#tools[@]}" -gt 0 ]; then
+    printf 'try: not in PATH: %s\n' "${tools[@]}" >&2
+    echo "try: release/packaging-tools.sh FOLDER installs them; FOLDER is WORK/tools after release/reproduce.sh WORK" >&2
+fi
+[ "$(id -u)" -eq 0 ] || { echo "try: needs root" >&2; exit 1; }
+[ "${#missing[@]}" -eq 0 ] && [ "${#tools[@]}" -eq 0 ] || exit 1
+
+release=$(realpath "$1")
+[ -f "$release/SHA256SUMS" ] || { echo "try: there is no $release/SHA256SUMS; $release is not a release" >&2; exit 1; }
+mkdir -p "$2"
 work=$(realpath "$2")
 shift 2
 suites=("$@")
