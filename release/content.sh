@@ -26,10 +26,10 @@ print() { env -i "$native" "$@"; }
 said=$(print --version)
 [ "${said%% (*}" = "vram-exporter $version" ] || { echo "$native is '$said', not $version" >&2; exit 1; }
 
-mkdir -p "$folder"/{lib,man,completions,systemd,prometheus/rules,grafana}
+mkdir -p "$folder"/{lib,man,completions,systemd,prometheus/rules}
 install -m 0755 "$built/vram-exporter" "$folder/vram-exporter"
 install -m 0644 "$built/libnvml_sim.so" "$folder/lib/libnvml_sim.so"
-cp LICENSE CHANGELOG.md "$folder/"
+cp LICENSE "$folder/"
 cp "$licences" "$folder/THIRD-PARTY-LICENSES.md"
 SBOM_TARGET=$target deploy/sbom.sh "$folder/sbom.cdx.json"
 print --print-config >"$folder/config.example.toml"
@@ -42,8 +42,8 @@ cp deploy/systemd/vram-exporter.{service,default} release/packages/vram-exporter
 sed 's|^scrape_configs:$|rule_files:\n  - rules/*.yml\n\n&|' deploy/prometheus/scrape.yml >"$folder/prometheus/scrape.yml"
 grep -qx 'rule_files:' "$folder/prometheus/scrape.yml"
 cp deploy/prometheus/rules/*.yml "$folder/prometheus/rules/"
-cp -R grafana/dashboards grafana/provisioning "$folder/grafana/"
-# The pages without their pictures.
-cp -R docs "$folder/docs"
-rm -rf "$folder"/docs/{img,man}
+# docs, and what its pages link to: deploy, grafana, clients/python, SECURITY.md, CHANGELOG.md.
+# shellcheck source=release/publisher.sh
+. release/publisher.sh
+REPOSITORY=$REPOSITORY release/documents.py "$version" "$folder"
 sed "s/@VERSION@/$version/g" release/README.md.in >"$folder/README.md"

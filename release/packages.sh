@@ -22,7 +22,7 @@ fi
 export VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
 
 files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at their places in ROOT
-    local root=$work/$1/root zsh=$2 environment=$3 share page
+    local root=$work/$1/root zsh=$2 environment=$3 share documents page
     share=$root/usr/share
     install -D -m 0755 "$folder/vram-exporter" "$root/usr/bin/vram-exporter"
     # For other programs that use NVML; the exporter has its own copy built in.
@@ -38,11 +38,16 @@ files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at thei
     install -D -m 0644 "$folder/completions/vram-exporter.bash" "$share/bash-completion/completions/vram-exporter"
     install -D -m 0644 "$folder/completions/_vram-exporter" "$root$zsh/_vram-exporter"
     install -D -m 0644 "$folder/completions/vram-exporter.fish" "$share/fish/vendor_completions.d/vram-exporter.fish"
-    install -d "$share/vram-exporter" "$share/doc/vram-exporter/examples"
-    cp -R "$folder/prometheus" "$folder/grafana" "$share/vram-exporter/"
-    install -m 0644 "$folder/config.example.toml" "$share/doc/vram-exporter/examples/config.toml"
-    install -m 0644 "$folder"/{THIRD-PARTY-LICENSES.md,sbom.cdx.json} "$share/doc/vram-exporter/"
-    install -m 0644 "$folder"/docs/*.md "$share/doc/vram-exporter/"
+    documents=$share/doc/vram-exporter
+    install -d "$share/vram-exporter/grafana" "$documents"/{examples,grafana}
+    cp -R "$folder/prometheus" "$share/vram-exporter/"
+    cp -R "$folder"/grafana/{dashboards,provisioning} "$share/vram-exporter/grafana/"
+    # In the folders of the repository, so that the pages' links lead somewhere.
+    cp -R "$folder"/{docs,deploy,clients,README.md,SECURITY.md,CHANGELOG.md} "$documents/"
+    cp "$folder/grafana/README.md" "$documents/grafana/"
+    for page in dashboards provisioning; do ln -s "../../../vram-exporter/grafana/$page" "$documents/grafana/$page"; done
+    install -m 0644 "$folder/config.example.toml" "$documents/examples/config.toml"
+    install -m 0644 "$folder"/{THIRD-PARTY-LICENSES.md,sbom.cdx.json} "$documents/"
 }
 build() { # FORMAT
     local root=$work/$1/root
@@ -67,6 +72,5 @@ END
 build deb
 
 files rpm /usr/share/zsh/site-functions /etc/sysconfig/vram-exporter
-install -m 0644 "$folder/CHANGELOG.md" "$work/rpm/root/usr/share/doc/vram-exporter/"
 install -D -m 0644 "$folder/LICENSE" "$work/rpm/root/usr/share/licenses/vram-exporter/LICENSE"
 build rpm

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the .deb and the .rpm from given files in place of the compiled ones, and checks what can be checked without installing them:
-# their names, dependencies, configuration files, scripts and modes, that the unit names the installed files, and that building them again
-# gives the same bytes. Needs nfpm (release/packaging-tools.sh --checks), dpkg-deb and readelf.
+# their names, dependencies, configuration files, scripts and modes, that the unit names the installed files, that the installed pages have no
+# dead link, and that building them again gives the same bytes. Needs nfpm (release/packaging-tools.sh --checks), dpkg-deb and readelf.
 # usage: tests/judges/release/check_packages.sh PROGRAM SIMULATOR
 set -euo pipefail
 
@@ -55,12 +55,23 @@ for page in "$work/deb"/usr/share/man/man1/*; do
     grep -q '^\.TH' <(zcat "$page") || fail "$page is not a man page"
 done
 
+tests/judges/release/check_links.py "$work/content" "$work/deb/usr/share/doc/vram-exporter"
+# The check finds a page that is missing, and a link out of the folder.
+mv "$work/deb/usr/share/doc/vram-exporter/docs/runbook.md" "$work/"
+said=$(tests/judges/release/check_links.py "$work/deb/usr/share/doc/vram-exporter") && fail "a missing page is not found"
+[[ $said == *"docs/README.md: runbook.md leads nowhere"* ]] || fail "a missing page: $said"
+mv "$work/runbook.md" "$work/deb/usr/share/doc/vram-exporter/docs/"
+said=$(tests/judges/release/check_links.py "$work/deb/usr/share/doc/vram-exporter/docs") && fail "links out of the folder are not found"
+[[ $said == *"install.md: ../README.md leads out of the folder"* ]] || fail "a link out of the folder: $said"
+
 if command -v rpm2archive >/dev/null; then
     rpm=$(find "$work/first" -name '*.rpm')
     [ "$(rpm --query --package --configfiles "$rpm")" = /etc/sysconfig/vram-exporter ] || fail "the .rpm's configuration files"
     rpm --query --package --requires "$rpm" | grep -qxF "libc.so.6($newest)(64bit)" || fail "the .rpm's dependency on the C library"
-    rpm2archive --nocompression - <"$rpm" | tar -xO ./usr/lib/systemd/system/vram-exporter.service |
-        grep -qx 'EnvironmentFile=-/etc/sysconfig/vram-exporter' || fail "the .rpm's unit"
+    mkdir "$work/rpm"
+    rpm2archive --nocompression - <"$rpm" | tar -x -C "$work/rpm"
+    grep -qx 'EnvironmentFile=-/etc/sysconfig/vram-exporter' "$work/rpm/usr/lib/systemd/system/vram-exporter.service" || fail "the .rpm's unit"
+    tests/judges/release/check_links.py "$work/rpm/usr/share/doc/vram-exporter"
 else
     echo "SKIPPED: rpm is not installed"
     [ -z "${VRAM_EXPORTER_TEST_REQUIRE_ALL:-}" ] || exit 1

@@ -12,8 +12,8 @@ set -euo pipefail
 [ $# -ge 2 ] || { echo "usage: try.sh RELEASE WORK [SUITE...]" >&2; exit 2; }
 # Everything that is missing is named at once, before anything is made.
 needed=(
-    cmp:diffutils curl:curl debootstrap:debootstrap dpkg-deb:dpkg gzip:gzip ip:iproute2 jq:jq mount:mount readelf:binutils
-    rpm2archive:rpm setpriv:util-linux tar:tar unshare:util-linux
+    cmp:diffutils curl:curl debootstrap:debootstrap dpkg-deb:dpkg gzip:gzip ip:iproute2 jq:jq mount:mount python3:python3
+    readelf:binutils rpm2archive:rpm setpriv:util-linux tar:tar unshare:util-linux
 )
 missing=() packages=() tools=()
 for pair in "${needed[@]}"; do
@@ -150,6 +150,7 @@ for suite in "${suites[@]}"; do
     cp "$work/newer/vram-exporter_$newer-1_amd64.deb" "$root/tmp/newer.deb"
     inside dpkg --install /tmp/installed.deb >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log" >&2; fail "dpkg --install"; }
     [ "$(inside id --name --user vram-exporter)" = vram-exporter ] || fail "no user"
+    links=$("$here/check_links.py" "$root/usr/share/doc/vram-exporter") || fail "dead links in the installed pages: $links"
     serve "$suite, glibc $libc, .deb installed" "$settings"
     customise "$settings"
     inside dpkg --install --force-confdef --force-confold /tmp/newer.deb >"$work/dpkg.log" 2>&1 || fail "upgrade: $(cat "$work/dpkg.log")"
