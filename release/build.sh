@@ -46,6 +46,7 @@ else
         fail "there is no program $programs/$native/vram-exporter, which prints the completions; release/compile.sh $native $programs/$native makes it"
 fi
 
+[ -z "${RELEASE_PUBLISHER:-}" ] || { RELEASE_PUBLISHER=$(realpath "$RELEASE_PUBLISHER"); export RELEASE_PUBLISHER; }
 mkdir -p "$2"
 out=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -54,6 +55,7 @@ is=$(release/set-version.py)
 [ "$version" = "$is" ] || fail "Cargo.toml has version $is, not $version"
 release/set-version.py --check || fail "another file has another version"
 grep -qF "## $version" CHANGELOG.md || fail "CHANGELOG.md has no section $version"
+(. release/read-publisher.sh) || exit
 changed=$(git status --porcelain)
 [ -z "$changed" ] || fail "the working tree differs from the commit:"$'\n'"$changed"
 
@@ -99,4 +101,7 @@ find "$out" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 (cd "$out" && find . -maxdepth 1 -type f -printf '%P\n' | sort | xargs sha256sum) >"$work/SHA256SUMS"
 install -m 0644 "$work/SHA256SUMS" "$out/SHA256SUMS"
 say "chart, wheel and checksums"
+# shellcheck source=release/read-publisher.sh
+. release/read-publisher.sh
+[ -n "$MAINTAINER_ADDRESS" ] && [ -n "$REPOSITORY" ] || echo "note: release/publisher.sh has no address of the maintainers or of the repository"
 (cd "$out" && du --apparent-size --block-size=1 -- *)

@@ -10,6 +10,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 git archive HEAD deploy/helm/vram-exporter | tar --extract --directory "$work"
+# shellcheck source=release/read-publisher.sh
+. release/read-publisher.sh
+{
+    printf 'maintainers:\n  - name: "%s"\n' "$MAINTAINER_NAME"
+    [ -z "$MAINTAINER_ADDRESS" ] || printf '    email: "%s"\n' "$MAINTAINER_ADDRESS"
+    [ -z "$REPOSITORY" ] || printf 'home: "%s"\nsources:\n  - "%s"\n' "$REPOSITORY" "$REPOSITORY"
+} >>"$work/deploy/helm/vram-exporter/Chart.yaml"
 helm lint --strict --quiet "$work/deploy/helm/vram-exporter"
 helm package --destination "$work" "$work/deploy/helm/vram-exporter" >/dev/null
 # The version in the name comes from Chart.yaml.

@@ -36,8 +36,10 @@ def links(text):
             yield target.split("#")[0]
 
 
-def crate(package, packaged):
-    """What is wrong with a published crate; `packaged` are the files in its package."""
+def crate(package, packaged, repository):
+    """What is wrong with a published crate; `packaged` are the files in its package, `repository` is that of release/publisher.sh."""
+    if (package["repository"] or "") != repository:
+        yield f"has the repository '{package['repository'] or ''}', release/publisher.sh has '{repository}'"
     for key in REQUIRED:
         if not package[key]:
             yield f"has no {key}"
@@ -82,9 +84,10 @@ def main():
     if sys.argv[1:]:
         raise SystemExit(__doc__)
     published = [package for package in members() if package["publish"] is None]
+    repository = re.search(r"^REPOSITORY=\"?([^\"\n]*)\"?$", (ROOT / "release/publisher.sh").read_text(), re.MULTILINE)[1]
     problems = []
     for package in published:
-        found = list(crate(package, files(package["name"])))
+        found = list(crate(package, files(package["name"]), repository))
         if package["name"] == "vram-exporter":
             found += binstall(package, (ROOT / "release/build.sh").read_text())
         problems += [f"{package['name']}: {problem}" for problem in found]

@@ -43,7 +43,7 @@ sed 's|^scrape_configs:$|rule_files:\n  - rules/*.yml\n\n&|' deploy/prometheus/s
 grep -qx 'rule_files:' "$folder/prometheus/scrape.yml"
 cp deploy/prometheus/rules/*.yml "$folder/prometheus/rules/"
 # docs, and what its pages link to: deploy, grafana, clients/python, SECURITY.md, CHANGELOG.md.
-# shellcheck source=release/publisher.sh
-. release/publisher.sh
+# shellcheck source=release/read-publisher.sh
+. release/read-publisher.sh
 REPOSITORY=$REPOSITORY release/documents.py "$version" "$folder"
 sed "s/@VERSION@/$version/g" release/README.md.in >"$folder/README.md"

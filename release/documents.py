@@ -4,7 +4,7 @@
     release/documents.py VERSION FOLDER
 
 The copied pages lead only to copied files. A link to another file of the repository, for example to a test, becomes the file's address if
-release/publisher.sh has a REPOSITORY, and otherwise text that names the file.
+the variable REPOSITORY is set (release/publisher.sh), and otherwise text that names the file.
 """
 
 import os

@@ -44,8 +44,11 @@ umoci config --image "$image" --no-history --created "$created" --os linux --arc
 history=(--history.created "$created" --history.author vram-exporter)
 umoci raw add-layer --image "$image" "${history[@]}" --history.created_by "Debian $suite: base-files, libc6, libgcc-s1" "$work/base.tar"
 umoci raw add-layer --image "$image" "${history[@]}" --history.created_by "vram-exporter $version" "$work/program.tar"
+# shellcheck source=release/read-publisher.sh
+. "$here/read-publisher.sh"
 # The same settings as in the Dockerfile.
 settings=()
+[ -z "$REPOSITORY" ] || settings+=(--config.label "org.opencontainers.image.source=$REPOSITORY")
 while IFS= read -r label; do settings+=(--config.label "$label"); done <<EOL
 org.opencontainers.image.title=vram-exporter
 org.opencontainers.image.description=$(sed -n 's/^description = "\(.*\)"$/\1/p' "$here/../Cargo.toml" | head -n 1)

@@ -19,7 +19,9 @@ VRAM_LIBGCC_DEB='' VRAM_LIBGCC_RPM=''
 if grep -q 'NEEDED.*libgcc_s' <<<"$dynamic"; then
     VRAM_LIBGCC_DEB='libgcc-s1 | libgcc1' VRAM_LIBGCC_RPM='libgcc_s.so.1()(64bit)'
 fi
-export VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
+# shellcheck source=release/read-publisher.sh
+. "$here/read-publisher.sh"
+export VRAM_MAINTAINER=$MAINTAINER VRAM_HOMEPAGE=$REPOSITORY VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
 
 files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at their places in ROOT
     local root=$work/$1/root zsh=$2 environment=$3 share documents page
@@ -67,7 +69,7 @@ vram-exporter ($version-1) unstable; urgency=medium
 
   * Version $version; see changelog.gz for the changes.
 
- -- vram-exporter developers <maintainers@vram-exporter.invalid>  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
+ -- $MAINTAINER_NAME <$MAINTAINER_ADDRESS>  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
 END
 build deb
 

@@ -116,6 +116,7 @@ def try_crates(root):
         ("crates/cgroup-owner/README.md", "src/tests/pods.rs", "../../docs/owners.md", "cgroup-owner: README.md links to ../../docs/owners.md"),
         ("README.md", "](docs/install.md)", "](docs/installing.md)", "vram-exporter: README.md links to docs/installing.md"),
         ("Cargo.toml", "-linux-arm64/{ bin }", "-linux-aarch64/{ bin }", "vram-exporter: binstall, aarch64-unknown-linux-gnu"),
+        ("release/publisher.sh", "REPOSITORY=\n", "REPOSITORY=https://example.com/a/b\n", "nvml-sim: has the repository '', release/publisher.sh"),
     )
     for file, old, new, problem in changes:
         text = (root / file).read_text()

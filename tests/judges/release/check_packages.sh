@@ -64,6 +64,27 @@ mv "$work/runbook.md" "$work/deb/usr/share/doc/vram-exporter/docs/"
 said=$(tests/judges/release/check_links.py "$work/deb/usr/share/doc/vram-exporter/docs") && fail "links out of the folder are not found"
 [[ $said == *"install.md: ../README.md leads out of the folder"* ]] || fail "a link out of the folder: $said"
 
+# Without an address the packages have only a name; with another publisher.sh they have what it says, and so has the documentation.
+[ "$(dpkg-deb --field "$deb" Maintainer)" = "$(. release/publisher.sh && echo "$MAINTAINER_NAME${MAINTAINER_ADDRESS:+ <$MAINTAINER_ADDRESS>}")" ] ||
+    fail "the maintainer is $(dpkg-deb --field "$deb" Maintainer)"
+address=https://host.example/owner/name
+printf '%s\n' 'MAINTAINER_NAME="A Name"' MAINTAINER_ADDRESS=a@host.example "REPOSITORY=$address" >"$work/publisher.sh"
+mkdir "$work/published"
+RELEASE_PUBLISHER=$work/publisher.sh release/packages.sh "$version" "$arch" "$work/content" "$work/published"
+published=$work/published/${deb##*/}
+[ "$(dpkg-deb --field "$published" Maintainer)" = "A Name <a@host.example>" ] || fail "the maintainer is $(dpkg-deb --field "$published" Maintainer)"
+[ "$(dpkg-deb --field "$published" Homepage)" = "$address" ] || fail "the address is '$(dpkg-deb --field "$published" Homepage)'"
+dpkg-deb --fsys-tarfile "$published" | tar -xO ./usr/share/doc/vram-exporter/changelog.Debian.gz | zcat | grep -q '^ -- A Name <a@host.example>  ' ||
+    fail "the maintainer in changelog.Debian.gz"
+REPOSITORY=$address release/documents.py "$version" "$work/documents"
+grep -qF "]($address/blob/v$version/deny.toml)" "$work/documents/docs/supply-chain.md" || fail "no link to the repository"
+for wrong in 'MAINTAINER_NAME=' 'MAINTAINER_ADDRESS=nobody' 'REPOSITORY=host.example' "REPOSITORY=$address/"; do
+    { cat "$work/publisher.sh" && echo "$wrong"; } >"$work/wrong.sh"
+    ! RELEASE_PUBLISHER=$work/wrong.sh release/packages.sh "$version" "$arch" "$work/content" "$work/published" 2>"$work/said" ||
+        fail "accepts $wrong"
+    grep -qF "wrong.sh: ${wrong%%=*}" "$work/said" || fail "$wrong: $(cat "$work/said")"
+done
+
 if command -v rpm2archive >/dev/null; then
     rpm=$(find "$work/first" -name '*.rpm')
     [ "$(rpm --query --package --configfiles "$rpm")" = /etc/sysconfig/vram-exporter ] || fail "the .rpm's configuration files"
