@@ -22,7 +22,8 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if ! cmp -s "$here/packaging.txt" "$tools/packaging/packaging.txt"; then
     rm -rf "$tools/packaging"
     python3 -m venv "$tools/packaging"
-    "$tools/packaging/bin/pip" install --quiet --disable-pip-version-check -r "$here/packaging.txt"
+    "$tools/packaging/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+        -r "$here/packaging.txt"
     cp "$here/packaging.txt" "$tools/packaging/packaging.txt"
 fi
 go=$tools/packaging/bin/go

@@ -13,7 +13,7 @@ if ! cmp -s "$here/requirements.txt" "$tools/zig/requirements.txt"; then
     rm -rf "$tools/zig"
     mkdir -p "$tools"
     python3 -m venv "$tools/zig"
-    "$tools/zig/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+    "$tools/zig/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$here/requirements.txt"
     cp "$here/requirements.txt" "$tools/zig/requirements.txt"
 fi
 
