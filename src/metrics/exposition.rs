@@ -211,7 +211,7 @@ impl<'t> Exposition<'t> {
         for part in ["# HELP ", name, " "] {
             self.text.extend_from_slice(part.as_bytes());
         }
-        openmetrics::escape_help(&mut self.text, help, b"\\");
+        openmetrics::escape_help(&mut self.text, help, false);
         for part in ["\n# TYPE ", name, " ", kind.word(), "\n"] {
             self.text.extend_from_slice(part.as_bytes());
         }

@@ -141,18 +141,23 @@ pub(super) fn head<'h>(
     for part in ["# HELP ", stem, " "] {
         text.extend_from_slice(part.as_bytes());
     }
-    help.into_iter().for_each(|part| escape_help(text, part, b"\\\""));
+    help.into_iter().for_each(|part| escape_help(text, part, true));
     text.push(b'\n');
 }
 
-/// Writes a help text, with the bytes in `quoted` and line feeds escaped. NUL becomes U+FFFD, because Prometheus' scanner
-/// takes NUL for the end of the text.
-pub(super) fn escape_help(text: &mut Vec<u8>, help: &str, quoted: &[u8]) {
+/// Writes a help text, with backslashes, line feeds and, if `quotes`, quotes escaped. NUL becomes U+FFFD, because
+/// Prometheus' scanner takes NUL for the end of the text.
+pub(super) fn escape_help(text: &mut Vec<u8>, help: &str, quotes: bool) {
+    let is_special = |byte: u8| matches!(byte, b'\\' | b'\n' | 0) | (quotes & (byte == b'"'));
+    // Few help texts contain a special byte. A loop without an early exit checks many bytes at a time.
+    if !help.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        return text.extend_from_slice(help.as_bytes());
+    }
     for byte in help.bytes() {
         match byte {
             b'\n' => text.extend_from_slice(b"\\n"),
             0 => text.extend_from_slice("\u{FFFD}".as_bytes()),
-            byte if quoted.contains(&byte) => text.extend_from_slice(&[b'\\', byte]),
+            byte if is_special(byte) => text.extend_from_slice(&[b'\\', byte]),
             byte => text.push(byte),
         }
     }
