@@ -19,6 +19,7 @@ work=$(realpath "$1")
 [ -z "$(ls -A "$work")" ] || fail "$work is not empty"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=$(release/set-version.py)
+commit=$(git rev-parse HEAD)
 tools=${RELEASE_TOOLS:-$work/tools}
 mkdir -p "$tools"
 RELEASE_TOOLS=$(realpath "$tools")
@@ -31,7 +32,9 @@ make() { # CLONE OUT UMASK ZONE
         export TZ=$4 TMPDIR=$work/$1.tmp
         mkdir -p "$TMPDIR"
         unset CARGO_TARGET_DIR
-        git clone --quiet --no-local . "$work/$1"
+        # A commit made in the meantime changes neither clone.
+        git clone --quiet --no-local --no-checkout . "$work/$1"
+        git -C "$work/$1" checkout --quiet --detach "$commit"
         "$work/$1/release/build.sh" "${options[@]}" "$version" "$work/$2"
     )
 }
