@@ -1,17 +1,21 @@
-"""Compares, series by series, what collectors deliver with what Prometheus scrapes from the same exposition.
+"""Compares, series by series, what collectors deliver with what the exporter sent in the format for which each of them asks.
 
     compare.py --exporter target/release/vram-exporter --prometheus FILE [--vmagent FILE] [--victoria-metrics FILE]
-               [--otelcol FILE] [--telegraf FILE] [--datadog-python FILE]
+               [--otelcol FILE] [--telegraf FILE] [--datadog-python FILE] [--created]
 
-The exposition is one scrape of the demo, served unchanged to every collector, so that values cannot differ because of the time. Each
-collector runs with its snippet from deploy/collectors or deploy/prometheus; only addresses and intervals are replaced. A collector
-without a program is skipped visibly.
+The demo is scraped once in each format, and these two expositions are served unchanged, so that values cannot differ because of the time.
+Which of the two a collector gets is decided by the running exporter: it is asked with the collector's Accept header. Each collector runs
+with its snippet from deploy/collectors or deploy/prometheus; only addresses and intervals are replaced. A collector without a program is
+skipped visibly. --created compares with web.openmetrics-created.
 
-Invariant: a series counts as equal only if its name, all of its labels and its value are; only ROUNDING allows a difference.
+Invariant: a series counts as equal only if its name, all of its labels and its value are; only ROUNDING allows a difference. An exemplar
+counts as equal only if its series, its label, its value and its time (to the millisecond) are.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import http.client
 import http.server
 import json
 import math
@@ -29,15 +33,20 @@ import urllib.request
 from pathlib import Path
 
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as families_of_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as families_of_text
 
 ROOT = Path(__file__).resolve().parents[3]
 SNIPPETS = ROOT / "deploy/collectors"
 # What a scraper adds about the scrape itself; excluded everywhere, because the values depend on the scraper.
 ABOUT_THE_SCRAPE = re.compile(r"up|scrape_\w+")
 # Differences that docs/collectors.md describes: the largest relative deviation of a value.
-ROUNDING = {"VictoriaMetrics": 1e-15}
+ROUNDING = {"VictoriaMetrics": 1e-11}
+# Prometheus stores the time of an exemplar in whole milliseconds and cuts off the rest; a little more because of the decimal places.
+EXEMPLAR_TIME = 0.0011
 WAIT = 60
+TEXT, OPEN_METRICS = "text/plain", "application/openmetrics-text"
+FAMILIES = {TEXT: families_of_text, OPEN_METRICS: families_of_open_metrics}
 
 
 def free_port():
@@ -83,39 +92,93 @@ def running(folder, *command):
             process.wait()
 
 
-def scraped(exporter, folder):
-    """One scrape of the demo, in which simulated processes hold memory."""
-    port = free_port()
-    with running(folder, exporter, "--demo", f"--web.listen-address=127.0.0.1:{port}"):
-        url = f"http://127.0.0.1:{port}/metrics"
-        until("the demo", lambda: "gpu_workload_memory_peak_bytes{" in get(url))
-        return get(url)
+@contextlib.contextmanager
+def demo(exporter, created, folder):
+    """The address of the demo, as soon as simulated processes hold memory and an incident gives a counter an exemplar."""
+    address = f"127.0.0.1:{free_port()}"
+    with running(folder, exporter, "--demo", f"--web.listen-address={address}", f"--web.openmetrics-created={str(created).lower()}"):
+        until("the demo", lambda: "gpu_workload_memory_peak_bytes{" in asked(address, [OPEN_METRICS])[1])
+        until("an exemplar", lambda: " # {" in asked(address, [OPEN_METRICS])[1])
+        yield address
 
 
-class Fixed(http.server.BaseHTTPRequestHandler):
-    text = b""
+def asked(address, accept, method="GET"):
+    """The whole Content-Type of the exporter's answer to these Accept headers, and its text."""
+    connection = http.client.HTTPConnection(address, timeout=10)
+    with contextlib.closing(connection):
+        connection.putrequest(method, "/metrics")
+        for value in accept:
+            connection.putheader("Accept", value)
+        connection.endheaders()
+        response = connection.getresponse()
+        return response.headers["Content-Type"], response.read().decode()
+
+
+def format_of(content_type):
+    return content_type.partition(";")[0]
+
+
+class Replay(http.server.BaseHTTPRequestHandler):
+    exporter = ""
+    # By Content-Type.
+    texts = {}
+    # The Content-Type and the Accept headers of each request since the last collector.
+    answered = []
 
     def do_GET(self):
+        accept = self.headers.get_all("Accept", [])
+        content_type, _ = asked(self.exporter, accept, "HEAD")
+        self.answered.append((content_type, ", ".join(accept)))
         self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(self.text)))
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(self.texts[content_type])))
         self.end_headers()
-        self.wfile.write(self.text)
+        self.wfile.write(self.texts[content_type])
 
     def log_message(self, *_):
         pass
 
 
+@dataclasses.dataclass
+class Target:
+    """A server that returns the same texts for every path."""
+
+    address: str
+    handler: type
+
+    def answered(self):
+        """The Content-Type and the Accept headers of the requests since the last call; they must all be alike."""
+        found = set(self.handler.answered)
+        self.handler.answered.clear()
+        if len(found) != 1:
+            raise SystemExit(f"the collector asked in {len(found)} ways: {sorted(found)}")
+        return found.pop()
+
+    def text(self, content_type):
+        return self.handler.texts[content_type].decode()
+
+
 @contextlib.contextmanager
-def serving(text):
-    """The address of a server that returns the text for every path."""
-    handler = type("Exposition", (Fixed,), {"text": text.encode()})
+def serving(exporter):
+    """A server with one scrape of the exporter in each format. The exporter chooses between them for each request."""
+    texts = {content_type: text.encode() for content_type, text in (asked(exporter, [accept]) for accept in (TEXT, OPEN_METRICS))}
+    if {format_of(content_type) for content_type in texts} != {TEXT, OPEN_METRICS}:
+        raise SystemExit(f"the exporter answered with {sorted(texts)}")
+    handler = type("Recorded", (Replay,), {"exporter": exporter, "texts": texts, "answered": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield f"127.0.0.1:{server.server_address[1]}"
+            yield Target(f"127.0.0.1:{server.server_address[1]}", handler)
         finally:
             server.shutdown()
+
+
+@dataclasses.dataclass
+class Delivered:
+    """The value of each series, and the exemplars; None if the collector's output cannot show exemplars."""
+
+    series: dict
+    exemplars: dict | None = None
 
 
 def series(labels, value):
@@ -126,9 +189,21 @@ def series(labels, value):
     return frozenset((name, text) for name, text in labels.items() if text), float(value)
 
 
-def parsed(text, added=()):
-    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    return dict(series({"__name__": s.name, **s.labels, **dict(added)}, s.value) for s in samples)
+def exemplar(labels, of, value, at):
+    """An exemplar: the labels of its series, its own label and its value; and its time in seconds."""
+    identity, _ = series(labels, 0)
+    return (identity, frozenset(of.items()), float(value)), float(at)
+
+
+def parsed(text, added=(), content_type=TEXT):
+    samples = [sample for family in FAMILIES[format_of(content_type)](text) for sample in family.samples]
+    values, exemplars = {}, {}
+    for sample in samples:
+        labels = {"__name__": sample.name, **sample.labels, **dict(added)}
+        values |= [series(labels, sample.value)]
+        if found := sample.exemplar:
+            exemplars |= [exemplar(labels, found.labels, found.value, found.timestamp)]
+    return Delivered(values, exemplars)
 
 
 def snippet(path, addresses, folder):
@@ -150,8 +225,8 @@ def without_scrape_series(found):
     return {labels: value for labels, value in found.items() if not ABOUT_THE_SCRAPE.fullmatch(dict(labels)["__name__"])}
 
 
-def stored(server):
-    """The latest value of every series of a server with Prometheus' API, as soon as the job is complete."""
+def stored(server, with_exemplars=True):
+    """The latest value of every series of a server with Prometheus' API, as soon as the job is complete, and the exemplars."""
 
     def query():
         expression = urllib.parse.quote('{job="vram-exporter"}')
@@ -165,14 +240,26 @@ def stored(server):
     while (found := query()) != before:
         before = found
         time.sleep(5)
-    return found
+    return Delivered(found, exemplars_of(server) if with_exemplars else None)
+
+
+def exemplars_of(server):
+    """The exemplars of a Prometheus."""
+    query = urllib.parse.urlencode({"query": '{job="vram-exporter"}', "start": time.time() - 3600, "end": time.time() + 60})
+    answer = json.loads(get(f"http://{server}/api/v1/query_exemplars?{query}"))
+    return dict(
+        exemplar(one["seriesLabels"], found["labels"], found["value"], found["timestamp"])
+        for one in answer["data"]
+        for found in one["exemplars"]
+    )
 
 
 @contextlib.contextmanager
 def prometheus(program, config, folder, *flags):
     address = f"127.0.0.1:{free_port()}"
     data = tempfile.mkdtemp(dir=folder)
-    command = [program, f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}", *flags]
+    command = [program, f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}"]
+    command += ["--enable-feature=exemplar-storage", *flags]
     with running(folder, *command):
         until("Prometheus", lambda: get(f"http://{address}/-/ready"))
         yield address
@@ -188,7 +275,9 @@ def by_file_sd(tools, target, folder):
     with prometheus(tools.prometheus, snippet(SNIPPETS / "prometheus-file-sd.yml", {}, folder), folder) as address:
         found = stored(address)
     # The label that the file of targets adds.
-    return {labels - {("cluster", "example")}: value for labels, value in found.items() if ("cluster", "example") in labels}
+    added = ("cluster", "example")
+    values = {labels - {added}: value for labels, value in found.series.items() if added in labels}
+    return Delivered(values, {(labels - {added}, *rest): at for (labels, *rest), at in found.exemplars.items() if added in labels})
 
 
 @contextlib.contextmanager
@@ -227,7 +316,7 @@ def by_victoria_metrics(tools, target, folder):
         "-search.latencyOffset=0s",
     ]
     with running(folder, *command):
-        return stored(address)
+        return stored(address, with_exemplars=False)
 
 
 def by_otelcol(tools, target, folder):
@@ -243,7 +332,7 @@ def by_telegraf(tools, target, folder):
     done = subprocess.run([tools.telegraf, "--config", config, "--once"], capture_output=True, text=True, timeout=WAIT)
     if done.returncode != 0:
         raise SystemExit(f"telegraf: {done.stdout}{done.stderr}")
-    return parsed(out.read_text())
+    return Delivered(parsed(out.read_text()).series)
 
 
 def by_datadog(tools, target, folder):
@@ -261,7 +350,7 @@ def by_datadog(tools, target, folder):
         if name.endswith(".count"):
             name = name.removesuffix(".count") + "_total"
         found |= [series({"__name__": name, **labels}, value)]
-    return found
+    return Delivered(found)
 
 
 def for_datadog(own):
@@ -281,8 +370,9 @@ def unchanged(own):
     return own
 
 
-# Name -> the programs it needs, how it delivers series, and which of Prometheus' series it should deliver.
+# Name -> the programs it needs, how it delivers series, and which of the exporter's series it should deliver.
 COLLECTORS = {
+    "Prometheus with static_configs": ([], by_prometheus, unchanged),
     "Prometheus with file_sd": ([], by_file_sd, unchanged),
     "vmagent": (["vmagent"], by_vmagent, unchanged),
     "VictoriaMetrics": (["victoria_metrics"], by_victoria_metrics, unchanged),
@@ -292,8 +382,11 @@ COLLECTORS = {
 }
 
 
-def same(left, right, rounding):
-    return math.isclose(left, right, rel_tol=rounding) or (math.isnan(left) and math.isnan(right))
+def deviation(left, right):
+    """How much two values differ, relative to the larger one."""
+    if left == right or (math.isnan(left) and math.isnan(right)):
+        return 0
+    return abs(left - right) / max(abs(left), abs(right)) if math.isfinite(left - right) else math.inf
 
 
 def shown(labels):
@@ -302,26 +395,38 @@ def shown(labels):
     return f"{name}{{{','.join(f'{key}={text!r}' for key, text in sorted(named.items()))}}}"
 
 
-def differences(name, wanted, found):
-    """Every series that only one of the two has, or whose values differ."""
+def differences(name, wanted, delivered):
+    """Every series that only one of the two has, or whose values differ, and every exemplar that only one of them has."""
+    if delivered.exemplars is not None:
+        for key in sorted(wanted.exemplars.keys() | delivered.exemplars.keys(), key=str):
+            sent, arrived = wanted.exemplars.get(key), delivered.exemplars.get(key)
+            if sent is None or arrived is None or abs(sent - arrived) > EXEMPLAR_TIME:
+                yield f"exemplar: {shown(key[0])} {dict(key[1])} {key[2]}: at {arrived}, not {sent}"
+    wanted, found = wanted.series, delivered.series
     for labels in sorted(wanted.keys() - found.keys(), key=shown):
         yield f"missing: {shown(labels)} {wanted[labels]!r}"
     for labels in sorted(found.keys() - wanted.keys(), key=shown):
         yield f"additional: {shown(labels)} {found[labels]!r}"
     for labels in sorted(wanted.keys() & found.keys(), key=shown):
-        if not same(wanted[labels], found[labels], ROUNDING.get(name, 0)):
+        if deviation(wanted[labels], found[labels]) > ROUNDING.get(name, 0):
             yield f"value: {shown(labels)}: {wanted[labels]!r}, not {found[labels]!r}"
 
 
 def self_test():
-    """The comparison finds a missing series, an additional one, another value, and another label."""
-    one = parsed('a{x="1"} 1\nb 2\n')
+    """The comparison finds a missing series, an additional one, another value, another label, and a missing or different exemplar."""
+    text = 'a{x="1"} 1\nb 2\n'
     changed = {"missing": 'a{x="1"} 1\n', "additional": 'a{x="1"} 1\nb 2\nc 3\n', "value": 'a{x="1"} 4\nb 2\n', "label": 'a{x="2"} 1\nb 2\n'}
-    for what, text in changed.items():
-        if not list(differences("self test", one, parsed(text))):
+    pairs = {what: (TEXT, text, other) for what, other in changed.items()}
+    head, plain, marked = "# TYPE a counter\n", "a_total 1", 'a_total 1 # {x="1"} 1 1.5'
+    for what, other in {"no exemplar": plain, "id": marked.replace('x="1"', 'x="2"'), "time": marked.replace("1.5", "1.502")}.items():
+        pairs[what] = (OPEN_METRICS, f"{head}{marked}\n# EOF\n", f"{head}{other}\n# EOF\n")
+    for what, (form, one, other) in pairs.items():
+        if not list(differences("self test", parsed(one, content_type=form), parsed(other, content_type=form))):
             raise SystemExit(f"self test: the change {what!r} is not found")
-    if list(differences("self test", one, parsed('b 2\na{x="1"} 1\n'))):
-        raise SystemExit("self test: equal series differ")
+        if list(differences("self test", parsed(one, content_type=form), parsed(one, content_type=form))):
+            raise SystemExit("self test: equal series differ")
+    if list(differences("self test", parsed(text), parsed('b 2\na{x="1"} 1\n'))):
+        raise SystemExit("self test: the order of the series makes a difference")
 
 
 def main():
@@ -330,6 +435,7 @@ def main():
     parser.add_argument("--self-test", action="store_true", help="check only that the comparison finds differences")
     for tool in ("prometheus", "otelcol", "vmagent", "victoria-metrics", "telegraf"):
         parser.add_argument(f"--{tool}", help=f"path of {tool}")
+    parser.add_argument("--created", action="store_true", help="with creation times in OpenMetrics")
     parser.add_argument("--datadog-python", help="path of a Python with the package datadog-checks-base")
     tools = parser.parse_args()
     self_test()
@@ -338,22 +444,29 @@ def main():
     if not tools.exporter or not tools.prometheus:
         parser.error("--exporter and --prometheus are required")
     failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        text = scraped(str(Path(tools.exporter).resolve()), folder)
-        with serving(text) as target:
-            own = by_prometheus(tools, target, folder)
-            exposition = parsed(text, {"job": "vram-exporter", "instance": target})
-            rows = [("Prometheus with static_configs", own, exposition)]
-            for name, (needed, deliver, choose) in COLLECTORS.items():
-                missing = [tool for tool in needed if not getattr(tools, tool)]
-                if missing:
-                    print(f"SKIPPED: {name}: no --{' --'.join(missing).replace('_', '-')}")
-                    failed |= bool(os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"))
-                    continue
-                rows.append((name, deliver(tools, target, folder), choose(own)))
-        for name, found, wanted in rows:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        address = stack.enter_context(demo(str(Path(tools.exporter).resolve()), tools.created, folder))
+        target = stack.enter_context(serving(address))
+        for name, (needed, deliver, choose) in COLLECTORS.items():
+            missing = [tool for tool in needed if not getattr(tools, tool)]
+            if missing:
+                print(f"SKIPPED: {name}: no --{' --'.join(missing).replace('_', '-')}")
+                failed |= bool(os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"))
+                continue
+            found = deliver(tools, target.address, folder)
+            content_type, accept = target.answered()
+            sent = parsed(target.text(content_type), {"job": "vram-exporter", "instance": target.address}, content_type)
+            wanted = Delivered(choose(sent.series), sent.exemplars)
             problems = list(differences(name, wanted, found))
-            print(f"{name}: {len(found)} series of {len(wanted)}; {len(problems)} differences")
+            exemplars = "not shown" if found.exemplars is None else f"{len(found.exemplars)} of {len(wanted.exemplars)}"
+            print(f"{name}: {format_of(content_type)}, {len(found.series)} series of {len(wanted.series)}, exemplars {exemplars}; "
+                  f"{len(problems)} differences")
+            print(f"    Accept: {accept}")
+            if name in ROUNDING:
+                both = wanted.series.keys() & found.series.keys()
+                largest = max((deviation(wanted.series[labels], found.series[labels]) for labels in both), default=0)
+                print(f"    largest relative deviation of a value: {largest:.1e}")
             for problem in problems[:40]:
                 print(f"    {problem}")
             failed |= bool(problems)
