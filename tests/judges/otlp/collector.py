@@ -1,18 +1,23 @@
-"""Pushes to a real OpenTelemetry Collector and compares what arrived with a scrape of the same exporter.
+"""Pushes to a real OpenTelemetry Collector and compares what it passes on with a scrape of the same exporter.
 
     python3 tests/judges/otlp/collector.py --exporter target/release/vram-exporter --collector PATH [--scenario mig-a100 ...]
 
-The collector needs the OTLP receiver and the debug exporter, which prints each point. Every series of a scrape must have arrived under its name
-and with its attributes, and the values that do not change must be equal. After the exporter has ended, the last thing that arrived for each
-series must be the flag that says that it has no value. Prints SKIPPED if the program is missing. The GPUs are simulated.
+The Collector needs the OTLP receiver and the OTLP/HTTP exporter, with which it passes everything on to this program as JSON. Every series of a
+scrape must have arrived under its name and with its attributes, and the values that do not change must be equal. Nothing else may arrive except
+the names of the semantic conventions. After the exporter has ended, the last point of each series must have the flag that says that it has no
+value. Prints SKIPPED if the program is missing. The GPUs are simulated.
 """
 
 import argparse
 import contextlib
+import http.server
+import json
 import os
 import re
+import socket
 import sys
 import tempfile
+import threading
 
 from programs import free_port, get, started, wait_until
 
@@ -23,19 +28,21 @@ receivers:
       http:
         endpoint: 127.0.0.1:{port}
 exporters:
-  debug:
-    verbosity: detailed
+  otlp_http:
+    endpoint: http://127.0.0.1:{passed_on}
+    encoding: json
+    compression: none
 service:
   telemetry:
     metrics: {{level: none}}
   pipelines:
     metrics:
       receivers: [otlp]
-      exporters: [debug]
+      exporters: [otlp_http]
 """
 SCENARIOS = ["mig-a100", "busy-h200", "hostile-names"]
-LINE = re.compile(r'^(?P<name>[a-z_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$')
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+LINE = re.compile(r'^(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$')
+LABEL = re.compile(r'([a-z0-9_]+)="((?:[^"\\]|\\.)*)"')
 ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 # Suffixes of names whose values do not change on a simulated machine without events.
 STILL = ("_total_bytes", "_info", "_limit_watts", "_reserved_bytes", "_up", "_window_seconds")
@@ -45,8 +52,12 @@ def scrape(port):
     """The series of a scrape with their values; of a histogram its count only, which has its labels."""
     series = {}
     for line in get(f"http://127.0.0.1:{port}/metrics").splitlines():
+        if line.startswith("#"):
+            continue
         found = LINE.match(line)
-        if not found or found["name"].endswith(("_bucket", "duration_seconds_sum")):
+        if not found:
+            raise SystemExit(f"not a sample: {line}")
+        if found["name"].endswith(("_bucket", "duration_seconds_sum")):
             continue
         name = found["name"].removesuffix("_count") if found["name"].endswith("duration_seconds_count") else found["name"]
         labels = {label: re.sub(r"\\.", lambda at: ESCAPES[at[0]], text) for label, text in LABEL.findall(found["labels"] or "")}
@@ -54,31 +65,85 @@ def scrape(port):
     return series
 
 
-def arrived(path):
-    """The latest value of each series that the collector printed, None for the flag, and the attributes of the resource."""
-    series, resource = {}, {}
-    name = attributes = place = None
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as log:
-        for line in log.read().split("\n"):
-            plain = line.strip()
-            if plain.startswith("Resource attributes"):
-                place = resource
-            elif plain.startswith("-> Name: "):
-                name, place = plain.removeprefix("-> Name: "), None
-            elif re.match(r"(Number|Histogram)DataPoints #", plain):
-                attributes, place = {}, None
-                series[name, ()] = series.pop((name, ()), None)
-                pending = attributes
-            elif plain.startswith("Data point attributes"):
-                place = pending
-            elif found := re.match(r"-> ([a-z0-9_.]+): Str\((.*)\)$", plain):
-                if place is not None:
-                    place[found[1]] = found[2]
-            elif found := re.match(r"(Value|Count): (\S+)$", plain):
-                series[name, tuple(sorted(attributes.items()))] = float(found[2])
-            elif plain.startswith("ScopeMetrics"):
-                place = None
-    return series, resource
+# The flag of a point without a value.
+NO_VALUE = 1
+
+
+class Arrived:
+    """What the Collector has passed on: the last point of each series, None for the flag, and the attributes of the resource."""
+
+    def __init__(self):
+        self.series, self.resource, self.repeated = {}, {}, []
+        self.lock = threading.Lock()
+
+    def take(self, request):
+        with self.lock:
+            for of_resource in request.get("resourceMetrics", []):
+                self.resource |= attributes(of_resource["resource"])
+                seen = set()
+                for scope in of_resource["scopeMetrics"]:
+                    for metric in scope["metrics"]:
+                        for series, value in points(metric):
+                            self.series[series] = value
+                            self.repeated += [series] * (series in seen)
+                            seen.add(series)
+
+    def copy(self):
+        with self.lock:
+            return dict(self.series)
+
+
+def attributes(of):
+    """The attributes as text; all of the exporter's are strings."""
+    return {attribute["key"]: attribute["value"]["stringValue"] for attribute in of.get("attributes", [])}
+
+
+def points(metric):
+    """The series of a metric, each with its value, a histogram's count, or None for the flag."""
+    for kind in ("gauge", "sum", "histogram"):
+        for point in metric.get(kind, {}).get("dataPoints", []):
+            value = point.get("count", point.get("asDouble", point.get("asInt", 0)))
+            empty = point.get("flags", 0) & NO_VALUE
+            yield (metric["name"], tuple(sorted(attributes(point).items()))), None if empty else float(value)
+
+
+@contextlib.contextmanager
+def receiving():
+    """The port of an OTLP receiver, and what arrives there."""
+    arrived = Arrived()
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            arrived.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1], arrived
+        finally:
+            server.shutdown()
+
+
+def compared(scraped, pushed):
+    """The problems, and how many values were compared."""
+    problems = []
+    still = [series for series in scraped if series[0].endswith(STILL)]
+    for series in still:
+        if pushed.get(series) != scraped[series]:
+            problems.append(f"other value: {series}: {pushed.get(series)} and not {scraped[series]}")
+    if not still:
+        problems.append("no value was compared")
+    known = {name for name, _ in scraped}
+    problems += [f"not in the scrape: {name}" for name in sorted({name for name, _ in pushed} - known) if not name.startswith("hw.")]
+    return problems, len(still)
 
 
 def judge(options, scenario):
@@ -86,51 +151,53 @@ def judge(options, scenario):
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         own, port = free_port(), free_port()
-        configuration, printed = os.path.join(folder, "collector.yml"), os.path.join(folder, "printed")
+        passed_on, arrived = stack.enter_context(receiving())
+        configuration = os.path.join(folder, "collector.yml")
         with open(configuration, "w", encoding="utf-8") as file:
-            file.write(CONFIGURATION.format(port=port))
-        out = stack.enter_context(open(printed, "w+b"))
+            file.write(CONFIGURATION.format(port=port, passed_on=passed_on))
         log = stack.enter_context(tempfile.TemporaryFile())
-        stack.enter_context(started([options.collector, f"--config={configuration}"], out))
+        stack.enter_context(started([options.collector, f"--config={configuration}"], log))
+        wait_until(lambda: listens(port), "the Collector", log)
         exporter = stack.enter_context(started([
             options.exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}", "--otlp.interval=1s",
             f"--otlp.endpoint=http://127.0.0.1:{port}",
         ], log))
 
         def complete():
-            scraped, (pushed, _) = scrape(own), arrived(printed)
-            return scraped if len(scraped) > 100 and scraped.keys() <= pushed.keys() else None
+            scraped, pushed = scrape(own), arrived.copy()
+            return (scraped, pushed) if len(scraped) > 100 and scraped.keys() <= pushed.keys() else None
 
         try:
-            scraped = wait_until(complete, "every series of a scrape", log)
+            scraped, pushed = wait_until(complete, "every series of a scrape", log)
         except SystemExit as late:
-            pushed, _ = arrived(printed)
-            print(f"{scenario}: missing {sorted(scrape(own).keys() - pushed.keys())[:5]}")
+            print(f"{scenario}: missing {sorted(scrape(own).keys() - arrived.copy().keys())[:5]}")
             raise late
-        pushed, resource = arrived(printed)
-        compared = 0
-        for series, value in scraped.items():
-            if series[0].endswith(STILL):
-                compared += 1
-                if pushed[series] != value:
-                    problems.append(f"other value: {series}: {pushed[series]} and not {value}")
-        conventions = {series[0] for series in pushed if series[0].startswith("hw.")}
+        found, equal = compared(scraped, pushed)
+        problems += found
+        conventions = {name for name, _ in pushed if name.startswith("hw.")}
         for name in ("hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.gpu.memory.utilization", "hw.power", "hw.temperature"):
             if name not in conventions and scenario != "mig-a100":
                 problems.append(f"not arrived: {name}")
         for name in ("service.name", "service.version", "service.instance.id", "host.name", "os.type", "vram_exporter.simulated"):
-            if name not in resource:
-                problems.append(f"the resource lacks {name}: {resource}")
+            if name not in arrived.resource:
+                problems.append(f"the resource lacks {name}: {arrived.resource}")
         exporter.terminate()
         if exporter.wait(timeout=20) != 0:
             problems.append("the exporter ended with an error")
+        wait_until(lambda: not any(value is not None for value in arrived.copy().values()), "the flag on each series", log)
+        problems += [f"twice in one push: {series}" for series in arrived.repeated[:5]]
         log.seek(0)
         problems += [line for line in log.read().decode(errors="replace").splitlines() if "fault" in line and "otlp" in line][:5]
-        print(f"{scenario:14} {len(scraped):5} series of a scrape arrived, {compared} values equal, conventions: {sorted(conventions)}, "
-              f"resource: {sorted(resource)}, {len(problems)} problems")
+        print(f"{scenario:14} {len(scraped):5} series of a scrape arrived, {equal} values equal, {len(arrived.series)} series ended with the flag, "
+              f"conventions: {sorted(conventions)}, resource: {sorted(arrived.resource)}, {len(problems)} problems")
     for problem in problems[:20]:
         print(f"  {problem}")
     return problems
+
+
+def listens(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
 
 
 def main():
