@@ -20,6 +20,7 @@ mod pod_resources;
 mod pods;
 mod process;
 mod scenario;
+mod selection;
 mod web_config;
 
 pub use allocator::allocator;
@@ -33,4 +34,5 @@ pub use pod_resources::pod_resources;
 pub use pods::pods;
 pub use process::process;
 pub use scenario::scenario;
+pub use selection::selection;
 pub use web_config::{credentials, web_config};

@@ -62,6 +62,11 @@ fn any_names_come_back_as_they_were() {
 }
 
 #[test]
+fn a_selection_shows_exactly_the_families_that_it_names() {
+    run("selection", 500, properties::selection, 120);
+}
+
+#[test]
 fn a_web_config_is_taken_whole_or_refused_in_a_line() {
     run("web_config", 1_000, properties::web_config, 80);
 }
