@@ -5,6 +5,7 @@
 //! NVML or Prometheus.
 
 mod allocator;
+mod budget;
 mod feed;
 mod health;
 mod kubernetes;
@@ -26,10 +27,11 @@ pub use allocator::{
     AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, Heard, RESERVED_MARGIN, RegionPeak,
     ReportingProcess, STALE_AFTER,
 };
+pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource};
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
-pub use kubernetes::{Allocations, EndedPods, Pods};
+pub use kubernetes::{Allocations, Budgets, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRESSURE_RATIOS};
 pub use owner::{Owner, Workload, WorkloadKind};

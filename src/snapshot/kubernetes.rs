@@ -6,6 +6,11 @@ use std::time::Instant;
 
 use pod_resources::{Allocation, Device, PodContainer};
 
+use super::Budget;
+
+/// The budgets that a pod declares for a container.
+pub type Budgets = HashMap<PodContainer, Vec<Budget>>;
+
 /// The names of pods, by namespace.
 pub type EndedPods = HashMap<String, HashSet<String>>;
 
@@ -19,6 +24,9 @@ pub struct Pods {
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
     /// The pods in a terminal phase.
     pub ended: Arc<EndedPods>,
+    /// The budgets that the pods declare, including those of containers that have not started yet; only containers with
+    /// at least one are listed. A list is sorted and contains no budget twice.
+    pub budgets: Arc<Budgets>,
 }
 
 impl Pods {

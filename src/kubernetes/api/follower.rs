@@ -209,7 +209,12 @@ impl Follower {
                 (pods.containers.clone(), pods.ended.clone())
             }
         };
-        self.snapshot.pods.store(Arc::new(Pods { up: Some(self.followed.is_some()), containers, ended }));
+        self.snapshot.pods.store(Arc::new(Pods {
+            up: Some(self.followed.is_some()),
+            containers,
+            ended,
+            ..Pods::default()
+        }));
     }
 }
 
