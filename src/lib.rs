@@ -13,8 +13,8 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `client_tls`, `format`, `peaks`,
-//! `supervise` and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`, `client_tls`,
+//! `format`, `peaks`, `supervise` and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
 //! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints the demo's
@@ -24,6 +24,7 @@ pub mod allocator;
 pub mod app;
 pub mod attribution;
 pub mod backoff;
+mod blocking_read;
 mod client_tls;
 pub mod command_line;
 pub mod config;

@@ -4,7 +4,6 @@
 //! or not at all, and is kept while the server does not respond. A list is applied in full or not at all; whenever an
 //! event may have been lost, all pods are listed again. Everything that is read, kept or waited for is bounded.
 
-mod blocking_read;
 mod body;
 mod client;
 pub(crate) mod container_index;

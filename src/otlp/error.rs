@@ -29,6 +29,9 @@ pub enum Error {
         /// What is wrong.
         text: String,
     },
+    /// The files could not be read in time.
+    #[error("the headers and certificates for the OTLP receiver (otlp.headers-file, otlp.ca-file): {0}")]
+    Unread(std::io::Error),
     /// There are no certificates to trust.
     #[error("no certificates to trust for the OTLP receiver; set otlp.ca-file ({0})")]
     NoTrust(String),
@@ -127,7 +130,8 @@ impl Error {
             Self::Headers { .. } | Self::Attributes { .. } | Self::Url(_) | Self::Encoding(_) => Reason::Malformed,
             Self::NotOtlp { .. } => Reason::Malformed,
             Self::Connection { .. } | Self::NoTrust(_) => Reason::Connection,
-            Self::Timeout { .. } | Self::Answer { code: 408 | 504, .. } => Reason::Timeout,
+            Self::Unread(error) if error.kind() != std::io::ErrorKind::TimedOut => Reason::Unknown,
+            Self::Unread(_) | Self::Timeout { .. } | Self::Answer { code: 408 | 504, .. } => Reason::Timeout,
             Self::Answer { code: 401 | 403 | 407, .. } => Reason::NoPermission,
             Self::Answer { code: 404 | 405 | 410, .. } => Reason::NotFound,
             Self::Answer { code: 429 | 502 | 503, .. } => Reason::Overloaded,
@@ -141,7 +145,7 @@ impl Error {
         match self {
             Self::Connection { .. } | Self::Timeout { .. } => true,
             // The files may be about to change.
-            Self::Headers { .. } | Self::NoTrust(_) => true,
+            Self::Headers { .. } | Self::Unread(_) | Self::NoTrust(_) => true,
             Self::Answer { code, .. } => is_retryable(*code),
             _ => false,
         }

@@ -15,6 +15,7 @@ use super::ledger::Ledger;
 use super::resource;
 use super::settings::Settings;
 use crate::backoff::{Backoff, jitter};
+use crate::blocking_read::BlockingRead;
 use crate::faults::{Faults, Reason, Source};
 use crate::metrics::{Metrics, Parts};
 use crate::snapshot::Snapshot;
@@ -51,6 +52,8 @@ struct Work {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     ledger: Mutex<Ledger>,
+    /// The headers and certificates. A read that hangs occupies one thread, however many attempts wait for it.
+    access: BlockingRead<Result<Access, Error>>,
     /// Whether the last push was delivered; `None` before the first.
     delivers: Mutex<Option<bool>>,
 }
@@ -69,7 +72,8 @@ impl Pusher {
         let uri = url(&settings.endpoint)?;
         tracing::info!(endpoint = %uri, interval = ?settings.interval, "metrics are pushed to an OTLP receiver");
         let ledger = Mutex::new(Ledger::new(batch::nanos(settings.started)));
-        let work = Arc::new(Work { settings, uri, metrics, snapshot, faults, ledger, delivers: Mutex::default() });
+        let (access, delivers) = (BlockingRead::default(), Mutex::default());
+        let work = Arc::new(Work { settings, uri, metrics, snapshot, faults, ledger, access, delivers });
         let mut task = JoinSet::new();
         let (pushing, reporting) = (work.clone(), work.clone());
         let start = move || pushing.clone().follow();
@@ -166,13 +170,13 @@ impl Work {
     /// Sends a push once.
     async fn attempt(self: &Arc<Self>, batch: &Batch) -> Result<Option<Rejected>, Error> {
         let work = self.clone();
-        let gzip = self.settings.gzip;
+        let (gzip, after) = (self.settings.gzip, self.settings.timeout);
         let attempt = async {
-            let access = spawn_blocking(move || Access::read(&work.settings)).await;
-            let access = access.unwrap_or_else(|died| Err(Error::Encoding(std::io::Error::other(died))))?;
+            // Half the timeout, so that a file whose read hangs is reported as such and not as the receiver's timeout.
+            let access = self.access.take(after / 2, move || Access::read(&work.settings)).await;
+            let access = access.map_err(Error::Unread)??;
             client::post(&self.uri, access, batch.body.clone(), gzip).await
         };
-        let after = self.settings.timeout;
         let late = |_| Error::Timeout { endpoint: self.uri.to_string(), after };
         timeout(after, attempt).await.map_err(late)?
     }

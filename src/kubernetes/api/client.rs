@@ -18,11 +18,11 @@ use hyper::{Request, Response, StatusCode};
 use hyper_rustls::HttpsConnectorBuilder;
 use tower::ServiceExt;
 
-use super::blocking_read::BlockingRead;
 use super::body;
 use super::endpoint::Endpoint;
 use super::error::Error;
 use super::settings::{Server, Settings};
+use crate::blocking_read::BlockingRead;
 
 const AGENT: &str = concat!("vram-exporter/", env!("CARGO_PKG_VERSION"));
 /// The longest `Retry-After` that is honoured.

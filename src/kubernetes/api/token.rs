@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 
-use super::blocking_read::BlockingRead;
 use super::error::Error;
+use crate::blocking_read::BlockingRead;
 
 /// The largest token file that is read, in bytes.
 const TOKEN_LIMIT: u64 = 64 << 10;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 /// One kind of read.
 #[derive(Debug)]
-pub(super) struct BlockingRead<T>(Mutex<Option<JoinHandle<T>>>);
+pub(crate) struct BlockingRead<T>(Mutex<Option<JoinHandle<T>>>);
 
 impl<T> Default for BlockingRead<T> {
     fn default() -> Self {
@@ -25,7 +25,7 @@ impl<T: Send + 'static> BlockingRead<T> {
     ///
     /// # Errors
     /// `TimedOut` after `limit`; `Other` when `read` panics.
-    pub(super) async fn take(&self, limit: Duration, read: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    pub(crate) async fn take(&self, limit: Duration, read: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let taken = async {
             let mut in_progress = self.0.lock().await;
             let taken = in_progress.get_or_insert_with(|| spawn_blocking(read)).await;
