@@ -12,6 +12,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::regular_file;
+
+/// The largest file of certificates that is read, in bytes: several times the file of a usual system.
+const LIMIT: u64 = 1 << 20;
+
 /// Why there are no certificates to trust.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -23,9 +28,9 @@ pub(crate) enum Error {
     NoTrust(String),
 }
 
-/// Reads the certificates in a PEM file.
+/// Reads the certificates in a PEM file, which must be a regular file of at most 1 MiB. May block for a long time.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem = std::fs::read(path)?;
+    let pem = regular_file::read(path, LIMIT)?;
     let certificates: Result<_, _> = CertificateDer::pem_slice_iter(&pem).collect();
     certificates.map_err(no_trust)
 }

@@ -13,9 +13,9 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`, `client_tls`,
-//! `format`, `peaks`, `supervise` and `unix_socket` are leaves, and only [`app`] connects all modules and passes each its settings. Some modules use other
-//! crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`, `format`,
+//! `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with `regular_file`. Only [`app`]
+//! connects all modules and passes each its settings. Some modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
 //! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints the demo's
 //! scenarios and the completion scripts for shells.
@@ -42,6 +42,7 @@ pub mod nvml;
 pub mod otlp;
 mod peaks;
 pub mod recorder;
+mod regular_file;
 pub mod run;
 pub mod snapshot;
 mod supervise;

@@ -2,8 +2,7 @@
 //!
 //! Invariant: a header is never shown, neither in a log nor in an error, because it may be a secret.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::io;
 use std::path::Path;
 
 use hyper::HeaderMap;
@@ -15,6 +14,7 @@ use hyper::header::{
 use super::error::Error;
 use super::list;
 use super::settings::Settings;
+use crate::regular_file;
 
 /// The variable that holds headers.
 const VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
@@ -52,10 +52,9 @@ pub(super) fn read(settings: &Settings) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-fn text(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(LIMIT).read_to_string(&mut text)?;
-    Ok(text)
+fn text(path: &Path) -> io::Result<String> {
+    let content = regular_file::read(path, LIMIT)?;
+    String::from_utf8(content).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
@@ -110,5 +109,14 @@ mod tests {
         }
         let absent = Settings { headers_file: Some(folder.path().join("none")), ..settings(folder.path(), "", None) };
         assert!(read(&absent).unwrap_err().to_string().contains("none"));
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = format!("a: b\n#{}", "c".repeat(LIMIT as usize - 6));
+        assert_eq!(read(&settings(folder.path(), &file, None)).unwrap().len(), 1);
+        let error = read(&settings(folder.path(), &format!("{file}c"), None)).unwrap_err().to_string();
+        assert!(error.contains("longer than 65536 bytes"), "{error}");
     }
 }

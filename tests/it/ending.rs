@@ -34,29 +34,36 @@ fn threads(exporter: &Exporter) -> usize {
 
 #[test]
 fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
-    for key in ["kubernetes.token-file", "kubernetes.ca-file"] {
-        let machine = Machine::new(GPU);
-        let file = format!("--{key}={}", hanging_file(&machine));
-        let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
-        // One thread is hanging; another reads the files that do not hang.
-        exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
-        assert!(exporter.log().contains(key), "{}", exporter.log());
-        let before = threads(&exporter);
-        exporter.scrape_until("one more", |scrape| timeouts(scrape) >= 3.0);
-        assert!(threads(&exporter) <= before, "{key}: {before} threads, then {}", threads(&exporter));
-        assert!(exporter.terminate().success());
-    }
+    let machine = Machine::new(GPU);
+    let file = format!("--kubernetes.token-file={}", hanging_file(&machine));
+    let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
+    // One thread is hanging; another reads the files that do not hang.
+    exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
+    assert!(exporter.log().contains("kubernetes.token-file"), "{}", exporter.log());
+    let before = threads(&exporter);
+    exporter.scrape_until("one more", |scrape| timeouts(scrape) >= 3.0);
+    assert!(threads(&exporter) <= before, "{before} threads, then {}", threads(&exporter));
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_pipe_instead_of_certificates_is_refused_and_does_not_block_the_end() {
+    let machine = Machine::new(GPU);
+    let file = format!("--kubernetes.ca-file={}", hanging_file(&machine));
+    let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
+    eventually("the fault", || exporter.log().contains("it is not a regular file").then_some(()));
+    assert!(exporter.log().contains("kubernetes.ca-file"), "{}", exporter.log());
+    assert_eq!(timeouts(&exporter.scrape()), 0.0);
+    assert!(exporter.terminate().success());
 }
 
 #[test]
 fn once_ends_although_a_file_hangs() {
-    for key in ["kubernetes.token-file", "kubernetes.ca-file"] {
-        let machine = Machine::new(GPU);
-        let file = format!("--{key}={}", hanging_file(&machine));
-        let scrape = machine.once(&[NODE, SERVER, &file, IMPATIENT]);
-        assert_eq!(scrape.value("vram_exporter_kubernetes_api_up", &[]), Some(0.0));
-        assert_eq!(scrape.value("gpu_up", &[]), Some(1.0));
-    }
+    let machine = Machine::new(GPU);
+    let file = format!("--kubernetes.token-file={}", hanging_file(&machine));
+    let scrape = machine.once(&[NODE, SERVER, &file, IMPATIENT]);
+    assert_eq!(scrape.value("vram_exporter_kubernetes_api_up", &[]), Some(0.0));
+    assert_eq!(scrape.value("gpu_up", &[]), Some(1.0));
 }
 
 #[test]

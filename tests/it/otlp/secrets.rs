@@ -1,6 +1,7 @@
 //! Headers that may be secret, and what is refused before anything is sent.
 
 use std::fs;
+use std::process::Command;
 
 use super::receiver::{Receiver, Reply};
 use super::{GPU, export, flags};
@@ -43,7 +44,16 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
     let bad_headers = format!("--otlp.headers-file={}", file("bad", &format!("Host: {SECRET}\n")));
     let no_certificate = format!("--otlp.ca-file={}", file("ca.pem", SECRET));
     let endpoint = "--otlp.endpoint=https://otlp.example";
-    let cases: [(&[&str], &str); 8] = [
+    let (pipe, certificates) = (folder.path().join("pipe"), folder.path().join("long.pem"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::write(&certificates, vec![b'\n'; (1 << 20) + 1]).unwrap();
+    let no_file = format!("--otlp.headers-file={}", pipe.display());
+    let no_folder = format!("--otlp.ca-file={}", folder.path().display());
+    let too_long = format!("--otlp.ca-file={}", certificates.display());
+    let cases: [(&[&str], &str); 11] = [
+        (&[endpoint, &no_file], "it is not a regular file"),
+        (&[endpoint, &no_folder], "it is not a regular file"),
+        (&[endpoint, &too_long], "longer than 1048576 bytes"),
         (&["--otlp.endpoint=localhost:4318"], "must be a URL, such as"),
         (&["--otlp.endpoint=grpc://localhost:4317"], "http:// or https://"),
         (&["--otlp.endpoint=https://user:s3cr3t-@a"], "otlp.headers-file"),
@@ -66,6 +76,20 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(64) && said.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{said}");
     assert!(!said.contains(SECRET), "{said}");
+}
+
+#[test]
+fn a_headers_file_that_becomes_a_pipe_costs_the_pushes_only() {
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
+    let path = machine.folder.path().join("headers");
+    fs::write(&path, "a: b\n").unwrap();
+    let exporter = export(&machine, &receiver, &[&format!("--otlp.headers-file={}", path.display())]);
+    let [_] = receiver.first();
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    eventually("the fault is logged", || exporter.log().contains("it is not a regular file").then_some(()));
+    assert_eq!(exporter.scrape().all("gpu_memory_used_bytes").count(), 1);
+    assert!(exporter.terminate().success());
 }
 
 #[test]
