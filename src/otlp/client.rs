@@ -18,7 +18,7 @@ use rustls::ClientConfig;
 use tower::ServiceExt;
 
 use super::error::{Error, cut};
-use super::headers;
+use super::headers::{self, Secrets};
 use super::settings::Settings;
 use crate::client_tls;
 
@@ -75,7 +75,9 @@ pub(super) fn url(endpoint: &str) -> Result<Uri, Error> {
 
 /// Sends a push. Returns what the receiver did not accept of it.
 pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> Result<Option<Rejected>, Error> {
-    let endpoint = uri.to_string();
+    let (endpoint, secrets) = (uri.to_string(), Secrets::of(&access.headers));
+    // Before the text is cut, because a part of a secret would not be found.
+    let quote = |text: &str| cut(&secrets.redact(text));
     let response = send(uri, access, body, gzip).await?;
     let (code, after) = (response.status(), retry_after(&response));
     let content = read(&endpoint, response.into_body()).await?;
@@ -86,14 +88,14 @@ pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> 
         let text = described.filter(|text| !text.is_empty()).unwrap_or_else(|| {
             content.as_deref().map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
         });
-        return Err(Error::Answer { endpoint, code: code.as_u16(), text: cut(&text), after });
+        return Err(Error::Answer { endpoint, code: code.as_u16(), text: quote(&text), after });
     }
     let decoded = content.as_deref().map(ExportMetricsServiceResponse::decode);
     let Some(Ok(response)) = decoded else { return Err(Error::NotOtlp { endpoint, code: code.as_u16() }) };
     let partial = response.partial_success.unwrap_or_default();
     let points = partial.rejected_data_points.try_into().unwrap_or(0);
     Ok((points > 0 || !partial.error_message.is_empty())
-        .then(|| Rejected { points, text: cut(&partial.error_message) }))
+        .then(|| Rejected { points, text: quote(&partial.error_message) }))
 }
 
 async fn send(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> Result<Response<hyper::body::Incoming>, Error> {

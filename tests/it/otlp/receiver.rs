@@ -35,6 +35,8 @@ pub(super) enum Reply {
     Partial(i64, &'static str),
     /// With this status, `Retry-After` or `Location`, and text.
     Status(u16, Option<(&'static str, &'static str)>, &'static str),
+    /// With this status and the value of `Authorization`.
+    Echo(u16),
     /// With success and this text.
     Text(&'static str),
     /// With success and a body without end.
@@ -196,8 +198,10 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
     }
     let message = ExportMetricsServiceRequest::decode(content.as_slice()).unwrap();
     let (resource, points) = read(message);
+    let authorization: String;
     let reply = {
         let mut state = state.lock().unwrap();
+        authorization = headers.get("authorization").cloned().unwrap_or_default();
         state.pushes.push(Push { path: head.uri.path().to_owned(), headers, body, at, resource, points });
         let next = state.replies.pop_front();
         next.or_else(|| state.then.clone()).unwrap_or(Reply::Accept)
@@ -216,6 +220,7 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
             }
             response
         }
+        Reply::Echo(code) => plain(code, format!("{authorization} is unknown: who are you?")),
         Reply::Text(text) => plain(200, text),
         Reply::Flood => {
             let pieces = futures_util::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[0; 4096]))));
@@ -225,8 +230,8 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
     }
 }
 
-fn plain(code: u16, text: &'static str) -> Response<Body> {
-    Response::builder().status(code).body(Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync()).unwrap()
+fn plain(code: u16, text: impl Into<Bytes>) -> Response<Body> {
+    Response::builder().status(code).body(Full::new(text.into()).boxed_unsync()).unwrap()
 }
 
 fn labels(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {

@@ -13,7 +13,7 @@ const SECRET: &str = "s3cr3t-t0ken";
 fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
     // The faults show the words of the errors.
-    receiver.answer(Reply::Status(401, None, "who are you?"));
+    receiver.answer(Reply::Echo(401));
     let path = machine.folder.path().join("headers");
     fs::write(&path, format!("# of the receiver\nAuthorization: Bearer {SECRET}\n")).unwrap();
     let mut command = machine.command(&["--log.level=trace"]);
@@ -24,6 +24,7 @@ fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
     assert_eq!(push.headers["authorization"], format!("Bearer {SECRET}"));
     assert_eq!(push.headers["x-scope-orgid"], format!("team-{SECRET}"));
     eventually("the fault is logged", || exporter.log().contains("answered 401").then_some(()));
+    assert!(exporter.log().contains("[redacted] is unknown: who are you?"), "{}", exporter.log());
     fs::write(&path, format!("Authorization: Bearer new-{SECRET}\n")).unwrap();
     receiver.until("the new token", |push| push.headers["authorization"] == format!("Bearer new-{SECRET}"));
     // A file that has become invalid is a fault, which names the line.
