@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, Uri};
@@ -15,6 +15,7 @@ use hyper_rustls::HttpsConnectorBuilder;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
 use rustls::ClientConfig;
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use super::error::{Error, cut};
@@ -78,7 +79,9 @@ pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> 
     let (endpoint, secrets) = (uri.to_string(), Secrets::of(&access.headers));
     // Before the text is cut, because a part of a secret would not be found.
     let quote = |text: &str| cut(&secrets.redact(text));
-    let response = send(uri, access, body, gzip).await?;
+    // The task of the connection ends with this set, whatever state the connection is in.
+    let mut tasks = JoinSet::new();
+    let response = send(uri, access, body, gzip, &mut tasks).await?;
     let (code, after) = (response.status(), retry_after(&response));
     let content = read(&endpoint, response.into_body()).await?;
     if !code.is_success() {
@@ -98,7 +101,13 @@ pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> 
         .then(|| Rejected { points, text: quote(&partial.error_message) }))
 }
 
-async fn send(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> Result<Response<hyper::body::Incoming>, Error> {
+async fn send(
+    uri: &Uri,
+    access: Access,
+    body: Bytes,
+    gzip: bool,
+    tasks: &mut JoinSet<hyper::Result<()>>,
+) -> Result<Response<Incoming>, Error> {
     let endpoint = uri.to_string();
     let transport = |error: &(dyn StdError + 'static)| Error::transport(&endpoint, error);
     let host = uri.authority().map_or("", |authority| authority.as_str());
@@ -112,8 +121,8 @@ async fn send(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> Result<Resp
     let connector = HttpsConnectorBuilder::new().with_tls_config(access.tls).https_or_http().enable_http1().build();
     let stream = connector.oneshot(uri.clone()).await.map_err(|error| transport(&*error))?;
     let (mut sender, connection) = handshake(stream).await.map_err(|error| transport(&error))?;
-    // The task ends when the response has been read or dropped. The connection's errors are reported by the response.
-    tokio::spawn(connection);
+    // The connection's errors are reported by the response.
+    tasks.spawn(connection);
     sender.send_request(request).await.map_err(|error| transport(&error))
 }
 
@@ -137,7 +146,29 @@ fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_attempt() {
+        const LENGTH: usize = 64 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let access = Access { tls: client_tls::trusting_none().unwrap(), headers: HeaderMap::new() };
+        let body = Bytes::from(vec![0; LENGTH]);
+        let attempt = tokio::spawn(async move { post(&uri, access, body, false).await.map(drop) });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // The request is on its way, and its buffers are smaller than the body.
+        stream.read_u8().await.unwrap();
+        attempt.abort();
+        assert!(attempt.await.unwrap_err().is_cancelled());
+        let mut content = Vec::new();
+        // The client may close the connection with or without a reset.
+        let _ = stream.read_to_end(&mut content).await;
+        assert!(content.len() < LENGTH, "the rest of the body was sent after the attempt");
+    }
 
     #[test]
     fn the_path_of_metrics_is_appended_once() {
