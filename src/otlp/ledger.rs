@@ -1,8 +1,9 @@
 //! The series that were pushed: since when each counter counts, and which series the receiver still considers current.
 //!
-//! Invariants: a start time is never later than the moment from which the value has been counted, and is 0 where that moment is unknown. A
-//! series that was delivered and is gone is reported as gone until the receiver has accepted that report. What is kept is
-//! bounded by the series of the last push and of the last push that was delivered.
+//! Invariants: a start time is never later than the value's time or the moment from which the value has been counted,
+//! and is 0 where that moment is unknown. A series that was delivered and is gone is reported as gone until the receiver
+//! has accepted that report. What is kept is bounded by the series of the last push and of the last push that was
+//! delivered.
 
 use std::collections::HashMap;
 
@@ -62,6 +63,8 @@ impl Ledger {
             if value < entry.last && origin.is_monotonic() {
                 entry.start = previous.min(time);
             }
+            // The clock may have been set back.
+            entry.start = entry.start.min(time);
             (entry.last, entry.round) = (value, self.round);
             return entry.start;
         }
@@ -137,6 +140,15 @@ mod tests {
         assert_eq!(round(&mut ledger, 300, COUNTED, &[("a", 5.0), ("b", 0.0)]), [100, 100]);
         assert_eq!(round(&mut ledger, 400, COUNTED, &[("a", 4.0)]), [300]);
         assert_eq!(round(&mut ledger, 500, COUNTED, &[("a", 9.0)]), [300]);
+    }
+
+    #[test]
+    fn a_start_is_never_later_than_the_value_although_the_clock_is_set_back() {
+        let mut ledger = Ledger::new(100);
+        assert_eq!(round(&mut ledger, 200, COUNTED, &[("a", 5.0)]), [100]);
+        assert_eq!(round(&mut ledger, 50, COUNTED, &[("a", 6.0)]), [50]);
+        assert_eq!(round(&mut ledger, 60, COUNTED, &[("a", 7.0)]), [50]);
+        assert_eq!(round(&mut ledger, 40, OF_THE_DRIVER, &[("a", 7.0)]), [0]);
     }
 
     #[test]
