@@ -38,7 +38,7 @@ pub fn check(config: &Config) -> Result<String, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
     config.dcgm.collectors_file.as_deref().map(Collectors::from_file).transpose()?;
     selection::check(config)?;
-    super::otlp::settings(config).as_ref().map(otlp::check).transpose()?;
+    super::otlp::settings(config)?.as_ref().map(otlp::check).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
 }

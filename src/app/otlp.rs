@@ -15,15 +15,18 @@ const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 const CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 /// The settings of the pushes; `None` if nothing is pushed.
-pub(super) fn settings(config: &Config) -> Option<otlp::Settings> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Some(otlp::Settings {
-        endpoint: config.otlp.endpoint.clone()?,
+///
+/// # Errors
+/// When a variable is not UTF-8.
+pub(super) fn settings(config: &Config) -> Result<Option<otlp::Settings>, otlp::Error> {
+    let Some(endpoint) = config.otlp.endpoint.clone() else { return Ok(None) };
+    Ok(Some(otlp::Settings {
+        endpoint,
         interval: config.otlp.interval,
         timeout: config.otlp.timeout,
         gzip: config.otlp.gzip,
         headers_file: config.otlp.headers_file.clone(),
-        headers: variable("OTEL_EXPORTER_OTLP_HEADERS"),
+        headers: variable("OTEL_EXPORTER_OTLP_HEADERS")?,
         ca_file: config.otlp.ca_file.clone(),
         names: match config.otlp.names {
             OtlpNames::Both => Names::Both,
@@ -31,10 +34,17 @@ pub(super) fn settings(config: &Config) -> Option<otlp::Settings> {
             OtlpNames::SemanticConventions => Names::SemanticConventions,
         },
         resource: resource(config),
-        resource_attributes: variable("OTEL_RESOURCE_ATTRIBUTES"),
-        service_name: variable("OTEL_SERVICE_NAME"),
+        resource_attributes: variable("OTEL_RESOURCE_ATTRIBUTES")?,
+        service_name: variable("OTEL_SERVICE_NAME")?,
         started: SystemTime::now(),
-    })
+    }))
+}
+
+/// A variable's value; `None` if it is not set or empty.
+fn variable(name: &'static str) -> Result<Option<String>, otlp::Error> {
+    let value = std::env::var_os(name).map(std::ffi::OsString::into_string).transpose();
+    let value = value.map_err(|_| otlp::Error::Variable(name))?;
+    Ok(value.filter(|value| !value.is_empty()))
 }
 
 /// Starts to push what the exporter measures, if a receiver is configured. Call it within a runtime.

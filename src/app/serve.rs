@@ -32,7 +32,7 @@ async fn run(config: Config) -> Result<()> {
     let faults = Arc::new(Faults::default());
     let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
     let dcgm_settings = dcgm::settings(&config)?;
-    let otlp_settings = otlp::settings(&config);
+    let otlp_settings = otlp::settings(&config)?;
     // Bound before anything is opened, so that a wrong address has no other effect. The addresses are logged after all of
     // them are bound: a process that has read one of them in the log can connect to every other one.
     let listeners = listen(&config.web).await?;

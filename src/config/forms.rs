@@ -112,8 +112,12 @@ pub(super) fn check_otlp_endpoint(text: &str) -> Result<(), String> {
     if !matches!(scheme, "http" | "https") || uri.host().is_none_or(str::is_empty) {
         return Err("must begin with http:// or https://, such as \"http://localhost:4318\"".to_owned());
     }
-    if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("must have no user, password or query; put secrets into otlp.headers-file".to_owned());
+    // The parser leaves a fragment out.
+    if text.contains('#')
+        || uri.query().is_some()
+        || uri.authority().is_some_and(|authority| authority.as_str().contains('@'))
+    {
+        return Err("must have no user, password, query or fragment; put secrets into otlp.headers-file".to_owned());
     }
     Ok(())
 }
@@ -222,6 +226,8 @@ mod tests {
             "/v1/metrics",
             "https://user:pw@a",
             "https://a/?api-key=x",
+            "https://a/#x",
+            "https://a#x",
             "http://a b",
         ] {
             assert!(check_otlp_endpoint(bad).is_err(), "{bad:?}");

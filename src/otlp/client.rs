@@ -74,8 +74,19 @@ pub(super) fn url(endpoint: &str) -> Result<Uri, Error> {
     url.parse().map_err(|error: hyper::http::uri::InvalidUri| Error::Url(error.to_string()))
 }
 
-/// Sends a push. Returns what the receiver did not accept of it.
-pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> Result<Option<Rejected>, Error> {
+/// How many of the points were rejected according to the receiver, whose number may be any.
+fn rejected(number: i64, points: usize) -> u64 {
+    u64::try_from(number).unwrap_or(0).min(points.try_into().unwrap_or(u64::MAX))
+}
+
+/// Sends a push with this many points. Returns what the receiver did not accept of it.
+pub(super) async fn post(
+    uri: &Uri,
+    access: Access,
+    body: Bytes,
+    points: usize,
+    gzip: bool,
+) -> Result<Option<Rejected>, Error> {
     let (endpoint, secrets) = (uri.to_string(), Secrets::of(&access.headers));
     // Before the text is cut, because a part of a secret would not be found.
     let quote = |text: &str| cut(&secrets.redact(text));
@@ -96,7 +107,7 @@ pub(super) async fn post(uri: &Uri, access: Access, body: Bytes, gzip: bool) -> 
     let decoded = content.as_deref().map(ExportMetricsServiceResponse::decode);
     let Some(Ok(response)) = decoded else { return Err(Error::NotOtlp { endpoint, code: code.as_u16() }) };
     let partial = response.partial_success.unwrap_or_default();
-    let points = partial.rejected_data_points.try_into().unwrap_or(0);
+    let points = rejected(partial.rejected_data_points, points);
     Ok((points > 0 || !partial.error_message.is_empty())
         .then(|| Rejected { points, text: quote(&partial.error_message) }))
 }
@@ -158,7 +169,7 @@ mod tests {
         let uri = url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let access = Access { tls: client_tls::trusting_none().unwrap(), headers: HeaderMap::new() };
         let body = Bytes::from(vec![0; LENGTH]);
-        let attempt = tokio::spawn(async move { post(&uri, access, body, false).await.map(drop) });
+        let attempt = tokio::spawn(async move { post(&uri, access, body, 1, false).await.map(drop) });
         let (mut stream, _) = listener.accept().await.unwrap();
         // The request is on its way, and its buffers are smaller than the body.
         stream.read_u8().await.unwrap();
@@ -168,6 +179,13 @@ mod tests {
         // The client may close the connection with or without a reset.
         let _ = stream.read_to_end(&mut content).await;
         assert!(content.len() < LENGTH, "the rest of the body was sent after the attempt");
+    }
+
+    #[test]
+    fn no_more_points_are_rejected_than_were_sent() {
+        for (number, expected) in [(-1, 0), (0, 0), (3, 3), (10, 10), (11, 10), (i64::MAX, 10), (i64::MIN, 0)] {
+            assert_eq!(rejected(number, 10), expected, "{number}");
+        }
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub enum Error {
         /// What is wrong.
         text: String,
     },
+    /// A variable cannot be read.
+    #[error("the variable {0} is not UTF-8; unset it or correct it")]
+    Variable(&'static str),
     /// The files could not be read in time.
     #[error("the headers and certificates for the OTLP receiver (otlp.headers-file, otlp.ca-file): {0}")]
     Unread(std::io::Error),
@@ -127,8 +130,8 @@ impl Error {
     /// The reason under which it is counted as a fault.
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Self::Headers { .. } | Self::Attributes { .. } | Self::Url(_) | Self::Encoding(_) => Reason::Malformed,
-            Self::NotOtlp { .. } => Reason::Malformed,
+            Self::Headers { .. } | Self::Attributes { .. } | Self::Variable(_) | Self::Url(_) => Reason::Malformed,
+            Self::Encoding(_) | Self::NotOtlp { .. } => Reason::Malformed,
             Self::Connection { .. } | Self::NoTrust(_) => Reason::Connection,
             Self::Unread(error) if error.kind() != std::io::ErrorKind::TimedOut => Reason::Unknown,
             Self::Unread(_) | Self::Timeout { .. } | Self::Answer { code: 408 | 504, .. } => Reason::Timeout,

@@ -175,7 +175,7 @@ impl Work {
             // Half the timeout, so that a file whose read hangs is reported as such and not as the receiver's timeout.
             let access = self.access.take(after / 2, move || Access::read(&work.settings)).await;
             let access = access.map_err(Error::Unread)??;
-            client::post(&self.uri, access, batch.body.clone(), gzip).await
+            client::post(&self.uri, access, batch.body.clone(), batch.points, gzip).await
         };
         let late = |_| Error::Timeout { endpoint: self.uri.to_string(), after };
         timeout(after, attempt).await.map_err(late)?

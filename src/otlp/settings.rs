@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 /// Where and how to push.
 #[derive(Clone)]
 pub struct Settings {
-    /// The receiver's URL, `http://` or `https://`, without a user, a password or a query.
+    /// The receiver's URL, `http://` or `https://`, without a user, a password, a query or a fragment.
     pub endpoint: String,
     /// The time between two pushes.
     pub interval: Duration,

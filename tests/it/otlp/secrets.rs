@@ -1,6 +1,8 @@
 //! Headers that may be secret, and what is refused before anything is sent.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
 use super::receiver::{Receiver, Reply};
@@ -51,13 +53,14 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
     let no_file = format!("--otlp.headers-file={}", pipe.display());
     let no_folder = format!("--otlp.ca-file={}", folder.path().display());
     let too_long = format!("--otlp.ca-file={}", certificates.display());
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&[endpoint, &no_file], "it is not a regular file"),
         (&[endpoint, &no_folder], "it is not a regular file"),
         (&[endpoint, &too_long], "longer than 1048576 bytes"),
         (&["--otlp.endpoint=localhost:4318"], "must be a URL, such as"),
         (&["--otlp.endpoint=grpc://localhost:4317"], "http:// or https://"),
         (&["--otlp.endpoint=https://user:s3cr3t-@a"], "otlp.headers-file"),
+        (&["--otlp.endpoint=https://a/#part"], "fragment"),
         (&[endpoint, "--otlp.headers-file=/nonexistent"], "/nonexistent"),
         (&[endpoint, &bad_headers], "line 1 names a header that the request sets itself"),
         (&[endpoint, &no_certificate], "otlp.ca-file"),
@@ -77,6 +80,13 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(64) && said.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{said}");
     assert!(!said.contains(SECRET), "{said}");
+    for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"] {
+        let mut command = bare(&[endpoint, "--check-config"]);
+        let output = finish(command.env(name, OsStr::from_bytes(b"a=\xff")));
+        let said = String::from_utf8(output.stderr).unwrap();
+        let named = said.contains(name) && said.contains("not UTF-8");
+        assert!(output.status.code() == Some(64) && named, "{said}");
+    }
 }
 
 #[test]
