@@ -4,6 +4,7 @@
 //! than [`ANSWER_LIMIT`] bytes of a response are read.
 
 use std::error::Error as StdError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -44,6 +45,15 @@ pub(super) struct Rejected {
     pub(super) text: String,
 }
 
+/// What is sent, and whether it was.
+pub(super) struct Push<'a> {
+    pub(super) body: Bytes,
+    pub(super) points: usize,
+    pub(super) gzip: bool,
+    /// Set when the request may have left.
+    pub(super) sent: &'a AtomicBool,
+}
+
 /// What a connection needs, as the files specify it at the time.
 pub(super) struct Access {
     tls: ClientConfig,
@@ -79,20 +89,14 @@ fn rejected(number: i64, points: usize) -> u64 {
     u64::try_from(number).unwrap_or(0).min(points.try_into().unwrap_or(u64::MAX))
 }
 
-/// Sends a push with this many points. Returns what the receiver did not accept of it.
-pub(super) async fn post(
-    uri: &Uri,
-    access: Access,
-    body: Bytes,
-    points: usize,
-    gzip: bool,
-) -> Result<Option<Rejected>, Error> {
+/// Sends a push. Returns what the receiver did not accept of it.
+pub(super) async fn post(uri: &Uri, access: Access, push: Push<'_>) -> Result<Option<Rejected>, Error> {
     let (endpoint, secrets) = (uri.to_string(), Secrets::of(&access.headers));
     // Before the text is cut, because a part of a secret would not be found.
     let quote = |text: &str| cut(&secrets.redact(text));
     // The task of the connection ends with this set, whatever state the connection is in.
     let mut tasks = JoinSet::new();
-    let response = send(uri, access, body, gzip, &mut tasks).await?;
+    let response = send(uri, access, &push, &mut tasks).await?;
     let (code, after) = (response.status(), retry_after(&response));
     let content = read(&endpoint, response.into_body()).await?;
     if !code.is_success() {
@@ -107,7 +111,7 @@ pub(super) async fn post(
     let decoded = content.as_deref().map(ExportMetricsServiceResponse::decode);
     let Some(Ok(response)) = decoded else { return Err(Error::NotOtlp { endpoint, code: code.as_u16() }) };
     let partial = response.partial_success.unwrap_or_default();
-    let points = rejected(partial.rejected_data_points, points);
+    let points = rejected(partial.rejected_data_points, push.points);
     Ok((points > 0 || !partial.error_message.is_empty())
         .then(|| Rejected { points, text: quote(&partial.error_message) }))
 }
@@ -115,17 +119,16 @@ pub(super) async fn post(
 async fn send(
     uri: &Uri,
     access: Access,
-    body: Bytes,
-    gzip: bool,
+    push: &Push<'_>,
     tasks: &mut JoinSet<hyper::Result<()>>,
 ) -> Result<Response<Incoming>, Error> {
     let endpoint = uri.to_string();
     let transport = |error: &(dyn StdError + 'static)| Error::transport(&endpoint, error);
     let host = uri.authority().map_or("", |authority| authority.as_str());
     let request = Request::post(uri.path()).header(HOST, host).header(USER_AGENT, AGENT);
-    let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(Full::new(body));
+    let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(Full::new(push.body.clone()));
     let mut request = request.map_err(|error| Error::Url(error.to_string()))?;
-    if gzip {
+    if push.gzip {
         request.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     request.headers_mut().extend(access.headers);
@@ -134,6 +137,7 @@ async fn send(
     let (mut sender, connection) = handshake(stream).await.map_err(|error| transport(&error))?;
     // The connection's errors are reported by the response.
     tasks.spawn(connection);
+    push.sent.store(true, Ordering::Relaxed);
     sender.send_request(request).await.map_err(|error| transport(&error))
 }
 
@@ -169,7 +173,10 @@ mod tests {
         let uri = url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let access = Access { tls: client_tls::trusting_none().unwrap(), headers: HeaderMap::new() };
         let body = Bytes::from(vec![0; LENGTH]);
-        let attempt = tokio::spawn(async move { post(&uri, access, body, 1, false).await.map(drop) });
+        let attempt = tokio::spawn(async move {
+            let push = Push { body, points: 1, gzip: false, sent: &AtomicBool::new(false) };
+            post(&uri, access, push).await.map(drop)
+        });
         let (mut stream, _) = listener.accept().await.unwrap();
         // The request is on its way, and its buffers are smaller than the body.
         stream.read_u8().await.unwrap();

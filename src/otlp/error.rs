@@ -154,6 +154,12 @@ impl Error {
         }
     }
 
+    /// Whether the receiver may have accepted a request that was sent and then failed like this.
+    pub(super) fn leaves_delivery_open(&self) -> bool {
+        // A gateway may answer like this after it has passed the request on.
+        matches!(self, Self::Connection { .. } | Self::Timeout { .. } | Self::Answer { code: 408 | 502 | 504, .. })
+    }
+
     /// How long the receiver asks to wait before the next request.
     pub(super) fn asked_to_wait(&self) -> Option<Duration> {
         match self {
@@ -193,6 +199,16 @@ mod tests {
         let transient: Vec<_> = (300..600).filter(|code| answer(*code).is_transient()).collect();
         assert_eq!(transient, [429, 502, 503, 504]);
         assert_eq!((answer(400).asked_to_wait(), answer(429).asked_to_wait()), (None, Some(Duration::from_secs(7))));
+    }
+
+    #[test]
+    fn a_refusal_is_certain_and_silence_is_not() {
+        let open: Vec<_> = (300..600).filter(|code| answer(*code).leaves_delivery_open()).collect();
+        assert_eq!(open, [408, 502, 504]);
+        let silence = Error::Timeout { endpoint: String::new(), after: Duration::ZERO };
+        let closed = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(silence.leaves_delivery_open() && Error::transport("", &closed).leaves_delivery_open());
+        assert!(!Error::Url(String::new()).leaves_delivery_open());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The series that were pushed: since when each counter counts, and which series the receiver still considers current.
 //!
 //! Invariants: a start time is never later than the value's time or the moment from which the value has been counted,
-//! and is 0 where that moment is unknown. A series that was delivered and is gone is reported as gone until the receiver
-//! has accepted that report. What is kept is bounded by the series of the last push and of the last push that was
-//! delivered.
+//! and is 0 where that moment is unknown. A series that was delivered, or was in the last push that may have been, and is
+//! gone is reported as gone until the receiver has accepted that report. What is kept is bounded by the series of the
+//! last push, of the last push that was delivered and of the last push that may have been.
 
 use std::collections::HashMap;
 
@@ -33,6 +33,15 @@ struct Entry {
     last: f64,
     round: u64,
     delivered: bool,
+    /// It was in the last push of which it is unknown whether it was delivered.
+    uncertain: bool,
+}
+
+impl Entry {
+    /// Whether the receiver may consider the series current.
+    fn may_be_shown(&self) -> bool {
+        self.delivered || self.uncertain
+    }
 }
 
 impl Ledger {
@@ -68,7 +77,7 @@ impl Ledger {
             (entry.last, entry.round) = (value, self.round);
             return entry.start;
         }
-        let entry = Entry { start: first, last: value, round: self.round, delivered: false };
+        let entry = Entry { start: first, last: value, round: self.round, delivered: false, uncertain: false };
         series.entries.insert(labels.into(), entry);
         first
     }
@@ -86,11 +95,11 @@ impl Ledger {
         self.metrics.get(metric).map(|series| series.bounds.clone()).unwrap_or_default()
     }
 
-    /// The series of a metric that were delivered and are gone. Forgets those that were never delivered.
+    /// The series of a metric that the receiver may show and that are gone. Forgets the others that are gone.
     pub(super) fn gone(&mut self, metric: &'static str) -> Vec<Box<str>> {
         let Some(series) = self.metrics.get_mut(metric) else { return Vec::new() };
         let round = self.round;
-        series.entries.retain(|_, entry| entry.round == round || entry.delivered);
+        series.entries.retain(|_, entry| entry.round == round || entry.may_be_shown());
         let gone = series.entries.iter().filter(|(_, entry)| entry.round != round);
         let mut gone: Vec<_> = gone.map(|(labels, _)| labels.clone()).collect();
         gone.sort();
@@ -110,7 +119,18 @@ impl Ledger {
         let round = self.round;
         for series in self.metrics.values_mut() {
             series.entries.retain(|_, entry| entry.round == round);
-            series.entries.values_mut().for_each(|entry| entry.delivered = true);
+            series.entries.values_mut().for_each(|entry| (entry.delivered, entry.uncertain) = (true, false));
+        }
+        self.metrics.retain(|_, series| !series.entries.is_empty());
+    }
+
+    /// Records that the receiver may have accepted the push of this round. This push also reported as gone what only an
+    /// earlier push of this kind contained, so that is forgotten.
+    pub(super) fn may_be_delivered(&mut self) {
+        let round = self.round;
+        for series in self.metrics.values_mut() {
+            series.entries.values_mut().for_each(|entry| entry.uncertain = entry.round == round);
+            series.entries.retain(|_, entry| entry.may_be_shown());
         }
         self.metrics.retain(|_, series| !series.entries.is_empty());
     }
@@ -175,6 +195,24 @@ mod tests {
     }
 
     #[test]
+    fn a_series_of_a_push_that_may_have_been_delivered_is_reported_as_gone() {
+        let mut ledger = Ledger::new(0);
+        round(&mut ledger, 1, COUNTED, &[("a", 0.0), ("b", 0.0)]);
+        ledger.may_be_delivered();
+        // This push fails without any doubt.
+        round(&mut ledger, 2, COUNTED, &[("b", 0.0), ("c", 0.0)]);
+        assert_eq!(ledger.gone(COUNTED), [Box::from("a")]);
+        round(&mut ledger, 3, COUNTED, &[("b", 0.0)]);
+        assert_eq!(ledger.gone(COUNTED), [Box::from("a")], "c never arrived");
+        ledger.delivered();
+        round(&mut ledger, 4, COUNTED, &[]);
+        assert_eq!(ledger.gone(COUNTED), [Box::from("b")]);
+        ledger.may_be_delivered();
+        round(&mut ledger, 5, COUNTED, &[]);
+        assert_eq!(ledger.gone(COUNTED), [Box::from("b")], "it was delivered, and its end perhaps not");
+    }
+
+    #[test]
     fn a_metric_without_series_is_found() {
         let mut ledger = Ledger::new(0);
         round(&mut ledger, 1, COUNTED, &[("a", 0.0)]);
@@ -193,6 +231,19 @@ mod tests {
             let name = time.to_string();
             round(&mut ledger, time, COUNTED, &[(&name, 0.0)]);
             assert!(ledger.gone(COUNTED).is_empty());
+            assert_eq!(ledger.metrics[COUNTED].entries.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_comes_and_goes_while_deliveries_are_uncertain_is_kept_for_one_push() {
+        let mut ledger = Ledger::new(0);
+        for time in 1..100 {
+            let name = time.to_string();
+            round(&mut ledger, time, COUNTED, &[(&name, 0.0)]);
+            let before = (time - 1).to_string().into_boxed_str();
+            assert_eq!(ledger.gone(COUNTED), if time == 1 { vec![] } else { vec![before] });
+            ledger.may_be_delivered();
             assert_eq!(ledger.metrics[COUNTED].entries.len(), 1);
         }
     }

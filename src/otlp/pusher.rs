@@ -1,6 +1,7 @@
 //! Pushes once per interval, tries again what failed, and pushes a last time at the end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use hyper::Uri;
@@ -9,7 +10,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::batch::{self, Batch, Order};
-use super::client::{self, Access, Rejected, url};
+use super::client::{self, Access, Push, Rejected, url};
 use super::error::Error;
 use super::ledger::Ledger;
 use super::resource;
@@ -170,15 +171,20 @@ impl Work {
     /// Sends a push once.
     async fn attempt(self: &Arc<Self>, batch: &Batch) -> Result<Option<Rejected>, Error> {
         let work = self.clone();
-        let (gzip, after) = (self.settings.gzip, self.settings.timeout);
+        let (gzip, after, sent) = (self.settings.gzip, self.settings.timeout, AtomicBool::new(false));
         let attempt = async {
             // Half the timeout, so that a file whose read hangs is reported as such and not as the receiver's timeout.
             let access = self.access.take(after / 2, move || Access::read(&work.settings)).await;
             let access = access.map_err(Error::Unread)??;
-            client::post(&self.uri, access, batch.body.clone(), batch.points, gzip).await
+            let push = Push { body: batch.body.clone(), points: batch.points, gzip, sent: &sent };
+            client::post(&self.uri, access, push).await
         };
         let late = |_| Error::Timeout { endpoint: self.uri.to_string(), after };
-        timeout(after, attempt).await.map_err(late)?
+        let answer = timeout(after, attempt).await.map_err(late).flatten();
+        if sent.load(Ordering::Relaxed) && answer.as_ref().is_err_and(Error::leaves_delivery_open) {
+            self.ledger.lock().may_be_delivered();
+        }
+        answer
     }
 
     fn delivered(&self, batch: &Batch, rejected: Option<Rejected>) {
