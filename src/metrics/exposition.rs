@@ -99,7 +99,7 @@ impl<'t> Exposition<'t> {
         head(self);
         for (labels, sample) in series {
             if let Some(points) = &mut self.points {
-                points.number(labels.parts(), sample.value());
+                points.number(labels.parts(), sample.value(), sample.since());
                 continue;
             }
             self.series(name, "", &labels);
@@ -138,7 +138,7 @@ impl<'t> Exposition<'t> {
         self.head(family);
         for (labels, counts, sum) in series {
             if let Some(points) = &mut self.points {
-                points.histogram(labels.parts(), bounds, counts, sum);
+                points.histogram(labels.parts(), bounds, counts, sum, since);
                 continue;
             }
             let mut below = 0;

@@ -3,6 +3,7 @@
 //! Invariant: a sink gets exactly the families, labels and values that the text of a scrape would have.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 use super::family::Family;
 
@@ -12,11 +13,12 @@ pub(crate) trait PointSink {
     fn family(&mut self, family: &'static Family);
 
     /// Takes one series of a gauge or counter. `labels` is its text in two parts; [`pairs`] reads it. The value is finite.
-    fn number(&mut self, labels: [&str; 2], value: f64);
+    /// `since` is when a counter was 0; `None` if that is not known.
+    fn number(&mut self, labels: [&str; 2], value: f64, since: Option<SystemTime>);
 
     /// Takes one series of a histogram. `bounds` are the bounds of the buckets as text, and `counts` is the count of each
-    /// bucket (not cumulative, the last one unbounded).
-    fn histogram(&mut self, labels: [&str; 2], bounds: &[String], counts: &[u64], sum: f64);
+    /// bucket (not cumulative, the last one unbounded). It was empty at `since`, if that is known.
+    fn histogram(&mut self, labels: [&str; 2], bounds: &[String], counts: &[u64], sum: f64, since: Option<SystemTime>);
 }
 
 /// The names and values of labels that were written by [`Labels`](super::Labels): `gpu="0",uuid="GPU-…"`.

@@ -168,8 +168,8 @@ impl<'a> Collector<'a> {
     }
 
     /// The point of a series, which is recorded as present.
-    fn seen(&mut self, origin: Origin, labels: &str, value: f64) -> NumberDataPoint {
-        let start = self.ledger.see(origin, labels, value);
+    fn seen(&mut self, origin: Origin, labels: &str, value: f64, since: Option<u64>) -> NumberDataPoint {
+        let start = self.ledger.see(origin, labels, value, since);
         // The start time of a gauge has no meaning.
         let start = if origin.shape() == Shape::Gauge { 0 } else { start };
         self.point(labels, start, Some(value))
@@ -178,32 +178,32 @@ impl<'a> Collector<'a> {
     fn name(
         &mut self,
         instrument: &'static Instrument,
-        rule: &Rule,
-        family: &'static Family,
+        (rule, family): (&Rule, &'static Family),
         labels: &str,
         value: f64,
+        since: Option<u64>,
     ) {
         let Some(attributes) = self.gpus.attributes(rule, labels) else { return };
         let Some(index) = INSTRUMENTS.iter().position(|known| std::ptr::eq(*known, instrument)) else { return };
         let origin = Origin::Convention(instrument, family);
-        let point = self.seen(origin, attributes.as_str(), value);
+        let point = self.seen(origin, attributes.as_str(), value, since);
         self.named[index].get_or_insert_with(|| (origin, Vec::new())).1.push(point);
     }
 
-    fn add(&mut self, labels: &str, value: f64) {
+    fn add(&mut self, labels: &str, value: f64, since: Option<u64>) {
         let Some((family, rule)) = self.family else { return };
         let named = rule.filter(|_| self.names != Names::Scrape);
         if named.is_none() || self.names == Names::Both {
-            let point = self.seen(Origin::Family(family), labels, value);
+            let point = self.seen(Origin::Family(family), labels, value, since);
             self.numbers.push(point);
         }
         let Some(rule) = named else { return };
-        self.name(rule.instrument, rule, family, labels, value);
+        self.name(rule.instrument, (rule, family), labels, value, since);
         match family.name {
             TOTAL => drop(self.totals.insert(labels.to_owned(), value)),
             USED => {
                 if let Some(total) = self.totals.get(labels).copied().filter(|total| *total > 0.0) {
-                    self.name(&MEMORY_UTILIZATION, rule, family, labels, value / total);
+                    self.name(&MEMORY_UTILIZATION, (rule, family), labels, value / total, None);
                 }
             }
             _ => {}
@@ -230,15 +230,16 @@ impl PointSink for Collector<'_> {
         self.family = Some((family, Rule::find(family.name)));
     }
 
-    fn number(&mut self, labels: [&str; 2], value: f64) {
-        self.with_joined(labels, |collector, labels| collector.add(labels, value));
+    fn number(&mut self, labels: [&str; 2], value: f64, since: Option<SystemTime>) {
+        let since = since.map(nanos);
+        self.with_joined(labels, |collector, labels| collector.add(labels, value, since));
     }
 
-    fn histogram(&mut self, labels: [&str; 2], bounds: &[String], counts: &[u64], sum: f64) {
+    fn histogram(&mut self, labels: [&str; 2], bounds: &[String], counts: &[u64], sum: f64, since: Option<SystemTime>) {
         let Some((family, _)) = self.family else { return };
         self.with_joined(labels, |collector, labels| {
             let count = counts.iter().sum();
-            let start = collector.ledger.see(Origin::Family(family), labels, count as f64);
+            let start = collector.ledger.see(Origin::Family(family), labels, count as f64, since.map(nanos));
             let explicit_bounds: Vec<f64> = bounds.iter().filter_map(|bound| bound.parse().ok()).collect();
             collector.ledger.set_bounds(family.name, &explicit_bounds);
             let point = HistogramDataPoint {

@@ -56,10 +56,11 @@ impl Ledger {
     }
 
     /// Records the value of a series, and returns the start time of its counter. For a histogram, the value is the
-    /// number of observations.
-    pub(super) fn see(&mut self, origin: Origin, labels: &str, value: f64) -> u64 {
+    /// number of observations. `since` is when it was 0, if that is known.
+    pub(super) fn see(&mut self, origin: Origin, labels: &str, value: f64, since: Option<u64>) -> u64 {
         let [time, previous] = self.times;
-        let first = if origin.is_counted_here() { self.started.min(time) } else { 0 };
+        let otherwise = if origin.is_counted_here() { self.started } else { 0 };
+        let first = since.unwrap_or(otherwise).min(time);
         let series = self.metrics.entry(origin.name()).or_insert_with(|| Series {
             origin,
             round: 0,
@@ -70,7 +71,8 @@ impl Ledger {
         if let Some(entry) = series.entries.get_mut(labels) {
             // A counter that has decreased began again after the previous collection.
             if value < entry.last && origin.is_monotonic() {
-                entry.start = previous.min(time);
+                // If it is known when, that moment is later than the old start.
+                entry.start = since.filter(|since| *since > entry.start).unwrap_or(previous).min(time);
             }
             // The clock may have been set back.
             entry.start = entry.start.min(time);
@@ -150,7 +152,7 @@ mod tests {
 
     fn round(ledger: &mut Ledger, time: u64, name: &str, values: &[(&str, f64)]) -> Vec<u64> {
         ledger.begin(time);
-        values.iter().map(|(labels, value)| ledger.see(origin(name), labels, *value)).collect()
+        values.iter().map(|(labels, value)| ledger.see(origin(name), labels, *value, None)).collect()
     }
 
     #[test]
@@ -160,6 +162,22 @@ mod tests {
         assert_eq!(round(&mut ledger, 300, COUNTED, &[("a", 5.0), ("b", 0.0)]), [100, 100]);
         assert_eq!(round(&mut ledger, 400, COUNTED, &[("a", 4.0)]), [300]);
         assert_eq!(round(&mut ledger, 500, COUNTED, &[("a", 9.0)]), [300]);
+    }
+
+    #[test]
+    fn a_start_that_is_known_is_used_when_the_series_begins_and_begins_again() {
+        let mut ledger = Ledger::new(100);
+        let mut start = |time, name, value, since| {
+            ledger.begin(time);
+            ledger.see(origin(name), "a", value, since)
+        };
+        for name in [COUNTED, OF_THE_DRIVER] {
+            assert_eq!(start(200, name, 5.0, Some(150)), 150);
+            assert_eq!(start(300, name, 6.0, Some(150)), 150);
+            assert_eq!(start(400, name, 1.0, Some(350)), 350, "it began again at a known time");
+            assert_eq!(start(500, name, 0.0, Some(350)), 400, "and again at an unknown one");
+        }
+        assert_eq!(start(600, "gpu_up", 1.0, Some(700)), 600);
     }
 
     #[test]

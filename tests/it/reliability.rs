@@ -66,7 +66,7 @@ const WALL_CLOCK: [&str; 12] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 16] = [
+const COUNTED_SINCE: [&str; 17] = [
     "src/lanes/memory/accumulator.rs",
     "src/lanes/telemetry/profiling/scope.rs",
     "src/lanes/xids.rs",
@@ -76,6 +76,7 @@ const COUNTED_SINCE: [&str; 16] = [
     "src/metrics/incidents.rs",
     "src/metrics/openmetrics.rs",
     "src/metrics/own_process.rs",
+    "src/metrics/points.rs",
     "src/metrics/pushes.rs",
     "src/metrics/scrape.rs",
     "src/metrics/view.rs",
