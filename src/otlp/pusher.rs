@@ -132,19 +132,29 @@ impl Work {
     }
 
     async fn push_last(self: &Arc<Self>) {
+        let mut delivered = true;
         for end in [false, true] {
             let pushed = match self.collect(end).await {
+                // The receiver shows nothing that could end.
+                Ok(batch) if end && batch.points == 0 => continue,
                 Ok(batch) => self.attempt(&batch).await.map(|rejected| (batch, rejected)),
                 Err(error) => Err(error),
             };
             match pushed {
-                // That there are no more values is not a push of its own.
+                // That there are no more values is not a push of its own, and is reported although the values were not
+                // delivered.
                 Ok(_) if end => {}
                 Ok((batch, rejected)) => self.delivered(&batch, rejected),
-                Err(error) => return self.failed(&error),
+                Err(error) if delivered => {
+                    delivered = false;
+                    self.failed(&error);
+                }
+                Err(error) => self.faults.report(Source::Otlp, error.reason(), None, &error),
             }
         }
-        tracing::info!(endpoint = %self.uri, "the last values were pushed to the OTLP receiver");
+        if delivered {
+            tracing::info!(endpoint = %self.uri, "the last values were pushed to the OTLP receiver");
+        }
     }
 
     /// Collects the current values, or with `end` reports that there are no more. Runs on a thread of its own, because a

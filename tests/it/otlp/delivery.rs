@@ -188,7 +188,22 @@ fn a_receiver_that_hangs_does_not_keep_the_exporter_from_ending() {
     receiver.answer(Reply::Silence);
     let exporter = export(&machine, &receiver, &[]);
     let [_] = receiver.first();
+    exporter.signal(nix::sys::signal::Signal::SIGTERM);
+    // The log line is the only trace: there is no scrape after the end.
+    let line = logged(&exporter, &["the last push to the OTLP receiver took too long and was dropped"]);
+    assert!(line.contains("limit=3s"), "less than otlp.timeout: {line}");
     assert!(exporter.terminate().success());
+}
+
+#[test]
+fn the_end_is_reported_although_the_last_values_are_refused() {
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
+    let exporter = export(&machine, &receiver, &[]);
+    eventually("a delivery", || (pushes(&exporter, "delivered") >= 1.0).then_some(()));
+    receiver.answer(Reply::Status(400, None, "no"));
+    assert!(exporter.terminate().success());
+    let end = receiver.pushes().pop().unwrap();
+    assert!(!end.points.is_empty() && end.points.iter().all(|point| point.gone), "the last push is the end");
 }
 
 #[test]
