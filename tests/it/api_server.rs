@@ -15,16 +15,16 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::connections;
 
 /// How long a test waits for anything. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,23 +129,11 @@ impl ApiServer {
         self.address = listener.local_addr().unwrap();
         let (state, tls) = (self.state.clone(), self.tls.clone());
         let mut running = JoinSet::new();
-        running.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (state, tls) = (state.clone(), tls.clone());
-                connections.spawn(async move {
-                    match tls {
-                        None => serve(stream, state).await,
-                        Some(tls) => {
-                            if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, state).await;
-                            }
-                        }
-                    }
-                });
-            }
-        });
+        let answer = move |request| {
+            let state = state.clone();
+            async move { reply(request, &state).await }
+        };
+        running.spawn(connections::serve(listener, tls, answer));
         self.running = Some(running);
     }
 
@@ -376,14 +364,6 @@ fn key(pod: &Value) -> (String, String) {
 fn stamped(mut pod: Value, version: u64) -> Value {
     pod["metadata"]["resourceVersion"] = version.to_string().into();
     pod
-}
-
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, state: Arc<Mutex<State>>) {
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let state = state.clone();
-        async move { Ok::<_, Infallible>(reply(request, &state).await) }
-    });
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {

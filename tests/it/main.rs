@@ -4,6 +4,7 @@
 
 // Shared by the tests: the exporter as a process, a web server in this process, and doubles of the cluster's services.
 mod api_server;
+mod connections;
 mod harness;
 mod kubelet;
 mod web;

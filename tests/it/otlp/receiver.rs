@@ -11,7 +11,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
@@ -19,11 +18,11 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use prost::Message as _;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use crate::api_server::Authority;
+use crate::connections;
 use crate::harness::eventually;
 
 /// How a request is answered.
@@ -118,22 +117,11 @@ impl Receiver {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { replies: replies.iter().cloned().collect(), ..State::default() }));
         let (shared, scheme) = (state.clone(), if tls.is_some() { "https" } else { "http" });
-        runtime.spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (state, tls) = (shared.clone(), tls.clone());
-                tokio::spawn(async move {
-                    match tls {
-                        None => serve(stream, state).await,
-                        Some(tls) => {
-                            if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, state).await;
-                            }
-                        }
-                    }
-                });
-            }
-        });
+        let answer = move |request| {
+            let state = shared.clone();
+            async move { reply(request, &state).await }
+        };
+        runtime.spawn(connections::serve(listener, tls, answer));
         Self { address, scheme, state, _runtime: runtime }
     }
 
@@ -171,14 +159,6 @@ impl Receiver {
 }
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, state: Arc<Mutex<State>>) {
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let state = state.clone();
-        async move { Ok::<_, Infallible>(reply(request, &state).await) }
-    });
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-}
 
 async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {
     let at = Instant::now();
