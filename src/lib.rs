@@ -13,12 +13,13 @@
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`, `format`,
-//! `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with `regular_file`. Only [`app`]
-//! connects all modules and passes each its settings. Some modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client
-//! of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
-//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints the demo's
-//! scenarios and the completion scripts for shells.
+//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
+//! `format`, `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with
+//! `regular_file`. Only [`app`] connects all modules and passes each its settings. Some modules use other crates of the
+//! workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of
+//! [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
+//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints
+//! the demo's scenarios and the completion scripts for shells.
 
 pub mod allocator;
 pub mod app;
