@@ -4,7 +4,8 @@
 //!  memory lane ── each change ──┐                    ┌──> history, events ──> http
 //!  process lane ── each list ───┼─> feed ──> ledger ─┤
 //!  allocator ── failed requests ┘                    │
-//!  snapshot (driver, states, Xids) ───────────^      └──> incidents ──> http, log, store (a folder)
+//!  snapshot (driver, states, Xids) ───────────^      ├──> incidents ──> http, log, store (a folder)
+//!                                                    └──> reports about workloads ──> http, file (a folder)
 //! ```
 //!
 //! Invariants: a lane never waits for the recorder, because the [`feed`](crate::snapshot::Feed) has no lock; the memory
@@ -25,6 +26,8 @@ mod incident;
 mod incidents;
 mod ledger;
 mod process_history;
+mod report_file;
+mod reports;
 mod series;
 mod store;
 mod text;
@@ -37,6 +40,8 @@ pub use event::{Event, Failure, Held, What, Who};
 pub use exit_status::Exit;
 pub use handle::{PERIOD, Recorder, Settings};
 pub use incident::{Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
+pub use report_file::ReportFileSettings;
+pub use reports::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};
 pub use store::StoreSettings;
 pub use text::text;
 pub use trace::chrome_trace;

@@ -9,7 +9,7 @@ use crate::faults::Source;
 use crate::http::Limits;
 use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
-use crate::recorder::{self, StoreSettings};
+use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
 use crate::snapshot::Feed;
 use crate::{allocator, attribution, metrics};
 
@@ -102,11 +102,19 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
 /// The settings of the recorder; `None` if it is switched off. A demo writes its incidents to the same path as any
 /// other run.
 pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
-    let Recorder { max_memory_mib, path, max_files, max_disk_mib, log_ended_processes } = config.recorder.clone();
+    let Recorder { max_memory_mib, path, max_files, max_disk_mib, .. } = config.recorder.clone();
+    let Recorder { reports_path, reports_max_mib, report_linger, log_ended_processes, .. } = config.recorder.clone();
     let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
+    let report_file = |path| ReportFileSettings { path, max_bytes: (reports_max_mib as u64) << 20 };
     (max_memory_mib > 0).then(|| recorder::Settings {
         memory_limit: max_memory_mib << 20,
         store,
+        reports: ReportSettings {
+            linger: report_linger,
+            list_interval: config.process.interval,
+            activity_interval: config.telemetry.interval,
+        },
+        report_file: reports_path.map(report_file),
         log_ended: log_ended_processes,
         host: host(config),
     })

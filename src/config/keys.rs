@@ -280,6 +280,29 @@ const OTHERS: &[Key] = &[
                lived; at most 20 lines in 10 seconds.",
     },
     Key {
+        name: "recorder.reports-path",
+        default: None,
+        kind: Kind::Path("DIR"),
+        set: |c, s| c.recorder.reports_path = s.path(),
+        help: "An existing folder for the reports about jobs and other workloads: reports.jsonl, one JSON object on each \
+               line, and reports.1.jsonl, the file before it. Not set: the last reports are kept in memory only.",
+    },
+    Key {
+        name: "recorder.reports-max-mib",
+        default: Some("16"),
+        kind: Kind::Count { min: 1, max: 1_048_576 },
+        set: |c, s| c.recorder.reports_max_mib = s.count(),
+        help: "Maximum size of both files in recorder.reports-path together, in MiB.",
+    },
+    Key {
+        name: "recorder.report-linger",
+        default: Some("6m"),
+        kind: Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) },
+        set: |c, s| c.recorder.report_linger = s.duration(),
+        help: "How long after its last process a workload is expected to return to the GPUs, and its report is not final. \
+               For systemd units and users, five times as long.",
+    },
+    Key {
         name: "log.level",
         default: Some("info"),
         kind: Kind::LogFilter,

@@ -291,6 +291,12 @@ pub struct Recorder {
     pub max_files: usize,
     /// `recorder.max-disk-mib`
     pub max_disk_mib: usize,
+    /// `recorder.reports-path`: a folder for the reports about workloads.
+    pub reports_path: Option<PathBuf>,
+    /// `recorder.reports-max-mib`
+    pub reports_max_mib: usize,
+    /// `recorder.report-linger`
+    pub report_linger: Duration,
     /// `recorder.log-ended-processes`
     pub log_ended_processes: bool,
 }

@@ -1,4 +1,4 @@
-//! The API, `/api/v1/…`: the recorded history and the incidents as JSON. `docs/openapi.yaml` describes it.
+//! The API, `/api/v1/…`: the recorded history, the incidents and the reports about workloads as JSON. `docs/openapi.yaml` describes it.
 //!
 //! Invariants: every response is bounded in size; a value that is not known is absent or null, never 0; the API changes
 //! nothing, except that a client that had to authenticate can request an incident.
@@ -19,7 +19,7 @@ use super::machine;
 use super::server::Admission;
 use super::state::HttpState;
 use crate::metrics::Parts;
-use crate::recorder::{self, HistoryQuery, Incident, Kind, Of, Recorder};
+use crate::recorder::{self, HistoryQuery, Incident, JobReport, Kind, Of, Recorder};
 
 /// The path of the incidents.
 const INCIDENTS: &str = "/api/v1/incidents";
@@ -28,6 +28,9 @@ const MAX_ENTRIES: usize = 2048;
 /// The maximum number of events in a response, and the number returned if the request sets no limit.
 const MAX_EVENTS: usize = 4096;
 const DEFAULT_EVENTS: usize = 200;
+/// The maximum number of reports in a response, and the number returned if the request sets no limit.
+const MAX_REPORTS: usize = 1024;
+const DEFAULT_REPORTS: usize = 100;
 
 /// The routes of the API.
 pub(super) fn routes() -> Router<Arc<HttpState>> {
@@ -39,6 +42,7 @@ pub(super) fn routes() -> Router<Arc<HttpState>> {
         .route("/api/v1/events", get(events))
         .route(INCIDENTS, get(incidents).post(request_incident))
         .route("/api/v1/incidents/{id}", get(incident))
+        .route("/api/v1/reports", get(reports))
 }
 
 /// An error response: its status and the reason.
@@ -182,6 +186,35 @@ async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, R
         Some("text") => Ok(sent(StatusCode::OK, "text/plain; charset=utf-8", recorder::text(&incident))),
         Some("trace") => Ok(sent(StatusCode::OK, "application/json", recorder::chrome_trace(&incident))),
         Some(_) => Err(Problem::bad_request("format: must be json, text or trace")),
+    }
+}
+
+/// The reports about workloads, in the format that the parameter `format` selects: `json`, `lines` (JSON Lines), or `text`.
+async fn reports(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+    #[derive(Serialize)]
+    struct Reports<'r> {
+        reports: Vec<&'r JobReport>,
+    }
+    let recorder = recorder(&state)?;
+    let mut given = Parameters::read(query.as_deref())?;
+    let (job, workload, format) = (given.text("job"), given.text("workload"), given.text("format"));
+    let limit = given.number("limit", 1.0, MAX_REPORTS as f64)?.map_or(DEFAULT_REPORTS, |limit| limit as usize);
+    given.end(&["job", "workload", "format", "limit"])?;
+    let reports = recorder.reports(job.as_deref(), workload.as_deref(), limit);
+    match format.as_deref() {
+        None | Some("json") => {
+            Ok(json(StatusCode::OK, &Reports { reports: reports.iter().map(|report| &**report).collect() }))
+        }
+        Some("lines") => {
+            // A report has no value that JSON cannot represent.
+            let lines = reports.iter().filter_map(|report| serde_json::to_string(&**report).ok());
+            Ok(sent(StatusCode::OK, "application/x-ndjson", lines.map(|line| line + "\n").collect::<String>()))
+        }
+        Some("text") => {
+            let texts: Vec<_> = reports.iter().map(|report| recorder::report_text(report)).collect();
+            Ok(sent(StatusCode::OK, "text/plain; charset=utf-8", texts.join("\n")))
+        }
+        Some(_) => Err(Problem::bad_request("format: must be json, lines or text")),
     }
 }
 

@@ -16,6 +16,8 @@ use super::exit_status::ExitWatch;
 use super::incident::Incident;
 use super::incidents::Incidents;
 use super::ledger::Ledger;
+use super::report_file::{ReportFile, ReportFileSettings};
+use super::reports::{JobReport, ReportSettings, Reports};
 use super::series::{Micros, SECOND};
 use super::store::{Store, StoreSettings};
 use super::visits::Visits;
@@ -35,6 +37,8 @@ const EXIT_WITHIN: Micros = 10 * SECOND;
 const LOGGED_WITHIN: Micros = SECOND;
 /// The maximum number of incidents from earlier runs that are read at startup.
 const RESTORED: usize = 16;
+/// The maximum number of reports from earlier runs that are read at startup.
+const RESTORED_REPORTS: usize = 256;
 
 /// The settings of the recorder.
 #[derive(Debug, Clone)]
@@ -43,6 +47,10 @@ pub struct Settings {
     pub memory_limit: usize,
     /// Where incidents are written; `None` keeps them in memory only.
     pub store: Option<StoreSettings>,
+    /// How the reports about workloads are made.
+    pub reports: ReportSettings,
+    /// Where those reports are written; `None` keeps them in memory only.
+    pub report_file: Option<ReportFileSettings>,
     /// Whether a line is logged for each process that ends.
     pub log_ended: bool,
     /// The machine's name.
@@ -63,6 +71,7 @@ struct Shared {
     faults: Arc<Faults>,
     memory: Mutex<Memory>,
     store: Option<Mutex<Option<Store>>>,
+    report_file: Mutex<Option<ReportFile>>,
     log_ended: bool,
     memory_limit: usize,
     /// When nothing had been counted yet.
@@ -82,7 +91,7 @@ impl Recorder {
     /// # Errors
     /// When the system cannot create a thread.
     pub fn start(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> io::Result<Arc<Self>> {
-        let mut incidents = Incidents::new(settings.host);
+        let mut incidents = Incidents::new(settings.host.clone());
         let store = match settings.store {
             Some(store) => {
                 let (store, earlier) = Store::open(store, RESTORED, faults.clone())?;
@@ -91,12 +100,22 @@ impl Recorder {
             }
             None => None,
         };
-        let ledger = Ledger::new(Instant::now());
+        let mut ledger = Ledger::new(Instant::now());
+        ledger.reports = Reports::new(&settings.reports, settings.host);
+        let report_file = match settings.report_file {
+            Some(file) => {
+                let (file, earlier) = ReportFile::open(file, RESTORED_REPORTS, faults.clone())?;
+                ledger.reports.restore(earlier);
+                Some(file)
+            }
+            None => None,
+        };
         let shared = Arc::new(Shared {
             snapshot,
             faults,
             memory: Mutex::new(Memory { ledger, incidents }),
             store,
+            report_file: Mutex::new(report_file),
             log_ended: settings.log_ended,
             memory_limit: settings.memory_limit,
             started: SystemTime::now(),
@@ -120,6 +139,8 @@ impl Recorder {
         if let Some(store) = store {
             store.close();
         }
+        let reports = self.shared.report_file.lock().take();
+        reports.into_iter().for_each(ReportFile::close);
     }
 
     /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
@@ -148,6 +169,13 @@ impl Recorder {
     pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
         let memory = self.shared.memory.lock();
         memory.incidents.all().find(|incident| incident.id == id).cloned()
+    }
+
+    /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any. Reports
+    /// that are not final come first.
+    pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
+        let memory = self.shared.memory.lock();
+        memory.ledger.reports.latest(job, workload, limit, memory.ledger.now())
     }
 
     /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
@@ -186,6 +214,12 @@ impl Shared {
             thread::park_timeout(PERIOD);
         }
         self.round(&mut work, 0);
+        let mut memory = self.memory.lock();
+        let now = memory.ledger.now();
+        memory.ledger.reports.stop(now);
+        let reports = memory.ledger.reports.take_complete();
+        drop(memory);
+        self.write_reports(&reports);
         // Incidents in progress are written with what is known so far.
         let unfinished: Vec<_> =
             self.memory.lock().incidents.all().filter(|incident| !incident.complete).cloned().collect();
@@ -199,6 +233,8 @@ impl Shared {
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
+        // Taken before the samples, so that every sample from before a list is known when the list is recorded.
+        let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();
         // Failures come first, so that when the lists show the end of a process, its failure is already known.
         while let Some(failed) = feed.next_failure() {
             ledger.fail(failed);
@@ -206,9 +242,7 @@ impl Shared {
         while let Some(sample) = feed.next_sample() {
             ledger.sample(&sample);
         }
-        while let Some(list) = feed.next_list() {
-            ledger.list(&list, now);
-        }
+        lists.iter().for_each(|list| ledger.list(list, now));
         ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
         ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
         ledger.settle(now);
@@ -229,6 +263,7 @@ impl Shared {
             let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
             work.exits.retain(|process| present.contains(process));
             let others = feed.bytes() + incidents.bytes();
+            ledger.reports.close(now);
             ledger
                 .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
         }
@@ -236,11 +271,19 @@ impl Shared {
             self.publish(ledger, incidents);
         }
         let gone = ledger.take_gone(now.micros.saturating_sub(patience));
+        let reports = ledger.reports.take_complete();
         drop(memory);
         if self.log_ended {
             work.log.write(&gone, now.micros);
         }
         to_write.iter().for_each(|incident| self.write(incident));
+        self.write_reports(&reports);
+    }
+
+    fn write_reports(&self, reports: &[Arc<JobReport>]) {
+        if let Some(file) = &*self.report_file.lock() {
+            reports.iter().for_each(|report| file.write(report));
+        }
     }
 
     /// Publishes what the metrics show. Called with the lock held whenever an incident is added, which can remove

@@ -16,6 +16,7 @@ use super::failures::Failures;
 use super::gpu_history::GpuHistory;
 use super::incident::{Incident, Kind};
 use super::process_history::ProcessHistory;
+use super::reports::Reports;
 use super::series::{Micros, SECOND};
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
 
@@ -38,6 +39,7 @@ pub(super) struct Ledger {
     /// In the order in which they were first seen.
     pub(super) gpus: Vec<GpuHistory>,
     pub(super) events: Events,
+    pub(super) reports: Reports,
     failures: Failures,
     /// Incidents that have not been frozen yet.
     triggers: Vec<Trigger>,
@@ -88,6 +90,7 @@ impl Ledger {
             clock: Clock::starting(start),
             gpus: Vec::new(),
             events,
+            reports: Reports::default(),
             failures: Failures::default(),
             triggers: Vec::new(),
             started: Vec::new(),
@@ -114,6 +117,7 @@ impl Ledger {
     /// Records a sample from the memory lane.
     pub(super) fn sample(&mut self, sample: &MemorySample) {
         let (at, index) = (self.clock.micros(sample.at), self.gpu_index(&sample.gpu));
+        self.reports.sample(index, sample, at);
         let crossed = self.gpus[index].sample(sample, at);
         for ratio in crossed {
             self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default() });
@@ -128,6 +132,7 @@ impl Ledger {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
         let index = self.gpu_index(&list.gpu);
         let changed = self.gpus[index].list(list, at);
+        self.reports.list(index, list, at, self.clock, now);
         let (living, ended) = (self.gpus[index].living.len(), self.gpus[index].ended.len());
         for process in living - changed.started..living {
             let history = &self.gpus[index].living[process];
@@ -192,6 +197,7 @@ impl Ledger {
     pub(super) fn settle(&mut self, now: Now) {
         for (index, at, failure, is_new) in self.failures.settle(&self.gpus, now.micros) {
             let pid = failure.who.pid;
+            self.reports.fail(index, &failure);
             self.note(at, index, What::OutOfMemory(failure.clone()));
             if is_new {
                 self.trigger(Kind::OutOfMemory, at, index, Some(pid), None);
@@ -202,6 +208,7 @@ impl Ledger {
 
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
     pub(super) fn look(&mut self, snapshot: &Snapshot, now: Now) {
+        self.reports.look(snapshot);
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {
@@ -298,7 +305,8 @@ impl Ledger {
 
     /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(Identity) -> Option<Exit>) {
-        let Self { gpus, events, gone, .. } = self;
+        let Self { gpus, events, gone, reports, .. } = self;
+        reports.add_exits(since, &exit);
         for gpu in gpus {
             // The processes are in the order in which they ended.
             for process in gpu.ended.iter_mut().rev() {

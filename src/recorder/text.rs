@@ -76,7 +76,7 @@ fn write_holder(out: &mut String, holder: &Holder) -> std::fmt::Result {
 }
 
 /// The time in UTC.
-fn time(unix: f64) -> String {
+pub(super) fn time(unix: f64) -> String {
     let since = Duration::try_from_secs_f64(unix).unwrap_or_default();
     UNIX_EPOCH.checked_add(since).map_or_else(String::new, |at| humantime::format_rfc3339_millis(at).to_string())
 }

@@ -8,6 +8,7 @@ impl Ledger {
     /// Drops what is too old, and then the oldest entries until the rest uses at most `limit` bytes.
     pub(in crate::recorder) fn age(&mut self, now: Micros, limit: usize) {
         let oldest = now.saturating_sub(COARSE);
+        self.reports.age(limit);
         for gpu in &mut self.gpus {
             gpu.series().for_each(|series| series.age(now));
             while gpu.ended.front().is_some_and(|process| process.seen < oldest) {
@@ -46,12 +47,13 @@ impl Ledger {
     /// An upper estimate of the memory that the ledger uses: a quarter more than its values, for the gaps between them
     /// and for copies while they are read.
     pub(in crate::recorder) fn bytes(&self) -> usize {
-        let values = self.events.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>();
+        let values =
+            self.events.bytes() + self.reports.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>();
         size_of::<Self>() + values / 4 * 5
     }
 
-    /// The number of processes, series and events that were dropped to make room.
+    /// The number of processes, series, events and reports that were dropped to make room.
     pub(in crate::recorder) fn dropped(&self) -> u64 {
-        self.dropped + self.events.dropped()
+        self.dropped + self.events.dropped() + self.reports.dropped()
     }
 }

@@ -36,6 +36,7 @@ gpu = 0
 end = "6s"
 command = ["python3", "train.py"]
 user = "ada"
+cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
 memory = [{ kind = "constant", value = "78GiB" }]
 
 [[process]]
@@ -46,7 +47,7 @@ memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", f
 """
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status.
-ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "problem", "processes_invisible", "processes_left_out", "signal"}
+ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "signal"}
 
 
 class Exporter:
@@ -158,7 +159,7 @@ class Judge:
 def judge_machine(judge, exporter):
     recorded = "/api/v1/history?of=gpus"
     exporter.until(lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]), "a recorded value")
-    for name in ("gpus", "processes", "workloads", "events"):
+    for name in ("gpus", "processes", "workloads", "events", "reports"):
         judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
     for of in ("gpus", "processes", "workloads", "all"):
         judge.answer(exporter, "GET", "/api/v1/history", f"/api/v1/history?of={of}&step=0.1", 200)
@@ -186,6 +187,26 @@ def judge_incident(judge, exporter):
     judge.answer(exporter, "GET", "/api/v1/gpus", "/api/v1/gpus?x=1", 400)
 
 
+def judge_job_reports(judge, exporter):
+    """The job has ended while its GPU was full, and its neighbour is still on the GPU."""
+    path = "/api/v1/reports"
+    listed = judge.answer(exporter, "GET", path, path, 200)["reports"]
+    found = sorted((report["kind"], report["state"]) for report in listed)
+    if found != [("slurm", "left"), ("systemd", "running")]:
+        judge.problems.append(f"{path}: reports of these kinds and states: {found}")
+    one = judge.answer(exporter, "GET", path, f"{path}?job=77", 200)["reports"]
+    if [report["workload"] for report in one] != ["slurm:77"]:
+        judge.problems.append(f"{path}?job=77: {one}")
+    lines = judge.answer(exporter, "GET", path, f"{path}?workload=slurm:77&format=lines", 200) or ""
+    if [json.loads(line) for line in lines.splitlines()] != one:
+        judge.problems.append(f"{path}: the lines are not the reports: {lines}")
+    if "slurm:77" not in (judge.answer(exporter, "GET", path, f"{path}?job=77&limit=1&format=text", 200) or ""):
+        judge.problems.append(f"{path}: the text does not name the job")
+    judge.answer(exporter, "GET", path, f"{path}?job=78", 200)
+    judge.answer(exporter, "GET", path, f"{path}?format=xml", 400)
+    judge.answer(exporter, "GET", path, f"{path}?limit=0", 400)
+
+
 def judge_reports(judge, program, folder):
     """A machine on which this program is a process that reports about its allocator."""
     scenario = os.path.join(folder, "reporting.toml")
@@ -211,6 +232,9 @@ def judge_reports(judge, program, folder):
         exporter.until(lambda: b"out_of_memory" in exporter.ask("GET", "/api/v1/events")[2], "a failed allocation")
         judge.answer(exporter, "GET", "/api/v1/events", "/api/v1/events", 200)
         listed = judge.answer(exporter, "GET", "/api/v1/incidents", "/api/v1/incidents", 200)["incidents"]
+        reports = judge.answer(exporter, "GET", "/api/v1/reports", "/api/v1/reports", 200)["reports"]
+        if [gpu["out_of_memory"] for report in reports for gpu in report["gpus"]] != [1]:
+            judge.problems.append(f"the reports do not count the failed allocation: {reports}")
         one = next((found["id"] for found in listed if found["kind"] == "out_of_memory"), "none")
         judge.answer(exporter, "GET", "/api/v1/incidents/{id}", f"/api/v1/incidents/{one}", 200)
 
@@ -227,6 +251,7 @@ def main():
         with Exporter(options.exporter, scenario, folder) as exporter:
             judge_machine(judge, exporter)
             judge_incident(judge, exporter)
+            judge_job_reports(judge, exporter)
             # Judged again, now that a process has ended.
             judge_machine(judge, exporter)
         judge_reports(judge, options.exporter, folder)

@@ -1,0 +1,305 @@
+//! What one workload holds on one GPU or MIG device, added up list by list.
+//!
+//! Invariant: every sum is weighted by the real time between two lists. A value holds until the next list, because a list
+//! is read after each change; if two lists are further apart than the gap, nothing is known about the time between them.
+
+use std::sync::Arc;
+
+use super::activity::{Activity, Seen};
+use super::job_report::{DeviceReport, advice};
+use super::meter::{Meter, Near};
+use crate::recorder::clock::Now;
+use crate::recorder::exit_status::Identity;
+use crate::recorder::heap_use::allocation;
+use crate::recorder::series::Micros;
+use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, RESERVED_MARGIN, WorkloadUse};
+
+/// The maximum number of processes that are followed on one device.
+const MAX_PROCESSES: usize = 1024;
+const NO_MEMORY: &str = "the driver does not report the memory of its processes";
+
+/// The use of one device.
+#[derive(Debug)]
+pub(super) struct DeviceUse {
+    /// The position of the GPU in the ledger.
+    pub(super) index: usize,
+    gpu: Arc<Gpu>,
+    mig: Option<Arc<MigDevice>>,
+    /// Whether processes of the workload are on the device.
+    pub(super) is_present: bool,
+    /// The sums cover the time up to this moment, that of the last list.
+    pub(super) at: Micros,
+    /// Bytes held since then; `None` if unknown.
+    used: Option<u64>,
+    last: Option<u64>,
+    peak: Option<(u64, Micros)>,
+    /// The highest memory according to the process lane when this report began. It may belong to an earlier report.
+    former: u64,
+    /// Bytes times microseconds.
+    product: u128,
+    /// The time with known memory.
+    known: Micros,
+    /// The time on the device.
+    pub(super) present: Micros,
+    samples: u64,
+    allocatable: u64,
+    /// The time near the end of the device; `None` while the device's memory was never known.
+    near: Option<Near>,
+    /// The sums of the meter up to `at`.
+    near_before: Near,
+    activity: Activity,
+    pub(super) seen: Seen,
+    pub(super) out_of_memory: u64,
+    allocated_peak: Option<u64>,
+    pub(super) processes: Vec<Tracked>,
+}
+
+/// A process that is followed until it leaves the device.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) pid: u32,
+    pub(super) owner: Arc<Owner>,
+    /// When the last list that contained it was read.
+    seen: Micros,
+    /// Its highest memory.
+    peak: Option<u64>,
+}
+
+impl Tracked {
+    /// Whether both are the same process. If either start time is unknown, the start times are not compared.
+    pub(super) fn is(&self, pid: u32, owner: &Owner) -> bool {
+        self.pid == pid && !matches!((self.owner.start, owner.start), (Some(own), Some(other)) if own != other)
+    }
+
+    /// `None` if its start is unknown.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        Some((self.pid, self.owner.start?))
+    }
+}
+
+impl DeviceUse {
+    pub(super) fn new(index: usize, gpu: &Arc<Gpu>, mig: Option<&Arc<MigDevice>>, at: Micros) -> Self {
+        Self {
+            index,
+            gpu: gpu.clone(),
+            mig: mig.cloned(),
+            is_present: false,
+            at,
+            used: None,
+            last: None,
+            peak: None,
+            former: 0,
+            product: 0,
+            known: 0,
+            present: 0,
+            samples: 0,
+            allocatable: 0,
+            near: None,
+            near_before: Near::default(),
+            activity: Activity::default(),
+            seen: Seen::default(),
+            out_of_memory: 0,
+            allocated_peak: None,
+            processes: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_on(&self, index: usize, mig: Option<&str>) -> bool {
+        self.index == index && self.mig_uuid() == mig
+    }
+
+    pub(super) fn mig_uuid(&self) -> Option<&str> {
+        self.mig.as_ref().map(|device| device.uuid.as_str())
+    }
+
+    /// The UUID under which a process reports about the device.
+    pub(super) fn uuid(&self) -> &str {
+        self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
+    }
+
+    /// Adds up the time until a list that was read at `at`.
+    pub(super) fn advance(&mut self, at: Micros, gap: Micros, meters: &[Meter]) {
+        let passed = at.saturating_sub(self.at);
+        let meter = self.meter(meters);
+        if self.is_present && passed <= gap {
+            self.present += passed;
+            if let Some(used) = self.used {
+                self.product += u128::from(used) * u128::from(passed);
+                self.known += passed;
+            }
+            if let Some(meter) = meter {
+                let near = self.near.get_or_insert_default();
+                let sums = near.iter_mut().zip(meter.near.iter().zip(self.near_before));
+                sums.for_each(|(sum, (now, before))| *sum += now.saturating_sub(before));
+            }
+        }
+        if let Some(meter) = meter {
+            self.near_before = meter.near;
+            self.allocatable = meter.allocatable;
+        }
+        self.at = at;
+        self.seen = Seen::default();
+    }
+
+    /// The meter of the device. The compute instances of a MIG GPU instance share its memory.
+    fn meter<'m>(&self, meters: &'m [Meter]) -> Option<&'m Meter> {
+        let instance = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.gpu_instance);
+        meters.iter().find(|meter| instance(&meter.mig) == instance(&self.mig) && meter.is_known())
+    }
+
+    /// Records what a list shows about the workload, which has processes on the device. The list was read at the moment to
+    /// which the sums have been advanced.
+    pub(super) fn see(&mut self, listed: &WorkloadUse) {
+        if self.samples == 0 && !self.is_present {
+            self.former = listed.peak.filter(|peak| listed.used.is_none_or(|used| *peak > used)).unwrap_or(0);
+        }
+        self.is_present = true;
+        self.used = listed.used;
+        if let Some(used) = listed.used {
+            self.samples += 1;
+            self.last = Some(used);
+            self.raise(used);
+        }
+        self.see_peak(listed);
+    }
+
+    /// Applies the highest memory according to the process lane, which is above that of all lists if memory changed while
+    /// a list was read, and if the driver keeps account of it.
+    pub(super) fn see_peak(&mut self, listed: &WorkloadUse) {
+        if let Some(peak) = listed.peak.filter(|peak| *peak > self.former) {
+            self.raise(peak);
+        }
+    }
+
+    fn raise(&mut self, bytes: u64) {
+        if self.peak.is_none_or(|(peak, _)| bytes > peak) {
+            self.peak = Some((bytes, self.at));
+        }
+    }
+
+    /// Records that the workload may still be on the device although the list does not contain it.
+    pub(super) fn lose_sight(&mut self) {
+        self.used = None;
+        self.activity.leave();
+    }
+
+    /// Records that the workload has left the device.
+    pub(super) fn leave(&mut self) {
+        self.is_present = false;
+        self.used = None;
+        self.activity.leave();
+    }
+
+    /// The process that a list contains, if it is followed.
+    pub(super) fn follow(&mut self, process: &Process) -> Option<()> {
+        let at = self.at;
+        let known = self.processes.iter_mut().find(|known| known.is(process.pid, &process.owner))?;
+        known.seen = at;
+        known.peak = known.peak.max(process.peak).max(process.used);
+        if !Arc::ptr_eq(&known.owner, &process.owner) {
+            known.owner = process.owner.clone();
+        }
+        Some(())
+    }
+
+    /// Begins to follow a process. Returns whether there is room for it.
+    pub(super) fn begin(&mut self, process: &Process) -> bool {
+        let has_room = self.processes.len() < MAX_PROCESSES;
+        if has_room {
+            let peak = process.peak.max(process.used);
+            self.processes.push(Tracked { pid: process.pid, owner: process.owner.clone(), seen: self.at, peak });
+        }
+        has_room
+    }
+
+    /// The followed processes that the last list does not contain. `stays` is called for each.
+    pub(super) fn take_gone(&mut self, stays: impl Fn(&Tracked) -> bool) -> Vec<Tracked> {
+        let at = self.at;
+        self.processes.extract_if(.., |process| process.seen != at && !stays(process)).collect()
+    }
+
+    /// Adds up the activity that the processes of the last list have shown.
+    pub(super) fn see_activity(&mut self, pause: Micros, gap: Micros) {
+        self.activity.see(self.seen, self.at, pause, gap);
+    }
+
+    /// Applies what the allocators in the processes report about the device.
+    pub(super) fn see_allocators(&mut self, allocators: &AllocatorPart) {
+        let claims = self.processes.iter().filter_map(|process| claim(process, self.uuid(), allocators));
+        let claimed =
+            claims.reduce(|(sum, highest), (allocated, peak)| (sum.saturating_add(allocated), highest.max(peak)));
+        if let Some((sum, highest)) = claimed {
+            self.allocated_peak = self.allocated_peak.max(Some(sum.max(highest)));
+        }
+    }
+
+    /// Adds the sums of a part of the workload that had another name, on the same device.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.product += other.product;
+        self.known += other.known;
+        self.present += other.present;
+        self.samples += other.samples;
+        self.out_of_memory += other.out_of_memory;
+        self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
+        self.activity.absorb(&other.activity);
+        if let Some((bytes, at)) = other.peak
+            && self.peak.is_none_or(|(peak, _)| bytes >= peak)
+        {
+            self.peak = Some((bytes, at));
+        }
+        if let Some(near) = other.near {
+            self.near.get_or_insert_default().iter_mut().zip(near).for_each(|(sum, more)| *sum += more);
+        }
+        self.processes.extend(other.processes);
+    }
+
+    /// The report about this device.
+    pub(super) fn report(&self, now: Now) -> DeviceReport {
+        let seconds = |micros: Micros| micros as f64 / 1e6;
+        let near = |level: usize| self.near.map(|near| seconds(near[level]));
+        let mean = (self.known > 0).then(|| u64::try_from(self.product / u128::from(self.known)).unwrap_or(u64::MAX));
+        let advised = self.peak.map(|(peak, _)| advice(peak, self.out_of_memory));
+        DeviceReport {
+            gpu: self.gpu.index,
+            uuid: self.gpu.uuid.clone(),
+            mig_uuid: self.mig.as_ref().map(|device| device.uuid.clone()),
+            name: self.gpu.name.clone(),
+            allocatable_bytes: Some(self.allocatable).filter(|bytes| *bytes > 0),
+            seconds: seconds(self.present),
+            samples: self.samples,
+            peak_bytes: self.peak.map(|(peak, _)| peak),
+            peak_at: self.peak.map(|(_, at)| now.unix(at)),
+            // A workload that was in a single list has no duration, but its memory is known.
+            mean_bytes: mean.or(self.last),
+            last_bytes: self.last,
+            seconds_at_90_percent: near(0),
+            seconds_at_95_percent: near(1),
+            seconds_at_98_percent: near(2),
+            idle_ratio: self.activity.idle_ratio(),
+            out_of_memory: self.out_of_memory,
+            allocated_peak_bytes: self.allocated_peak,
+            advice_bytes: advised.map(|(bytes, _)| bytes),
+            advice_margin: advised.map(|(_, margin)| margin),
+            no_advice: advised.is_none().then(|| NO_MEMORY.to_owned()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + allocation(self.processes.capacity() * size_of::<Tracked>())
+    }
+}
+
+/// What the allocators of a process have allocated on a device, now and at most. `None` if the process does not report it,
+/// or reports more than the driver does.
+fn claim(process: &Tracked, device: &str, allocators: &AllocatorPart) -> Option<(u64, u64)> {
+    let reports = allocators.reports(process.pid, process.owner.start_ticks?).iter();
+    let reports = reports.filter(|report| *report.device == *device);
+    let values = reports.filter_map(|report| {
+        let (allocated, peak) = (report.figures.allocated, report.figures.peak);
+        Some((allocated.unwrap_or(0), peak.or(allocated)?))
+    });
+    let (allocated, peak) =
+        values.reduce(|(sum, highest), (allocated, peak)| (sum.saturating_add(allocated), highest.max(peak)))?;
+    let fits = process.peak.is_none_or(|most| allocated.max(peak) <= most.saturating_add(RESERVED_MARGIN));
+    fits.then_some((allocated, peak))
+}

@@ -1,0 +1,190 @@
+//! The report about one workload: what the API and the file contain. All times are Unix times in seconds, and all memory
+//! is in bytes. A value that is not known is absent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recorder::exit_status::Exit;
+
+/// The version of the format. It changes when a field changes its meaning or is removed.
+pub(super) const VERSION: u32 = 1;
+
+/// Whether the workload holds GPU memory at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its processes are on a GPU. The report covers the time until now.
+    Running,
+    /// All its processes have left the GPUs. If one returns soon, the report continues.
+    Left,
+    /// All its processes have left the GPUs, and the report is final.
+    Ended,
+    /// The report is final because the exporter stopped. The workload was still on a GPU.
+    ExporterStopped,
+}
+
+/// What one workload did with the GPU memory of this machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// 1.
+    pub version: u32,
+    /// The workload's name.
+    pub workload: String,
+    /// The kind of the workload, as in the label `kind`.
+    pub kind: String,
+    /// The job's id, for a job of Slurm or of another scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The pod's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The pod's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The container's name in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The user of its first process: a name, or a uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The machine's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Whether the GPUs are simulated. If they are, no number is a measurement.
+    pub simulated: bool,
+    /// Whether the report is final.
+    pub state: State,
+    /// When its first process was on a GPU.
+    pub start: f64,
+    /// When its last process had left the GPUs; absent while one is on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<f64>,
+    /// Seconds from the start to the end, or to now.
+    pub seconds: f64,
+    /// `false` if the workload was already on a GPU when the exporter began to read it: then the time before `start` is
+    /// not part of the report.
+    pub seen_from_start: bool,
+    /// The number of its processes.
+    pub processes: u64,
+    /// How those of them ended for which that is known.
+    pub exits: Vec<ExitCount>,
+    /// The GPUs and MIG devices that it used, in the order of their first use.
+    pub gpus: Vec<DeviceReport>,
+}
+
+/// How many processes ended in one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitCount {
+    /// How they ended.
+    #[serde(flatten)]
+    pub exit: Exit,
+    /// Their number.
+    pub processes: u64,
+}
+
+/// What the workload held on one GPU or MIG device. A budget of the workload belongs next to `allocatable_bytes`, and the
+/// time at or near the budget next to the time near the end of the GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The MIG device's UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+    /// The product's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Total minus reserved memory of the GPU or MIG device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+    /// Seconds for which its processes were on the device, as far as the device was read.
+    pub seconds: f64,
+    /// The number of process lists that contained its memory.
+    pub samples: u64,
+    /// Its highest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// When it reached its highest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_at: Option<f64>,
+    /// The mean of its memory, weighted by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_bytes: Option<u64>,
+    /// Its memory now, or when its last process left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_bytes: Option<u64>,
+    /// Seconds for which at least 90 % of the device's allocatable memory was in use, by all processes together, while
+    /// the workload was on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_90_percent: Option<f64>,
+    /// The same for 95 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_95_percent: Option<f64>,
+    /// The same for 98 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_98_percent: Option<f64>,
+    /// The share of the time in which none of its processes worked on the device, 0 to 1. The time for which the driver
+    /// does not report this is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ratio: Option<f64>,
+    /// The number of failed allocations that its processes reported.
+    pub out_of_memory: u64,
+    /// The highest memory that its allocators had allocated, as its processes reported: of all processes at one moment,
+    /// or of one process if that was higher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_peak_bytes: Option<u64>,
+    /// The memory to request for another run, judging by this run alone: the peak and a margin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice_bytes: Option<u64>,
+    /// The margin of the advice, as a share of the peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice_margin: Option<f64>,
+    /// Why there is no advice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_advice: Option<String>,
+}
+
+/// The percentage that is added to the peak of a workload.
+const MARGIN: u64 = 15;
+/// The percentage that is added if the workload ran out of memory, and its peak is less than what it needs.
+const MARGIN_OUT_OF_MEMORY: u64 = 25;
+
+/// The memory to request and the margin in it, after a run with this peak and this number of failed allocations.
+pub(super) fn advice(peak: u64, out_of_memory: u64) -> (u64, f64) {
+    let percent = if out_of_memory > 0 { MARGIN_OUT_OF_MEMORY } else { MARGIN };
+    let bytes = (u128::from(peak) * u128::from(100 + percent)).div_ceil(100);
+    (u64::try_from(bytes).unwrap_or(u64::MAX), percent as f64 / 100.0)
+}
+
+impl JobReport {
+    /// Whether the report is about this job and this workload; `None` accepts any.
+    pub fn is_of(&self, job: Option<&str>, workload: Option<&str>) -> bool {
+        job.is_none_or(|job| self.job.as_deref() == Some(job))
+            && workload.is_none_or(|workload| self.workload == workload)
+    }
+
+    /// An upper estimate of the memory that the report uses.
+    pub(super) fn bytes(&self) -> usize {
+        const NAMES: usize = 512;
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
+        let names = [&self.job, &self.namespace, &self.pod, &self.container, &self.user, &self.node].map(text);
+        let devices = self.gpus.capacity() * (size_of::<DeviceReport>() + NAMES);
+        let exits = self.exits.capacity() * size_of::<ExitCount>();
+        size_of::<Self>() + self.workload.capacity() + names.iter().sum::<usize>() + devices + exits + NAMES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_the_peak_and_a_margin_rounded_up() {
+        assert_eq!(advice(100, 0), (115, 0.15));
+        assert_eq!(advice(101, 0), (117, 0.15));
+        assert_eq!(advice(100, 1), (125, 0.25));
+        assert_eq!(advice(0, 0), (0, 0.15));
+        assert_eq!(advice(u64::MAX, 3).0, u64::MAX);
+    }
+}
