@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the collectors that compare.py runs, from their published Go modules, into FOLDER.
-# usage: build.sh FOLDER [COLLECTOR…]   (prometheus promtool otelcol victoria-metrics vmagent telegraf; default: all)
+# usage: build.sh FOLDER [PROGRAM…]   (prometheus promtool otelcol victoria-metrics vmagent telegraf; default: these. Also: vmalert thanos,
+# which the judge `fleet` runs)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$(mkdir -p "${1:?usage: build.sh FOLDER [COLLECTOR…]}" && cd "$1" && pwd)
@@ -8,7 +9,7 @@ shift
 [ $# -gt 0 ] || set -- prometheus promtool otelcol victoria-metrics vmagent telegraf
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false ${GOFLAGS:-}" GOWORK=off
 
-prometheus=0.315.1 victoria=1.151.0 telegraf=1.37.2 otelcol=0.165.0
+prometheus=0.315.1 victoria=1.151.0 telegraf=1.37.2 otelcol=0.165.0 thanos=0.42.5
 
 # The sources of MODULE@VERSION in a folder of their own: `go install MODULE@VERSION` refuses a module that replaces or excludes others.
 sources() { # NAME MODULE VERSION
@@ -31,7 +32,7 @@ for name in "$@"; do
         go build -mod=mod -trimpath -tags remove_all_sd,enable_kubernetes_sd -o "$out/$([ "$name" = promtool ] && echo promtool3 || echo prometheus3)" \
             -ldflags "-s -w -X github.com/prometheus/common/version.Version=3.${prometheus:3}" "./cmd/$name"
         ;;
-    victoria-metrics | vmagent)
+    victoria-metrics | vmagent | vmalert)
         sources victoriametrics github.com/VictoriaMetrics/VictoriaMetrics "$victoria"
         go build -mod=mod -trimpath -o "$out/$name" -ldflags "-s -w -X github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version=$name-v$victoria" "./app/$name"
         ;;
@@ -39,6 +40,10 @@ for name in "$@"; do
         sources telegraf github.com/influxdata/telegraf "$telegraf"
         go build -mod=mod -trimpath -tags custom,inputs.prometheus,outputs.file,parsers.prometheus,serializers.influx,serializers.prometheus \
             -ldflags "-s -w -X github.com/influxdata/telegraf/internal.Version=$telegraf" -o "$out/telegraf" ./cmd/telegraf
+        ;;
+    thanos)
+        sources thanos github.com/thanos-io/thanos "$thanos"
+        go build -mod=mod -trimpath -ldflags "-s -w -X github.com/prometheus/common/version.Version=$thanos" -o "$out/thanos" ./cmd/thanos
         ;;
     otelcol)
         GOBIN=$out/bin go install "go.opentelemetry.io/collector/cmd/builder@v$otelcol"
