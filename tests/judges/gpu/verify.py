@@ -24,6 +24,7 @@ import check_incidents
 import check_memory
 import check_owners
 import check_profiling
+import check_reports
 import check_run
 import check_sharing
 import check_survival
@@ -56,6 +57,7 @@ CHECKS = {
     "incidents-climb": check_incidents.climb,
     "incidents-none": check_incidents.none,
     "pages": check_incidents.pages,
+    "reports": check_reports.reports,
     "profiling": check_profiling.profiling,
     "profiling-cost": check_profiling.cost,
     "run-training": check_run.training,
