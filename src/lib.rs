@@ -18,7 +18,8 @@
 //! `regular_file`. Only [`app`] connects all modules and passes each its settings. Some modules use other crates of the
 //! workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of
 //! [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
-//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`command_line`] prints
+//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`report`] prints
+//! what a running exporter reports about a job. [`command_line`] prints
 //! the demo's scenarios and the completion scripts for shells.
 
 pub mod allocator;
@@ -44,6 +45,7 @@ pub mod otlp;
 mod peaks;
 pub mod recorder;
 mod regular_file;
+pub mod report;
 pub mod run;
 pub mod snapshot;
 mod supervise;

@@ -1,5 +1,5 @@
-//! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] for the `run`
-//! subcommand and [`vram_exporter::command_line`] for those that print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
+//! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] and
+//! [`vram_exporter::report`] for the `run` and `report` subcommands, and [`vram_exporter::command_line`] for those that print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -10,12 +10,16 @@ use anyhow::Context;
 use vram_exporter::app;
 use vram_exporter::command_line;
 use vram_exporter::config::{self, Command};
+use vram_exporter::report;
 use vram_exporter::run;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if run::is_requested(&args) {
         return ExitCode::from(run::main(args, std::env::vars_os()));
+    }
+    if report::is_requested(&args) {
+        return ExitCode::from(report::main(args));
     }
     if command_line::is_requested(&args) {
         return match command_line::answer(args) {

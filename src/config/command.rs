@@ -64,6 +64,7 @@ pub(crate) fn command() -> clap::Command {
         .override_usage(
             "vram-exporter [FLAGS]\n       \
              vram-exporter run [FLAGS] -- COMMAND [ARGUMENTS]\n       \
+             vram-exporter report --job=ID | --workload=NAME [FLAGS]\n       \
              vram-exporter scenarios\n       \
              vram-exporter completions SHELL",
         )
@@ -72,7 +73,8 @@ pub(crate) fn command() -> clap::Command {
              VRAM_EXPORTER_MEMORY_RATE=100, or rate = 100 under [memory]. Flags win over the environment, the \
              environment over the file, and the file over the defaults.\n\n\
              vram-exporter run runs a command and reports how much GPU memory its processes held: see vram-exporter run \
-             --help. vram-exporter scenarios lists the simulated machines of --demo, and vram-exporter completions prints \
+             --help. vram-exporter report prints what a running exporter reports about a job: see vram-exporter report --help. \
+             vram-exporter scenarios lists the simulated machines of --demo, and vram-exporter completions prints \
              the completion script for bash, fish or zsh.",
         )
         .version(format!("{}{simulated}", env!("CARGO_PKG_VERSION")))

@@ -195,6 +195,8 @@ fn the_manual_page_names_every_setting() {
     assert!(sections.into_iter().all(has), "{words:?}");
     let run = rendered("vram-exporter-run.1");
     assert!(run.contains(&"--rate".to_owned()) && run.contains(&"--nvml.library".to_owned()), "{run:?}");
+    let report = rendered("vram-exporter-report.1");
+    assert!(report.contains(&"--job".to_owned()) && report.contains(&"--credentials-file".to_owned()), "{report:?}");
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn the_manual_pages_are_free_of_errors() {
     if missing("mandoc", is_installed("mandoc")) {
         return;
     }
-    for name in ["vram-exporter.1", "vram-exporter-run.1"] {
+    for name in ["vram-exporter.1", "vram-exporter-run.1", "vram-exporter-report.1"] {
         let page = root(PAGES).join(name);
         // Warnings are about white space and the date, which the page does not have.
         run("mandoc", ["-T", "lint", "-W", "error"].map(OsStr::new).into_iter().chain([page.as_os_str()]));

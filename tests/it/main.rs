@@ -36,6 +36,7 @@ mod pod_resources;
 mod profiling;
 mod recorder;
 mod reliability;
+mod reports;
 mod run;
 mod selection;
 mod service;

@@ -122,9 +122,19 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l check-confi
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l print-config -d 'Print the effective configuration with comments, and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s V -l version -d 'Print the version and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s h -l help -d 'Print this help and exit'
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "scenarios" -d 'Lists the simulated machines of --demo, with a sentence about each.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "completions" -d 'Prints the completion script for a shell.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l job -d 'Print the reports about this job of Slurm or of another scheduler' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l workload -d 'Print the reports about this workload, such as namespace/pod/container' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l url -d 'The exporter' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l format -d 'Print text, or one JSON object on each line' -r -f -a "text\t''
+json\t''"
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l timeout -d 'How long the answer may take in all, 1 to 600' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l credentials-file -d 'A file that contains user:password, if the exporter requires a password' -r -F
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l ca-file -d 'The certificates to trust instead of those of the system, in PEM format' -r -F
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand scenarios" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand completions" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l rate -d 'Memory samples per second, 1 to 1000' -r
@@ -151,7 +161,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -s h -l
 function __fish_vram_exporter_needs_command
     # A subcommand is always the first argument.
     set -l words (commandline -opc)
-    if contains -- $words[2] run scenarios completions
+    if contains -- $words[2] run report scenarios completions
         echo $words[2]
         return 1
     end

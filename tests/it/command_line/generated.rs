@@ -99,17 +99,22 @@ fn shortened(arg: Arg) -> Arg {
     arg.help(help[..end].trim_end_matches('.').to_owned())
 }
 
-/// The file of each manual page, with its content: one for the exporter and one for `run`, which has flags of its own.
-pub(crate) fn manual() -> [(&'static str, String); 2] {
+/// The file of each manual page, with its content: one for the exporter, and one for each subcommand that has flags of its
+/// own.
+pub(crate) fn manual() -> [(&'static str, String); 3] {
     let mut whole = description().mut_args(|arg| {
         let Some(key) = Key::find(arg.get_id().as_str()) else { return arg };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         arg.help(format!("{help} [env: {}]", key.variable()))
     });
     whole.build();
-    let run = whole.find_subcommand("run").unwrap().clone();
+    let [run, report] = ["run", "report"].map(|name| whole.find_subcommand(name).unwrap().clone());
     // The other subcommands have no page of their own, so the page does not refer to one.
-    [("vram-exporter-run.1", page(run, false)), ("vram-exporter.1", page(whole, true))]
+    [
+        ("vram-exporter-run.1", page(run, false)),
+        ("vram-exporter-report.1", page(report, false)),
+        ("vram-exporter.1", page(whole, true)),
+    ]
 }
 
 fn page(command: Command, is_exporter: bool) -> String {
@@ -150,7 +155,7 @@ fn page(command: Command, is_exporter: bool) -> String {
             more.text([roman(meaning)]);
         }
         more.control("SH", ["SEE ALSO"]);
-        more.text([bold("vram-exporter-run"), roman("(1)")]);
+        more.text([bold("vram-exporter-run"), roman("(1), "), bold("vram-exporter-report"), roman("(1)")]);
     }
     more.to_writer(&mut text).unwrap();
     String::from_utf8(text).unwrap()

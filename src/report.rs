@@ -1,0 +1,93 @@
+//! `vram-exporter report`: prints what an exporter reports about a job or another workload.
+//!
+//! Invariants: the command ends within its timeout, whatever the exporter does; no more than a limited number of bytes is
+//! read, and nothing that a terminal would interpret is printed.
+
+mod arguments;
+mod client;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+use self::arguments::{Ending, Format};
+pub(crate) use self::arguments::{NAME, command};
+use crate::config::EXIT_USAGE;
+
+/// The exit status when the exporter could not be asked.
+const FAILURE: u8 = 1;
+/// The exit status when the exporter has no report about the job or workload.
+const NO_REPORT: u8 = 2;
+
+/// Whether the command line requests `report`: `vram-exporter report …`.
+pub fn is_requested(args: &[OsString]) -> bool {
+    args.get(1).is_some_and(|first| first == OsStr::new(NAME))
+}
+
+/// Prints the reports. `args` are those of [`std::env::args_os`]. Returns the exit status.
+pub fn main(args: Vec<OsString>) -> u8 {
+    let arguments = match arguments::read(args.into_iter().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(Ending::Help(text)) => return print(&text),
+        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+    };
+    let answer = match client::ask(&arguments) {
+        Ok(answer) => answer,
+        Err(error) => return refuse(&error.to_string(), FAILURE),
+    };
+    if answer.trim().is_empty() {
+        let why = format!(
+            "{} has no report about {}: it has not used a GPU of that machine, or its report is too old to be kept",
+            arguments.url,
+            arguments.subject()
+        );
+        return refuse(&why, NO_REPORT);
+    }
+    match shown(&answer, arguments.format) {
+        Ok(text) => print(&text),
+        Err(error) => refuse(&format!("{} returned a report that is not JSON: {error}", arguments.url), FAILURE),
+    }
+}
+
+/// The reports as they are printed.
+fn shown(answer: &str, format: Format) -> Result<String, serde_json::Error> {
+    let plain = |line: &str| line.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect::<String>() + "\n";
+    if format == Format::Json {
+        answer.lines().try_for_each(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).map(drop))?;
+    }
+    Ok(answer.lines().map(plain).collect())
+}
+
+/// Whether a terminal shows the character and does nothing else. The exporter has escaped all other characters of names.
+fn is_plain(c: char) -> bool {
+    let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !c.is_control() && !is_direction
+}
+
+fn print(text: &str) -> u8 {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader may close standard output early.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            refuse(&format!("standard output could not be written: {error}"), FAILURE)
+        }
+        _ => 0,
+    }
+}
+
+fn refuse(why: &str, status: u8) -> u8 {
+    // If standard error is closed, nothing is left to write to.
+    let _ = writeln!(io::stderr().lock(), "vram-exporter report: {why}");
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_interprets_is_printed() {
+        assert_eq!(shown("a\u{1b}[31m\u{202e}é\nb\r\n", Format::Text).unwrap(), "a [31m é\nb\n");
+        assert_eq!(shown("{\"a\":1}\n{}\n", Format::Json).unwrap(), "{\"a\":1}\n{}\n");
+        assert!(shown("<html>", Format::Json).is_err());
+    }
+}

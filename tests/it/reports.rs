@@ -1,0 +1,358 @@
+//! The reports about workloads, on a simulated machine: the API, the file, `vram-exporter report`, and the epilog for Slurm.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Exporter, Machine, bare, eventually, eventually_or, finish, missing, program};
+use crate::web_config::pki::Pki;
+
+const IDLE: &str = "[[gpu]]\nmodel = \"H200\"\ncount = 2\n";
+const GIB: u64 = 1 << 30;
+/// The memory of a context.
+const CONTEXT: u64 = 520 << 20;
+const MOST: u64 = 150_109_880_320;
+const JOB: &str = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0";
+
+/// A process of job 77 with this pid on a GPU.
+fn trainer(pid: u32, gpu: u32, memory: &str) -> String {
+    format!(
+        "[[process]]\npid = {pid}\ngpu = {gpu}\ncommand = [\"python3\", \"train.py\"]\nuser = \"ada\"\n\
+         cgroup = \"{JOB}\"\nmemory = [{memory}]\n"
+    )
+}
+
+/// Memory that grows after two seconds.
+fn growing(first: u64, then: u64) -> String {
+    format!(
+        "{{ kind = \"constant\", value = \"{first}GiB\", for = \"2s\" }}, {{ kind = \"constant\", value = \"{then}GiB\" }}"
+    )
+}
+
+fn reports(exporter: &Exporter, query: &str) -> Vec<Value> {
+    let answer = exporter.get(&format!("/api/v1/reports{query}")).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let value: Value = serde_json::from_str(&answer.body).unwrap();
+    value["reports"].as_array().unwrap().clone()
+}
+
+/// Waits until there is exactly one report about job 77, and it meets the condition.
+fn report(exporter: &Exporter, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    eventually_or(what, || match &reports(exporter, "?job=77")[..] {
+        [report] if wanted(report) => Ok(report.clone()),
+        other => Err(format!("{other:?}")),
+    })
+}
+
+fn is_in(state: &str) -> impl Fn(&Value) -> bool {
+    move |report| report["state"] == state
+}
+
+/// `vram-exporter report` with these flags: its exit status, standard output and standard error.
+fn ask(url: &str, flags: &[&str]) -> (i32, String, String) {
+    let output = finish(bare(&["report", &format!("--url={url}")]).args(flags));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn url(exporter: &Exporter) -> String {
+    format!("http://{}", exporter.address)
+}
+
+fn lines(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("reports.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_job_on_two_gpus_is_reported_as_the_scenario_has_it() {
+    let machine = Machine::new(IDLE);
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("--recorder.reports-path={}", folder.path().display());
+    let exporter = machine.export(&[&path, "--recorder.report-linger=1s"]);
+    machine.control(&format!("{}{}", trainer(501, 0, &growing(10, 130)), trainer(502, 1, &growing(40, 20))));
+    let peak = 130 * GIB + CONTEXT;
+    let running = report(&exporter, "both GPUs have changed", |report| {
+        report["gpus"][0]["peak_bytes"] == peak && report["gpus"][1]["last_bytes"] == 20 * GIB + CONTEXT
+    });
+    assert_eq!((&running["state"], running["end"].is_null()), (&"running".into(), true));
+    machine.control("");
+    let ended = report(&exporter, "the final report", is_in("ended"));
+    assert_eq!(
+        (&ended["workload"], &ended["kind"], &ended["job"]),
+        (&"slurm:77".into(), &"slurm".into(), &"77".into())
+    );
+    assert_eq!((&ended["user"], &ended["processes"], &ended["simulated"]), (&"ada".into(), &2.into(), &true.into()));
+    assert_eq!((&ended["seen_from_start"], &ended["exits"]), (&true.into(), &serde_json::json!([])));
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert!((number(&ended["end"]) - number(&ended["start"]) - number(&ended["seconds"])).abs() < 0.01, "{ended}");
+    let [first, second] = &ended["gpus"].as_array().unwrap()[..] else { panic!("{ended}") };
+    let truth = [(first, peak, peak, 10, 130), (second, 40 * GIB + CONTEXT, 20 * GIB + CONTEXT, 40, 20)];
+    for (gpu, peak, last, early, late) in truth {
+        assert_eq!((&gpu["peak_bytes"], &gpu["last_bytes"]), (&peak.into(), &last.into()), "{gpu}");
+        assert_eq!((&gpu["allocatable_bytes"], &gpu["name"]), (&MOST.into(), &"NVIDIA H200".into()), "{gpu}");
+        assert_eq!(gpu["advice_bytes"], (peak * 115).div_ceil(100), "{gpu}");
+        // However late a list was read: the mean lies between both levels, as far as the time at each of them says.
+        let gib = (number(&gpu["mean_bytes"]) - CONTEXT as f64) / GIB as f64;
+        assert!(gib > f64::from(early.min(late)) && gib < f64::from(early.max(late)), "{gpu}");
+        assert!(gpu["samples"].as_u64() > Some(3), "{gpu}");
+    }
+    // The second GPU was never nearly full, the first one from its growth on.
+    let near = |gpu: &Value| [90, 95, 98].map(|level| number(&gpu[format!("seconds_at_{level}_percent")]));
+    assert_eq!(near(second), [0.0; 3]);
+    let (seconds, near, mean) = (number(&first["seconds"]), near(first), number(&first["mean_bytes"]));
+    assert!(near[0] > 0.0 && near[0] < seconds && near[1..] == [0.0; 2], "{first}");
+    let expected = (near[0] * 130.0 + (seconds - near[0]) * 10.0) * GIB as f64 / seconds + CONTEXT as f64;
+    assert!((mean - expected).abs() < expected * 0.02, "{mean}, and its time near the end says {expected}: {first}");
+
+    let written = eventually("the line in the file", || Some(lines(folder.path())).filter(|lines| !lines.is_empty()));
+    assert_eq!(written, [ended.clone()]);
+    let (status, json, said) = ask(&url(&exporter), &["--job=77", "--format=json"]);
+    assert_eq!((status, said.as_str(), json.lines().count()), (0, "", 1));
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), ended);
+    let (status, text, _) = ask(&url(&exporter), &["--workload=slurm:77"]);
+    assert_eq!(status, 0);
+    for part in ["slurm:77, user ada", "SIMULATED", "2 processes", "peak 130.5 GiB of 139.8 GiB", "peak + 15 %"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &[("source", "recorder")]), Some(0.0));
+}
+
+#[test]
+fn a_restarted_process_continues_the_report() {
+    let machine = Machine::new(IDLE);
+    let exporter = machine.export(&[]);
+    let process = |pid, gib: u64| trainer(pid, 0, &format!("{{ kind = \"constant\", value = \"{gib}GiB\" }}"));
+    machine.control(&process(501, 30));
+    report(&exporter, "the first process", is_in("running"));
+    machine.control("");
+    let left = report(&exporter, "the end of the first process", is_in("left"));
+    assert!(left["end"].is_f64(), "{left}");
+    machine.control(&process(502, 20));
+    let again = report(&exporter, "the second process", is_in("running"));
+    assert_eq!((&again["processes"], &again["start"].is_f64()), (&2.into(), &true));
+    machine.control("");
+    let left = report(&exporter, "the end of the second process", is_in("left"));
+    assert_eq!((&left["processes"], &left["gpus"][0]["peak_bytes"]), (&2.into(), &(30 * GIB + CONTEXT).into()));
+    assert!(left["gpus"][0]["seconds"].as_f64() <= left["seconds"].as_f64(), "{left}");
+}
+
+#[test]
+fn reports_survive_the_exporter_which_says_what_it_did_not_see() {
+    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("--recorder.reports-path={}", folder.path().display());
+    let first = machine.export(&[&path]);
+    report(&first, "the growth", |report| report["gpus"][0]["peak_bytes"] == 30 * GIB + CONTEXT);
+    assert!(first.terminate().success());
+    let written = lines(folder.path());
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert_eq!((&written[0]["state"], &written[0]["end"]), (&"exporter_stopped".into(), &Value::Null));
+    let second = machine.export(&[&path]);
+    let both = eventually_or("both reports", || match reports(&second, "?job=77") {
+        both if both.len() == 2 => Ok(both),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(both[1], written[0]);
+    assert_eq!((&both[0]["state"], &both[0]["seen_from_start"]), (&"running".into(), &false.into()));
+    let (status, text, _) = ask(&url(&second), &["--job=77"]);
+    assert!(status == 0 && text.contains("or earlier") && text.contains("when the exporter stopped"), "{text}");
+}
+
+#[test]
+fn hostile_names_are_reported_without_control_characters() {
+    let exporter = Machine::built_in("hostile-names").export(&[]);
+    let found = eventually("the workloads", || Some(reports(&exporter, "")).filter(|found| found.len() > 1));
+    for report in found {
+        let name = report["workload"].as_str().unwrap();
+        let (status, text, said) = ask(&url(&exporter), &[&format!("--workload={name}")]);
+        assert_eq!((status, said.as_str()), (0, ""), "{name:?}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()) && !text.contains('\u{202E}'), "{text:?}");
+    }
+    let text = exporter.get("/api/v1/reports?format=text").unwrap().body;
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()) && !text.contains('\u{202E}'), "{text:?}");
+}
+
+#[test]
+fn a_missing_reports_folder_is_a_fault_and_nothing_else() {
+    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
+    let exporter = machine.export(&["--recorder.reports-path=/proc/self/none", "--recorder.report-linger=1s"]);
+    let pair = |reason| [("source", "recorder"), ("reason", reason)];
+    let faults = |reason| exporter.scrape().value("vram_exporter_faults_by_reason_total", &pair(reason));
+    assert_eq!(faults("unreadable"), Some(1.0));
+    report(&exporter, "the job", is_in("running"));
+    machine.control(
+        "[[fault]]\ncall = [\"nvmlDeviceGetComputeRunningProcesses_v3\"]\nkind = \"error\"\ncode = \"UNKNOWN\"\n",
+    );
+    // Without lists, the report ends where the job was last seen.
+    let ended = report(&exporter, "the final report", is_in("ended"));
+    assert!(ended["gpus"][0]["peak_bytes"].as_u64() >= Some(10 * GIB), "{ended}");
+    eventually("the fault", || (faults("unwritable") >= Some(1.0)).then_some(()));
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    assert!(exporter.log().contains("check recorder.reports-path"), "{}", exporter.log());
+}
+
+#[test]
+fn a_full_disk_loses_reports_and_nothing_else() {
+    // One page, which a byte occupies.
+    let mount = "mount -t tmpfs -o size=4k none \"$0\" && echo >\"$0/occupied\"";
+    let unshare = |script: &str, folder: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(folder);
+        command
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let works = unshare(mount, folder.path()).output().is_ok_and(|output| output.status.success());
+    if missing("unshare, or the right to mount a file system,", works) {
+        return;
+    }
+    let machine = Machine::new(IDLE);
+    let path = format!("--recorder.reports-path={}", folder.path().display());
+    let plain = machine.command(&[&path, "--recorder.report-linger=1s"]);
+    let mut inside = unshare(&format!("{mount} && exec \"$@\""), folder.path());
+    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
+    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let exporter = Exporter::start(inside);
+    machine.control(&trainer(501, 0, &growing(10, 30)));
+    report(&exporter, "the job", is_in("running"));
+    machine.control("");
+    let kept = report(&exporter, "the final report", is_in("ended"));
+    exporter.scrape_until("the fault", |scrape| {
+        let pair = [("source", "recorder"), ("reason", "unwritable")];
+        scrape.value("vram_exporter_faults_by_reason_total", &pair) >= Some(1.0)
+    });
+    assert!(exporter.log().contains("No space left on device"), "{}", exporter.log());
+    let file = format!("/proc/{}/root{}/reports.jsonl", exporter.pid(), folder.path().display());
+    assert_eq!(fs::read_to_string(file).unwrap(), "", "no part of a line is left");
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+    assert_eq!(reports(&exporter, "?job=77"), [kept], "it is still in memory");
+}
+
+#[test]
+fn what_cannot_be_reported_is_said_with_the_way_out() {
+    let exporter = Machine::built_in("idle-h200").export(&[]);
+    let (status, out, said) = ask(&url(&exporter), &["--job=78"]);
+    assert_eq!((status, out.as_str(), said.lines().count()), (2, "", 1));
+    assert!(said.contains("no report about job 78"), "{said}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (status, _, said) = ask(&format!("http://{closed}"), &["--job=78"]);
+    assert!(status == 1 && said.contains("--url") && said.contains(&closed.to_string()), "{said}");
+    // The exporter's own pages are not below this path.
+    let (status, _, said) = ask(&format!("{}/other", url(&exporter)), &["--job=78"]);
+    assert!(status == 1 && said.contains("is not a vram-exporter"), "{said}");
+    let (status, _, said) = ask(&url(&exporter), &["--format=json"]);
+    assert!(status == 64 && said.contains("--job") && said.contains("--help"), "{said}");
+    let off = Machine::built_in("idle-h200").export(&["--recorder.max-memory-mib=0"]);
+    let (status, _, said) = ask(&url(&off), &["--job=78"]);
+    assert!(status == 1 && said.contains("recorder.max-memory-mib is 0"), "{said}");
+    // A server that accepts and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (status, _, said) = ask(&format!("http://{}", silent.local_addr().unwrap()), &["--job=78", "--timeout=1"]);
+    assert!(status == 1 && said.contains("did not answer within 1 s"), "{said}");
+}
+
+#[test]
+fn an_answer_without_end_is_not_read_to_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // A response before its request is not one.
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+        let mut sent = stream.write_all(head.as_bytes());
+        while sent.is_ok() {
+            sent = stream.write_all(&[b'x'; 65536]);
+        }
+    });
+    let (status, out, said) = ask(&format!("http://{address}"), &["--job=1"]);
+    assert!(status == 1 && out.is_empty() && said.contains("more than"), "{said}");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_password_and_a_certificate_are_given_as_files() {
+    let pki = Pki::new();
+    let text =
+        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\nbasic_auth_users:\n  alice: '@alice@'\n";
+    let flag = format!("--web.config.file={}", pki.config(text).display());
+    let exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/x.so.1", &flag]));
+    let url = format!("https://localhost:{}", exporter.address.port());
+    let ca = format!("--ca-file={}", pki.at("ca.crt").display());
+    let (status, _, said) = ask(&url, &["--job=77", &ca]);
+    assert!(status == 1 && said.contains("--credentials-file"), "{said}");
+    let with = |content: &str| {
+        fs::write(pki.at("credentials"), content).unwrap();
+        ask(&url, &["--job=77", &ca, &format!("--credentials-file={}", pki.at("credentials").display())])
+    };
+    let (status, _, said) = with("alice:wonderland\n");
+    assert!(status == 2 && said.contains("no report about job 77"), "{said}");
+    let (status, _, said) = with("alice:wrong\n");
+    assert!(status == 1 && said.contains("password") && !said.contains("wrong"), "{said}");
+    let (status, _, said) = ask(&url, &["--job=77", &format!("--ca-file={}", pki.at("credentials").display())]);
+    assert!(status == 1 && said.contains("cannot be used"), "{said}");
+}
+
+/// The epilog with another program and another URL, as an operator would edit it.
+fn epilog(folder: &Path, exporter_url: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm/vram-exporter-epilog.sh");
+    let text = fs::read_to_string(script).unwrap();
+    let (before, after) = ("PROGRAM=/usr/bin/vram-exporter\n", format!("PROGRAM='{}'\n", program().display()));
+    assert!(text.contains(before) && text.contains("URL=http://localhost:9836\n"), "{text}");
+    let text = text.replace(before, &after).replace("URL=http://localhost:9836\n", &format!("URL={exporter_url}\n"));
+    let path = folder.join("epilog.sh");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_epilog_appends_the_report_and_never_fails() {
+    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
+    let exporter = machine.export(&[]);
+    report(&exporter, "the job", is_in("running"));
+    let folder = tempfile::tempdir().unwrap();
+    let own = fs::metadata(folder.path()).map(|found| std::os::unix::fs::MetadataExt::uid(&found)).unwrap();
+    // As root, the output belongs to another user, who can reach it.
+    let user = if own == 0 { 65_534 } else { own };
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = folder.path().join("slurm-77.out");
+    let protected = folder.path().join("protected");
+    for path in [&output, &protected] {
+        fs::write(path, "epoch 1\n").unwrap();
+    }
+    if own == 0 {
+        std::os::unix::fs::chown(&output, Some(user), Some(user)).unwrap();
+        fs::set_permissions(&protected, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let run = |url: &str, job: &str, stdout: Option<&Path>| {
+        let mut command = Command::new(epilog(folder.path(), url));
+        command.env_clear().stdin(Stdio::null()).env("SLURM_JOB_ID", job);
+        command.env("SLURM_JOB_UID", user.to_string()).env("SLURM_JOB_GID", user.to_string());
+        stdout.map(|path| command.env("SLURM_JOB_STDOUT", path));
+        let ended = finish(&mut command);
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
+        fs::read_to_string(&output).unwrap()
+    };
+    // Nothing to report, nowhere to write to, and nobody who answers.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(run(&url(&exporter), "78", Some(&output)), "epoch 1\n");
+    assert_eq!(run(&url(&exporter), "77", None), "epoch 1\n");
+    assert_eq!(run(&format!("http://{closed}"), "77", Some(&output)), "epoch 1\n");
+    let absent = folder.path().join("slurm-%j.out");
+    assert_eq!(run(&url(&exporter), "77", Some(&absent)), "epoch 1\n");
+    assert!(!absent.exists());
+    if own == 0 {
+        run(&url(&exporter), "77", Some(&protected));
+        assert_eq!(fs::read_to_string(&protected).unwrap(), "epoch 1\n", "written with the rights of the user only");
+    }
+    let text = run(&url(&exporter), "77", Some(&output));
+    assert!(text.starts_with("epoch 1\n\nGPU memory of slurm:77, user ada"), "{text}");
+    assert!(text.contains("judging by this one run"), "{text}");
+}
