@@ -34,7 +34,7 @@ static DROPPED: Family = Family::counter(
     Unit::Number,
     When::Recorder,
     &[],
-    "Ended processes, events and older parts of histories that the recorder dropped to stay within its memory, and readings that came faster than it took them.",
+    "Ended processes, events, reports and older parts of histories that the recorder dropped to stay within its memory, and readings that came faster than it took them.",
 );
 
 pub(super) static SECTION: Section = Section {
