@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::device_use::DeviceUse;
 pub use self::job_report::{DeviceReport, ExitCount, JobReport, State};
 use self::kept::Kept;
 use self::meter::Meter;
@@ -26,7 +27,7 @@ use super::clock::{Clock, Now};
 use super::event::Failure;
 use super::exit_status::{Exit, Identity};
 use super::series::{Micros, SECOND};
-use crate::snapshot::{Gpu, GpuProcesses, MemorySample, Process, Snapshot, Workload, WorkloadUse};
+use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, Snapshot, Workload};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
@@ -156,7 +157,7 @@ impl Reports {
             }
         }
         for process in list.processes.iter().filter(|process| process.alive) {
-            self.process(index, &list.gpu, process, at, clock);
+            self.process(index, process, at, clock);
         }
         self.end(index, list, at);
     }
@@ -173,24 +174,22 @@ impl Reports {
         self.open.insert(workload.clone(), Open::new(workload, at, seen_from_start));
     }
 
-    fn process(&mut self, index: usize, gpu: &Arc<Gpu>, process: &Process, at: Micros, clock: Clock) {
+    fn process(&mut self, index: usize, process: &Process, at: Micros, clock: Clock) {
         let Some(workload) = process.owner.workload.as_ref() else { return };
-        let mig = process.mig.as_ref();
+        let last_active = process.last_active.map(|last| clock.micros(last));
         let Some(open) = self.open.get_mut(workload) else { return };
-        if open.device(index, gpu, mig, at).follow(process).is_none() {
-            let renamed = |(name, other): (&Arc<Workload>, &Open)| {
-                (name != workload && other.seen < at && other.had(index, process)).then(|| name.clone())
-            };
-            // The name of a workload can become known late: then its report continues under that name.
-            let former = self.open.iter().find_map(renamed).and_then(|name| self.open.remove(&name));
-            let Some(open) = self.open.get_mut(workload) else { return };
-            former.into_iter().for_each(|former| open.absorb(former));
-            if open.device(index, gpu, mig, at).follow(process).is_none() {
-                open.begin(index, process);
-            }
+        if open.follow(index, process, last_active) {
+            return;
         }
-        if let Some(open) = self.open.get_mut(workload) {
-            open.device(index, gpu, mig, at).seen.add(process.last_active.map(|last| clock.micros(last)));
+        let renamed = |(name, other): (&Arc<Workload>, &Open)| {
+            (name != workload && other.seen < at && other.had(index, process)).then(|| name.clone())
+        };
+        // The name of a workload can become known late: then its report continues under that name.
+        let former = self.open.iter().find_map(renamed).and_then(|name| self.open.remove(&name));
+        let Some(open) = self.open.get_mut(workload) else { return };
+        former.into_iter().for_each(|former| open.absorb(former));
+        if !open.follow(index, process, last_active) {
+            open.begin(index, process, last_active);
         }
     }
 
@@ -200,27 +199,27 @@ impl Reports {
         // A list that leaves out running workloads or processes does not show that one has ended, except by its entry.
         let cuts_workloads = list.other_workloads.is_some_and(|other| other.processes > 0);
         let cuts_processes = list.other.is_some_and(|other| other.processes > 0);
-        let is_listed = |workload: &Arc<Workload>, mig: Option<&str>| {
-            let uuid = |listed: &WorkloadUse| listed.mig.as_ref().map(|device| device.uuid.clone());
-            list.workloads.iter().find(|listed| listed.workload == *workload && uuid(listed).as_deref() == mig)
+        let has_entry = |workload: &Arc<Workload>, device: &DeviceUse| {
+            let is_same = |mig: Option<&Arc<MigDevice>>| mig.map(|mig| mig.uuid.as_str()) == device.mig_uuid();
+            list.workloads.iter().any(|listed| listed.workload == *workload && is_same(listed.mig.as_ref()))
         };
         for open in self.open.values_mut() {
-            if !open.devices.iter().any(|device| device.index == index && device.is_present) {
-                continue;
-            }
-            let workload = open.workload.clone();
             let mut gone = Vec::new();
+            let mut is_here = false;
             for device in open.devices.iter_mut().filter(|device| device.index == index && device.is_present) {
-                match is_listed(&workload, device.mig_uuid()).map(|listed| listed.processes > 0) {
-                    Some(true) => device.see_activity(pause, gap),
-                    None if cuts_workloads => device.lose_sight(),
-                    Some(false) | None => device.leave(),
+                is_here = true;
+                if device.is_listed {
+                    device.see_activity(pause, gap);
+                } else if cuts_workloads && !has_entry(&open.workload, device) {
+                    device.lose_sight();
+                } else {
+                    device.leave();
                 }
                 let ended = |pid: u32| list.processes.iter().any(|process| !process.alive && process.pid == pid);
                 gone.extend(device.take_gone(|process| cuts_processes && !ended(process.pid)));
             }
             open.end(gone, at);
-            if open.devices.iter().all(|device| !device.is_present) {
+            if is_here && open.devices.iter().all(|device| !device.is_present) {
                 let is_near = at.saturating_sub(open.seen) <= gap;
                 open.left = Some(if is_near { at } else { open.seen });
             }

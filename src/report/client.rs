@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
@@ -106,7 +106,7 @@ async fn send(arguments: &Arguments, tasks: &mut JoinSet<hyper::Result<()>>) -> 
     let unreachable = |error: &(dyn StdError + 'static)| Error::Unreachable(url.clone(), innermost(error));
     let host = url.authority().map_or("", |authority| authority.as_str());
     let request = Request::get(target(arguments)).header(HOST, host).header(USER_AGENT, AGENT);
-    let mut request = request.body(Empty::<Bytes>::new()).map_err(|error| Error::Local(error.to_string()))?;
+    let mut request = request.body(Full::<Bytes>::default()).map_err(|error| Error::Local(error.to_string()))?;
     if let Some(path) = &arguments.credentials_file {
         request.headers_mut().insert(AUTHORIZATION, credentials(path)?);
     }

@@ -29,6 +29,8 @@ pub(super) struct DeviceUse {
     pub(super) is_present: bool,
     /// The sums cover the time up to this moment, that of the last list.
     pub(super) at: Micros,
+    /// Whether the last list contained processes of the workload.
+    pub(super) is_listed: bool,
     /// Bytes held since then; `None` if unknown.
     used: Option<u64>,
     last: Option<u64>,
@@ -59,8 +61,8 @@ pub(super) struct DeviceUse {
 pub(super) struct Tracked {
     pub(super) pid: u32,
     pub(super) owner: Arc<Owner>,
-    /// When the last list that contained it was read.
-    seen: Micros,
+    /// Whether the last list contained it.
+    is_listed: bool,
     /// Its highest memory.
     peak: Option<u64>,
 }
@@ -85,6 +87,7 @@ impl DeviceUse {
             mig: mig.cloned(),
             is_present: false,
             at,
+            is_listed: false,
             used: None,
             last: None,
             peak: None,
@@ -139,6 +142,8 @@ impl DeviceUse {
         }
         self.at = at;
         self.seen = Seen::default();
+        self.is_listed = false;
+        self.processes.iter_mut().for_each(|process| process.is_listed = false);
     }
 
     /// The meter of the device. The compute instances of a MIG GPU instance share its memory.
@@ -154,6 +159,7 @@ impl DeviceUse {
             self.former = listed.peak.filter(|peak| listed.used.is_none_or(|used| *peak > used)).unwrap_or(0);
         }
         self.is_present = true;
+        self.is_listed = true;
         self.used = listed.used;
         if let Some(used) = listed.used {
             self.samples += 1;
@@ -192,9 +198,8 @@ impl DeviceUse {
 
     /// The process that a list contains, if it is followed.
     pub(super) fn follow(&mut self, process: &Process) -> Option<()> {
-        let at = self.at;
         let known = self.processes.iter_mut().find(|known| known.is(process.pid, &process.owner))?;
-        known.seen = at;
+        known.is_listed = true;
         known.peak = known.peak.max(process.peak).max(process.used);
         if !Arc::ptr_eq(&known.owner, &process.owner) {
             known.owner = process.owner.clone();
@@ -207,15 +212,14 @@ impl DeviceUse {
         let has_room = self.processes.len() < MAX_PROCESSES;
         if has_room {
             let peak = process.peak.max(process.used);
-            self.processes.push(Tracked { pid: process.pid, owner: process.owner.clone(), seen: self.at, peak });
+            self.processes.push(Tracked { pid: process.pid, owner: process.owner.clone(), is_listed: true, peak });
         }
         has_room
     }
 
     /// The followed processes that the last list does not contain. `stays` is called for each.
     pub(super) fn take_gone(&mut self, stays: impl Fn(&Tracked) -> bool) -> Vec<Tracked> {
-        let at = self.at;
-        self.processes.extract_if(.., |process| process.seen != at && !stays(process)).collect()
+        self.processes.extract_if(.., |process| !process.is_listed && !stays(process)).collect()
     }
 
     /// Adds up the activity that the processes of the last list have shown.

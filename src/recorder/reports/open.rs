@@ -81,11 +81,27 @@ impl Open {
         self.devices.iter().filter(|device| device.index == index).flat_map(|device| &device.processes).any(is_same)
     }
 
-    /// Begins to follow a process on a device that [`Open::device`] has returned before.
-    pub(super) fn begin(&mut self, index: usize, process: &Process) {
+    /// The device on which a list shows both the workload and a process of it.
+    fn listed(&mut self, index: usize, process: &Process) -> Option<&mut DeviceUse> {
         let mig = process.mig.as_ref().map(|device| device.uuid.as_str());
+        self.devices.iter_mut().find(|device| device.is_on(index, mig) && device.is_listed)
+    }
+
+    /// Records that a list contains a process that last worked at `active`. Returns whether it is followed.
+    pub(super) fn follow(&mut self, index: usize, process: &Process, active: Option<Micros>) -> bool {
+        let Some(device) = self.listed(index, process) else { return false };
+        let is_followed = device.follow(process).is_some();
+        if is_followed {
+            device.seen.add(active);
+        }
+        is_followed
+    }
+
+    /// Begins to follow a process that a list contains.
+    pub(super) fn begin(&mut self, index: usize, process: &Process, active: Option<Micros>) {
         let is_known = self.follows(process.pid, |known| known.is(process.pid, &process.owner));
-        let Some(device) = self.devices.iter_mut().find(|device| device.is_on(index, mig)) else { return };
+        let Some(device) = self.listed(index, process) else { return };
+        device.seen.add(active);
         if device.begin(process) && !is_known {
             self.processes += 1;
         }

@@ -4,8 +4,8 @@ use super::kept::MAX_KEPT;
 use super::*;
 use crate::recorder::event::Who;
 use crate::snapshot::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Heard, MigDevice, Other, Owner, PodContainer,
-    ProcessKind, ReportingProcess, WorkloadKind,
+    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, Heard, MigDevice, Other, Owner,
+    PodContainer, ProcessKind, ReportingProcess, WorkloadKind, WorkloadUse,
 };
 
 const GIB: u64 = 1 << 30;
