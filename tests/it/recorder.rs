@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, PATIENCE, eventually, eventually_or, missing};
+use crate::harness::{Exporter, Machine, PATIENCE, eventually, eventually_or};
+use crate::small_disk;
 
 /// An H200 (150,109,880,320 bytes can be allocated) with a training job that holds 78 GiB, and a neighbour that grows
 /// next to it until the training job ends.
@@ -321,24 +321,11 @@ fn a_folder_that_cannot_be_written_is_a_fault_and_nothing_else() {
 
 #[test]
 fn a_full_disk_loses_incidents_and_nothing_else() {
-    let mount = "mount -t tmpfs -o size=4k none \"$0\"";
-    let unshare = |script: &str, folder: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(folder);
-        command
-    };
     let folder = tempfile::tempdir().unwrap();
-    let works = unshare(mount, folder.path()).output().is_ok_and(|output| output.status.success());
-    if missing("unshare, or the right to mount a file system,", works) {
-        return;
-    }
     let machine = Machine::new(NEIGHBOURS);
-    let plain = machine.command(&[&format!("--recorder.path={}", folder.path().display())]);
-    // The exporter sees a disk of 4 KiB there, which is too small for any incident.
-    let mut inside = unshare(&format!("{mount} && exec \"$@\""), folder.path());
-    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
-    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let exporter = Exporter::start(inside);
+    let path = format!("--recorder.path={}", folder.path().display());
+    // The disk is too small for any incident.
+    let Some(exporter) = small_disk::export(&machine, folder.path(), ":", &[&path]) else { return };
     let kept = incident(&exporter, "ended_at_peak", true);
     exporter.scrape_until("the fault", |scrape| {
         scrape.value("vram_exporter_faults_by_reason_total", &[("source", "recorder"), ("reason", "unwritable")])

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, bare, eventually, eventually_or, finish, missing, program};
+use crate::harness::{Exporter, Machine, bare, eventually, eventually_or, finish, program};
+use crate::small_disk;
 use crate::web_config::pki::Pki;
 
 const IDLE: &str = "[[gpu]]\nmodel = \"H200\"\ncount = 2\n";
@@ -202,25 +203,12 @@ fn a_missing_reports_folder_is_a_fault_and_nothing_else() {
 
 #[test]
 fn a_full_disk_loses_reports_and_nothing_else() {
-    // One page, which a byte occupies.
-    let mount = "mount -t tmpfs -o size=4k none \"$0\" && echo >\"$0/occupied\"";
-    let unshare = |script: &str, folder: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(folder);
-        command
-    };
     let folder = tempfile::tempdir().unwrap();
-    let works = unshare(mount, folder.path()).output().is_ok_and(|output| output.status.success());
-    if missing("unshare, or the right to mount a file system,", works) {
-        return;
-    }
     let machine = Machine::new(IDLE);
     let path = format!("--recorder.reports-path={}", folder.path().display());
-    let plain = machine.command(&[&path, "--recorder.report-linger=1s"]);
-    let mut inside = unshare(&format!("{mount} && exec \"$@\""), folder.path());
-    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
-    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let exporter = Exporter::start(inside);
+    // The disk's only page is occupied.
+    let flags = [&*path, "--recorder.report-linger=1s"];
+    let Some(exporter) = small_disk::export(&machine, folder.path(), "echo >\"$0/occupied\"", &flags) else { return };
     machine.control(&trainer(501, 0, &growing(10, 30)));
     report(&exporter, "the job", is_in("running"));
     machine.control("");
