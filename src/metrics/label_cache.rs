@@ -186,19 +186,7 @@ mod tests {
     fn process(pid: u32, name: &str) -> Process {
         let start = Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_250));
         let owner = Owner { name: Some(name.to_owned()), uid: Some(1000), start, ..Owner::default() };
-        Process {
-            pid,
-            kind: ProcessKind::Compute,
-            mig: None,
-            owner: Arc::new(owner),
-            alive: true,
-            ended: None,
-            used: Some(5),
-            window_peak: Some(5),
-            peak: Some(5),
-            sm_utilization: None,
-            last_active: None,
-        }
+        Process { used: Some(5), window_peak: Some(5), peak: Some(5), ..Process::for_tests(pid, owner) }
     }
 
     fn slice(uuid: &str) -> Option<Arc<MigDevice>> {

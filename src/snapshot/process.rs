@@ -103,6 +103,26 @@ pub struct Process {
     pub last_active: Option<Instant>,
 }
 
+#[cfg(test)]
+impl Process {
+    /// A compute process that is running, of whose memory and work nothing is known.
+    pub(crate) fn for_tests(pid: u32, owner: Owner) -> Self {
+        Self {
+            pid,
+            kind: ProcessKind::Compute,
+            mig: None,
+            owner: Arc::new(owner),
+            alive: true,
+            ended: None,
+            used: None,
+            window_peak: None,
+            peak: None,
+            sm_utilization: None,
+            last_active: None,
+        }
+    }
+}
+
 /// When a process left the GPU: at some time between two readings of the process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {

@@ -4,7 +4,7 @@ use super::super::freeze::freeze;
 use super::super::incident::Incident;
 use super::super::incidents::Incidents;
 use super::*;
-use crate::snapshot::{FailedAllocation, Other, Owner, Process, ProcessKind, Workload, WorkloadKind, WorkloadUse};
+use crate::snapshot::{FailedAllocation, Other, Owner, Process, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -156,19 +156,7 @@ fn process(pid: u32) -> Process {
         workload: Some(Arc::new(workload)),
         ..Owner::default()
     };
-    Process {
-        pid,
-        kind: ProcessKind::Compute,
-        mig: None,
-        owner: Arc::new(owner),
-        alive: true,
-        ended: None,
-        used: None,
-        window_peak: None,
-        peak: None,
-        sm_utilization: None,
-        last_active: None,
-    }
+    Process::for_tests(pid, owner)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 use crate::recorder::event::Who;
 use crate::snapshot::{
     AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, Heard, MigDevice, Other, Owner,
-    PodContainer, ProcessKind, ReportingProcess, WorkloadKind, WorkloadUse,
+    PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
 };
 
 const GIB: u64 = 1 << 30;
@@ -159,19 +159,7 @@ fn process(pid: u32, workload: &Arc<Workload>) -> Process {
         workload: Some(workload.clone()),
         ..Owner::default()
     };
-    Process {
-        pid,
-        kind: ProcessKind::Compute,
-        mig: None,
-        owner: Arc::new(owner),
-        alive: true,
-        ended: None,
-        used: None,
-        window_peak: None,
-        peak: None,
-        sm_utilization: None,
-        last_active: None,
-    }
+    Process::for_tests(pid, owner)
 }
 
 #[test]
