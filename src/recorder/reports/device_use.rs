@@ -196,15 +196,16 @@ impl DeviceUse {
         self.activity.leave();
     }
 
-    /// The process that a list contains, if it is followed.
-    pub(super) fn follow(&mut self, process: &Process) -> Option<()> {
-        let known = self.processes.iter_mut().find(|known| known.is(process.pid, &process.owner))?;
+    /// Records that a list contains a process. Returns whether it is followed.
+    pub(super) fn follow(&mut self, process: &Process) -> bool {
+        let known = self.processes.iter_mut().find(|known| known.is(process.pid, &process.owner));
+        let Some(known) = known else { return false };
         known.is_listed = true;
         known.peak = known.peak.max(process.peak).max(process.used);
         if !Arc::ptr_eq(&known.owner, &process.owner) {
             known.owner = process.owner.clone();
         }
-        Some(())
+        true
     }
 
     /// Begins to follow a process. Returns whether there is room for it.

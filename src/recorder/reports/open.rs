@@ -90,7 +90,7 @@ impl Open {
     /// Records that a list contains a process that last worked at `active`. Returns whether it is followed.
     pub(super) fn follow(&mut self, index: usize, process: &Process, active: Option<Micros>) -> bool {
         let Some(device) = self.listed(index, process) else { return false };
-        let is_followed = device.follow(process).is_some();
+        let is_followed = device.follow(process);
         if is_followed {
             device.seen.add(active);
         }
