@@ -1,5 +1,7 @@
 //! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] and
-//! [`vram_exporter::report`] for the `run` and `report` subcommands, and [`vram_exporter::command_line`] for those that print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
+//! [`vram_exporter::report`] for the `run` and `report` subcommands, and [`vram_exporter::command_line`] for those that
+//! print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or
+//! opened.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};

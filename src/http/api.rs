@@ -1,4 +1,5 @@
-//! The API, `/api/v1/…`: the recorded history, the incidents and the reports about workloads as JSON. `docs/openapi.yaml` describes it.
+//! The API, `/api/v1/…`: the recorded history, the incidents and the reports about workloads as JSON.
+//! `docs/openapi.yaml` describes it.
 //!
 //! Invariants: every response is bounded in size; a value that is not known is absent or null, never 0; the API changes
 //! nothing, except that a client that had to authenticate can request an incident.
