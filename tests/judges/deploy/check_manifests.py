@@ -230,7 +230,7 @@ def configuration_problems(scenario, exporter):
             if scenario.config_map:
                 environment = environment | {COLLECTORS: str(scenarios.ROOT / "tests/judges/dcgm/counters.csv")}
             if OTLP_HEADERS in environment:
-                environment = environment | {OTLP_HEADERS: os.devnull}
+                environment = environment | {OTLP_HEADERS: str(scenarios.ROOT / "tests/judges/deploy/otlp-headers")}
             # The system's certificates stand for those that the cluster has.
             environment = {name: text for name, text in environment.items() if name != OTLP_CA}
             done = subprocess.run(
