@@ -1,4 +1,4 @@
-//! Which certificates a client trusts.
+//! Which certificates a client trusts, and which one it presents.
 //!
 //! Invariant: a client trusts the certificates of one file, which must all be valid, or those of the system, and never
 //! none by accident.
@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::regular_file;
@@ -23,7 +24,7 @@ pub(crate) enum Error {
     /// The file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
-    /// The file or the system has no certificate that can be used.
+    /// The file or the system has no certificate, or no key, that can be used.
     #[error("{0}")]
     NoTrust(String),
 }
@@ -62,6 +63,23 @@ pub(crate) fn trusting_the_system() -> Result<ClientConfig, Error> {
 /// Trusts no certificate, for a connection without TLS.
 pub(crate) fn trusting_none() -> Result<ClientConfig, Error> {
     with(RootCertStore::empty())
+}
+
+/// Presents the certificate in a PEM file (with those that issued it), whose key is in another PEM file. Returns the path of
+/// the file that is wrong with the error. May block for a long time.
+pub(crate) fn present<'a>(config: &mut ClientConfig, cert: &'a Path, key: &'a Path) -> Result<(), (&'a Path, Error)> {
+    let chain = certificates(cert).map_err(|error| (cert, error))?;
+    if chain.is_empty() {
+        return Err((cert, Error::NoTrust("the file contains no certificate".to_owned())));
+    }
+    let pem = regular_file::read(key, LIMIT).map_err(|error| (key, error.into()))?;
+    // The error of the parser could show a part of the key.
+    let parsed = PrivateKeyDer::from_pem_slice(&pem);
+    let parsed = parsed.map_err(|_| (key, Error::NoTrust("the file contains no private key".to_owned())))?;
+    let identity = CertifiedKey::from_der(chain, parsed, &default_provider());
+    let identity = identity.map_err(|error| (key, Error::NoTrust(error.to_string())))?;
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(identity));
+    Ok(())
 }
 
 fn with(roots: RootCertStore) -> Result<ClientConfig, Error> {

@@ -14,19 +14,21 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `format`, `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with
-//! `regular_file`. Only [`app`] connects all modules and passes each its settings. Some modules use other crates of the
+//! `boards`, `format`, `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with
+//! `regular_file`, and `http_client` asks a server for [`report`] and [`advise`]. Only [`app`] connects all modules and passes each its settings. Some modules use other crates of the
 //! workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of
 //! [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory. [`report`] prints
-//! what a running exporter reports about a job. [`command_line`] prints
-//! the demo's scenarios and the completion scripts for shells.
+//! what a running exporter reports about a job. [`advise`] advises how much memory workloads should request, from the
+//! history in a Prometheus server. [`command_line`] prints the demo's scenarios and the completion scripts for shells.
 
+pub mod advise;
 pub mod allocator;
 pub mod app;
 pub mod attribution;
 pub mod backoff;
 mod blocking_read;
+mod boards;
 mod client_tls;
 pub mod command_line;
 pub mod config;
@@ -35,6 +37,7 @@ pub mod demo;
 pub mod faults;
 mod format;
 pub mod http;
+mod http_client;
 #[doc(hidden)]
 pub mod internals;
 pub mod kubernetes;

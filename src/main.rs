@@ -1,6 +1,6 @@
-//! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`] and
-//! [`vram_exporter::report`] for the `run` and `report` subcommands, and [`vram_exporter::command_line`] for those that
-//! print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or
+//! The binary: reads the configuration and calls [`vram_exporter::app`], or calls [`vram_exporter::run`],
+//! [`vram_exporter::report`] and [`vram_exporter::advise`] for the subcommands of these names, and
+//! [`vram_exporter::command_line`] for those that print something about the program. If the configuration is invalid, it exits with code 64 before anything is bound or
 //! opened.
 
 use std::error::Error;
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use vram_exporter::advise;
 use vram_exporter::app;
 use vram_exporter::command_line;
 use vram_exporter::config::{self, Command};
@@ -22,6 +23,9 @@ fn main() -> ExitCode {
     }
     if report::is_requested(&args) {
         return ExitCode::from(report::main(args));
+    }
+    if advise::is_requested(&args) {
+        return ExitCode::from(advise::main(args));
     }
     if command_line::is_requested(&args) {
         return match command_line::answer(args) {

@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use self::arguments::{Ending, Format};
 pub(crate) use self::arguments::{NAME, command};
 use crate::config::EXIT_USAGE;
+use crate::http_client::is_plain;
 
 /// The exit status when the exporter could not be asked.
 const FAILURE: u8 = 1;
@@ -55,12 +56,6 @@ fn shown(answer: &str, format: Format) -> Result<String, serde_json::Error> {
         answer.lines().try_for_each(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).map(drop))?;
     }
     Ok(answer.lines().map(plain).collect())
-}
-
-/// Whether a terminal shows the character and does nothing else. The exporter has escaped all other characters of names.
-fn is_plain(c: char) -> bool {
-    let is_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    !c.is_control() && !is_direction
 }
 
 fn print(text: &str) -> u8 {

@@ -16,7 +16,6 @@
 
 mod allocators;
 mod arguments;
-mod boards;
 mod child;
 mod facts;
 mod lists;

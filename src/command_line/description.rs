@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 use super::completions::SCRIPTS;
-use crate::{config, report, run};
+use crate::{advise, config, report, run};
 
 /// The subcommand that lists the scenarios.
 pub(super) const SCENARIOS: &str = "scenarios";
@@ -26,6 +26,7 @@ pub fn description() -> Command {
     let subcommands = [
         run::command().name(run::NAME),
         report::command().name(report::NAME),
+        advise::command().name(advise::NAME),
         Command::new(SCENARIOS).about("Lists the simulated machines of --demo, with a sentence about each."),
         Command::new(COMPLETIONS).about("Prints the completion script for a shell.").arg(shell),
     ];

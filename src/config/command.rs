@@ -65,6 +65,7 @@ pub(crate) fn command() -> clap::Command {
             "vram-exporter [FLAGS]\n       \
              vram-exporter run [FLAGS] -- COMMAND [ARGUMENTS]\n       \
              vram-exporter report --job=ID | --workload=NAME [FLAGS]\n       \
+             vram-exporter advise --prometheus.url=URL [FLAGS]\n       \
              vram-exporter scenarios\n       \
              vram-exporter completions SHELL",
         )
@@ -74,6 +75,7 @@ pub(crate) fn command() -> clap::Command {
              environment over the file, and the file over the defaults.\n\n\
              vram-exporter run runs a command and reports how much GPU memory its processes held: see vram-exporter run \
              --help. vram-exporter report prints what a running exporter reports about a job: see vram-exporter report --help. \
+             vram-exporter advise advises how much memory workloads should request: see vram-exporter advise --help. \
              vram-exporter scenarios lists the simulated machines of --demo, and vram-exporter completions prints \
              the completion script for bash, fish or zsh.",
         )

@@ -8,6 +8,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, value_parser};
 use hyper::Uri;
 
+use crate::http_client::{self, one_line};
+
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "report";
 const DEFAULT_URL: &str = "http://localhost:9836";
@@ -70,7 +72,8 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     Ok(Arguments {
         job,
         workload,
-        url: url(&text("url").unwrap_or_default())?,
+        url: http_client::url(&text("url").unwrap_or_default(), DEFAULT_URL, "--credentials-file")
+            .map_err(|why| Ending::Wrong(format!("--url: {why}")))?,
         format: if text("format").as_deref() == Some("json") { Format::Json } else { Format::Text },
         timeout: Duration::from_secs(u64::from(*matches.get_one::<u16>("timeout").unwrap_or(&1))),
         credentials_file: path("credentials-file"),
@@ -78,33 +81,10 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     })
 }
 
-/// The URL of an exporter.
-fn url(text: &str) -> Result<Uri, Ending> {
-    let wrong = |why: &str| Ending::Wrong(format!("--url: {why}"));
-    let url: Uri = text.parse().map_err(|_| wrong("must be a URL such as http://localhost:9836"))?;
-    let authority = url.authority().map_or("", |authority| authority.as_str());
-    if !matches!(url.scheme_str(), Some("http" | "https")) || authority.is_empty() {
-        return Err(wrong("must begin with http:// or https:// and a host"));
-    }
-    if authority.contains('@') {
-        return Err(wrong("must not contain a password, which other users can see; use --credentials-file"));
-    }
-    if url.query().is_some() {
-        return Err(wrong("must not contain a query"));
-    }
-    Ok(url)
-}
-
 /// A message without the usage that clap appends.
 fn first_line(message: &str) -> String {
     let told = message.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
     format!("{}; see vram-exporter report --help", one_line(told))
-}
-
-/// The beginning of a text in one line without control characters.
-pub(super) fn one_line(text: &str) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
-    words.join(" ").chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
 /// The description of the command line of `report`.

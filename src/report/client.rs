@@ -3,28 +3,17 @@
 //! Invariants: neither redirects nor proxies from the environment are followed; the request ends after the timeout; no more
 //! than [`ANSWER_LIMIT`] bytes are read; a password never appears in a message.
 
-use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::handshake;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, Response, StatusCode, Uri};
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::ClientConfig;
-use tokio::runtime;
-use tokio::task::JoinSet;
-use tower::ServiceExt;
 
-use super::arguments::{Arguments, Format, one_line};
-use crate::{client_tls, regular_file};
+use super::arguments::{Arguments, Format};
+use crate::http_client::{self, Answer, Question, one_line};
+use crate::regular_file;
 
-const AGENT: &str = concat!("vram-exporter/", env!("CARGO_PKG_VERSION"));
 const PATH: &str = "/api/v1/reports";
 /// The longest response that is read, in bytes.
 const ANSWER_LIMIT: usize = 8 << 20;
@@ -57,66 +46,65 @@ pub(super) enum Error {
 /// # Errors
 /// When there is no such answer within the timeout.
 pub(super) fn ask(arguments: &Arguments) -> Result<String, Error> {
-    let local = |error: &dyn StdError| Error::Local(error.to_string());
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| local(&error))?;
-    let answer = runtime.block_on(async {
-        let answer = tokio::time::timeout(arguments.timeout, answer(arguments)).await;
-        answer.unwrap_or_else(|_| Err(Error::Timeout(arguments.url.clone(), arguments.timeout)))
-    });
-    // A name that is still being looked up must not delay the end.
-    runtime.shutdown_background();
-    answer
+    let timeout = || Error::Timeout(arguments.url.clone(), arguments.timeout);
+    let answered = http_client::within(arguments.timeout, answer(arguments));
+    answered.map_err(|error| failed(arguments, error))?.unwrap_or_else(|| Err(timeout()))
 }
 
 async fn answer(arguments: &Arguments) -> Result<String, Error> {
     let url = &arguments.url;
-    // The task of the connection ends with this set.
-    let mut tasks = JoinSet::new();
-    let response = send(arguments, &mut tasks).await?;
-    let status = response.status();
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
-    let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
-    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => Error::TooLong(url.clone()),
-        false => Error::Unreachable(url.clone(), innermost(&*error)),
-    })?;
-    let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let answer = http_client::ask(question(arguments, &target(arguments))?).await;
+    let answer = answer.map_err(|error| failed(arguments, error))?;
+    let body = String::from_utf8_lossy(&answer.body);
     let wanted = match arguments.format {
         Format::Text => "text/plain",
         Format::Json => "application/x-ndjson",
     };
-    match status {
-        StatusCode::OK if kind.starts_with(wanted) => Ok(body),
+    match answer.status {
+        StatusCode::OK if answer.header(CONTENT_TYPE).starts_with(wanted) => Ok(body.into_owned()),
         StatusCode::OK => Err(Error::Foreign(url.clone())),
         StatusCode::UNAUTHORIZED => Err(Error::Unauthorized(url.clone())),
-        _ => {
-            // The exporter answers with a reason as JSON; anything else is another server, or an exporter without reports.
-            let reason = serde_json::from_str::<serde_json::Value>(&body).ok();
-            let reason = reason.as_ref().and_then(|reason| reason.get("error")?.as_str());
-            match (reason, status) {
-                (None, StatusCode::NOT_FOUND) => Err(Error::Foreign(url.clone())),
-                _ => Err(Error::Refused(url.clone(), status.as_u16(), one_line(reason.unwrap_or(&body)))),
-            }
-        }
+        _ => Err(refused(url, &answer, &body)),
     }
 }
 
-async fn send(arguments: &Arguments, tasks: &mut JoinSet<hyper::Result<()>>) -> Result<Response<Incoming>, Error> {
-    let url = &arguments.url;
-    let unreachable = |error: &(dyn StdError + 'static)| Error::Unreachable(url.clone(), innermost(error));
-    let host = url.authority().map_or("", |authority| authority.as_str());
-    let request = Request::get(target(arguments)).header(HOST, host).header(USER_AGENT, AGENT);
-    let mut request = request.body(Full::<Bytes>::default()).map_err(|error| Error::Local(error.to_string()))?;
-    if let Some(path) = &arguments.credentials_file {
-        request.headers_mut().insert(AUTHORIZATION, credentials(path)?);
+/// The exporter answers with a reason as JSON; anything else is another server, or an exporter without reports.
+fn refused(url: &Uri, answer: &Answer, body: &str) -> Error {
+    let reason = serde_json::from_str::<serde_json::Value>(body).ok();
+    match (reason.as_ref().and_then(|reason| reason.get("error")?.as_str()), answer.status) {
+        (None, StatusCode::NOT_FOUND) => Error::Foreign(url.clone()),
+        (reason, status) => Error::Refused(url.clone(), status.as_u16(), one_line(reason.unwrap_or(body))),
     }
-    let tls = tls(arguments)?;
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-    let stream = connector.oneshot(url.clone()).await.map_err(|error| unreachable(&*error))?;
-    let (mut sender, connection) = handshake(stream).await.map_err(|error| unreachable(&error))?;
-    // The connection's errors are reported by the response.
-    tasks.spawn(connection);
-    sender.send_request(request).await.map_err(|error| unreachable(&error))
+}
+
+fn question<'a>(arguments: &'a Arguments, target: &'a str) -> Result<Question<'a>, Error> {
+    let mut headers = HeaderMap::new();
+    if let Some(path) = &arguments.credentials_file {
+        headers.insert(AUTHORIZATION, credentials(path)?);
+    }
+    let tls = http_client::tls(&arguments.url, arguments.ca_file.as_deref());
+    let tls = tls.map_err(|error| match &arguments.ca_file {
+        Some(path) => Error::File { path: path.clone(), why: error.to_string() },
+        None => Error::Local(error.to_string()),
+    })?;
+    Ok(Question {
+        server: &arguments.url,
+        method: Method::GET,
+        target,
+        headers,
+        body: Default::default(),
+        tls,
+        server_name: None,
+        limit: ANSWER_LIMIT,
+    })
+}
+
+fn failed(arguments: &Arguments, error: http_client::Error) -> Error {
+    match error {
+        http_client::Error::Unreachable(why) => Error::Unreachable(arguments.url.clone(), why),
+        http_client::Error::TooLong(_) => Error::TooLong(arguments.url.clone()),
+        http_client::Error::Local(why) => Error::Local(why),
+    }
 }
 
 /// The path and the query of the request, below the path of the URL.
@@ -142,32 +130,7 @@ fn credentials(path: &Path) -> Result<HeaderValue, Error> {
     if !line.contains(&b':') || line.contains(&b'\n') {
         return Err(wrong("it must contain one line, user:password".to_owned()));
     }
-    let value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(line)));
-    let mut value = value.map_err(|error| wrong(error.to_string()))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn tls(arguments: &Arguments) -> Result<ClientConfig, Error> {
-    if arguments.url.scheme_str() != Some("https") {
-        return client_tls::trusting_none().map_err(|error| Error::Local(error.to_string()));
-    }
-    match &arguments.ca_file {
-        None => client_tls::trusting_the_system().map_err(|error| Error::Local(error.to_string())),
-        Some(path) => (client_tls::certificates(path).and_then(client_tls::trusting))
-            .map_err(|error| Error::File { path: path.clone(), why: error.to_string() }),
-    }
-}
-
-/// The innermost cause of a failure, in one line.
-fn innermost(error: &(dyn StdError + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    // An error of the certificate's check is known only to its description.
-    let text = innermost.to_string();
-    one_line(if text.is_empty() { "the connection failed" } else { &text })
+    http_client::basic(line).ok_or_else(|| wrong("it cannot be sent in a header".to_owned()))
 }
 
 #[cfg(test)]

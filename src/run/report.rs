@@ -8,7 +8,6 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 
 use super::allocators::{self, AllocatorUse};
-use super::boards::{self, Size};
 use super::child::Ended;
 use super::facts::Facts;
 use super::names::Owners;
@@ -16,6 +15,7 @@ use super::notes;
 use super::places::Place;
 use super::record::{Extreme, Membership, PlaceRecord, ProcessKey, ProcessRecord};
 use super::sampler::State;
+use crate::boards::{self, Size};
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;

@@ -204,7 +204,7 @@ fn the_manual_pages_are_free_of_errors() {
     if missing("mandoc", is_installed("mandoc")) {
         return;
     }
-    for name in ["vram-exporter.1", "vram-exporter-run.1", "vram-exporter-report.1"] {
+    for name in ["vram-exporter.1", "vram-exporter-run.1", "vram-exporter-report.1", "vram-exporter-advise.1"] {
         let page = root(PAGES).join(name);
         // Warnings are about white space and the date, which the page does not have.
         run("mandoc", ["-T", "lint", "-W", "error"].map(OsStr::new).into_iter().chain([page.as_os_str()]));

@@ -10,6 +10,7 @@ mod kubelet;
 mod small_disk;
 mod web;
 
+mod advise;
 mod alerts;
 mod allocator;
 mod architecture;

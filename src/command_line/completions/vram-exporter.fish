@@ -123,6 +123,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l print-confi
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s V -l version -d 'Print the version and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "advise" -d 'Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "scenarios" -d 'Lists the simulated machines of --demo, with a sentence about each.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "completions" -d 'Prints the completion script for a shell.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
@@ -135,6 +136,23 @@ complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l t
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l credentials-file -d 'A file that contains user:password, if the exporter requires a password' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l ca-file -d 'The certificates to trust instead of those of the system, in PEM format' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -s h -l help -d 'Print this help and exit'
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l prometheus.url -d 'The Prometheus server, or another one with its API' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l range -d 'How far back the history is read' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l time -d 'The end of the range, in seconds since 1970 or like 2026-01-31T12:00:00Z' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l by -d 'Advise for each workload, each container of a pod, each batch job, or each user' -r -f -a "workload\t''
+pod\t''
+job\t''
+user\t''"
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l format -d 'How the advice is printed' -r -f -a "table\t''
+json\t''
+yaml\t''
+csv\t''
+html\t''"
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l min-samples -d 'With fewer samples there is no advice' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l min-span -d 'With a shorter history there is no advice' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l timeout -d 'How long all requests may take together, 1s to 1h' -r
+complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand scenarios" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand completions" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l rate -d 'Memory samples per second, 1 to 1000' -r
@@ -161,7 +179,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -s h -l
 function __fish_vram_exporter_needs_command
     # A subcommand is always the first argument.
     set -l words (commandline -opc)
-    if contains -- $words[2] run report scenarios completions
+    if contains -- $words[2] run report advise scenarios completions
         echo $words[2]
         return 1
     end

@@ -101,18 +101,19 @@ fn shortened(arg: Arg) -> Arg {
 
 /// The file of each manual page, with its content: one for the exporter, and one for each subcommand that has flags of its
 /// own.
-pub(crate) fn manual() -> [(&'static str, String); 3] {
+pub(crate) fn manual() -> [(&'static str, String); 4] {
     let mut whole = description().mut_args(|arg| {
         let Some(key) = Key::find(arg.get_id().as_str()) else { return arg };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         arg.help(format!("{help} [env: {}]", key.variable()))
     });
     whole.build();
-    let [run, report] = ["run", "report"].map(|name| whole.find_subcommand(name).unwrap().clone());
+    let [run, report, advise] = ["run", "report", "advise"].map(|name| whole.find_subcommand(name).unwrap().clone());
     // The other subcommands have no page of their own, so the page does not refer to one.
     [
         ("vram-exporter-run.1", page(run, false)),
         ("vram-exporter-report.1", page(report, false)),
+        ("vram-exporter-advise.1", page(advise, false)),
         ("vram-exporter.1", page(whole, true)),
     ]
 }
@@ -155,7 +156,10 @@ fn page(command: Command, is_exporter: bool) -> String {
             more.text([roman(meaning)]);
         }
         more.control("SH", ["SEE ALSO"]);
-        more.text([bold("vram-exporter-run"), roman("(1), "), bold("vram-exporter-report"), roman("(1)")]);
+        for (index, name) in ["run", "report", "advise"].into_iter().enumerate() {
+            let before = if index == 0 { "" } else { ", " };
+            more.text([roman(before), bold(format!("{NAME}-{name}")), roman("(1)")]);
+        }
     }
     more.to_writer(&mut text).unwrap();
     String::from_utf8(text).unwrap()

@@ -1,0 +1,171 @@
+//! `vram-exporter advise`: how much GPU memory each workload should request, judging by the history in a Prometheus server.
+//!
+//! Invariants: nothing is changed anywhere; the number of requests does not depend on the number of workloads; the command
+//! ends within its timeout, whatever the server does; nothing that a terminal would interpret is printed.
+
+mod arguments;
+mod clients;
+mod devices;
+mod groups;
+mod history;
+mod http_config;
+mod output;
+mod packing;
+mod pod_names;
+mod prometheus;
+mod queries;
+mod record;
+mod reservation;
+mod run_key;
+mod units;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+use self::arguments::{Arguments, Ending};
+pub(crate) use self::arguments::{NAME, command};
+use self::devices::Devices;
+use self::history::History;
+use self::prometheus::{Error, Prometheus};
+use self::queries::{Answers, Span};
+use self::record::{Action, Advice, VERSION};
+use self::run_key::RunKey;
+use self::workloads::Enough;
+use crate::boards;
+use crate::config::EXIT_USAGE;
+use crate::http_client;
+
+/// The exit status when the server could not be asked.
+const FAILURE: u8 = 1;
+/// The exit status when a workload could be given less, or needs more.
+const CHANGE: u8 = 2;
+
+/// Whether the command line requests `advise`: `vram-exporter advise …`.
+pub fn is_requested(args: &[OsString]) -> bool {
+    args.get(1).is_some_and(|first| first == OsStr::new(NAME))
+}
+
+/// Prints the advice. `args` are those of [`std::env::args_os`]. Returns the exit status.
+pub fn main(args: Vec<OsString>) -> u8 {
+    let arguments = match arguments::read(args.into_iter().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(Ending::Help(text)) => return print(&text, 0),
+        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+    };
+    let advice = match advice(&arguments) {
+        Ok(advice) => advice,
+        Err(error) => return refuse(&error.to_string(), FAILURE),
+    };
+    // A file of advice does not show them to the person who runs the command.
+    for warning in &advice.warnings {
+        let _ = writeln!(io::stderr().lock(), "vram-exporter advise: {}", http_client::one_line(warning));
+    }
+    let is_change = |action| matches!(action, Action::Lower | Action::Raise);
+    let status = if advice.workloads.iter().any(|workload| is_change(workload.action)) { CHANGE } else { 0 };
+    match output::text(&advice, arguments.format) {
+        Ok(text) => print(&text, status),
+        Err(error) => refuse(&format!("the advice cannot be written: {error}"), FAILURE),
+    }
+}
+
+/// Asks the server and judges its answers.
+fn advice(arguments: &Arguments) -> Result<Advice, Error> {
+    let span = Span::of(arguments);
+    let mut prometheus = Prometheus::new(arguments)?;
+    let asked = http_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
+    let asked = asked.map_err(|error| Error::Local(error.to_string()))?;
+    let answers = asked.unwrap_or_else(|| Err(Error::Timeout(arguments.url.clone(), arguments.timeout.as_secs())))?;
+    let warnings = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
+    Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
+}
+
+fn judged(arguments: &Arguments, span: Span, answers: &Answers, queries: u64, mut warnings: Vec<String>) -> Advice {
+    let devices = Devices::new(answers);
+    let history = History::new(answers, span);
+    let (groups, left_out) = groups::groups(&history, arguments.by);
+    let enough = Enough { samples: arguments.min_samples, span: arguments.min_span };
+    let workloads: Vec<_> =
+        groups.iter().map(|(key, members)| workloads::judge(key, members, &devices, span, enough)).collect();
+
+    // A run of several users has the highest advice of theirs.
+    let mut advised: BTreeMap<&RunKey, Option<u64>> = BTreeMap::new();
+    for (members, workload) in groups.values().zip(&workloads) {
+        for (key, _) in members {
+            let advice = advised.entry(key).or_default();
+            *advice = workload.advice_bytes.max(*advice);
+        }
+    }
+    let freed = workloads.iter().map(|workload| workload.freed_bytes).sum();
+    let advice_of = |key: &RunKey| advised.get(key).copied().flatten();
+    let (fleet, unplaced) = packing::fleet(&history, &devices, freed, advice_of);
+    warnings.extend(notes(answers, &history, &devices, unplaced));
+    Advice {
+        version: VERSION,
+        prometheus: arguments.url.to_string(),
+        by: arguments.by.name(),
+        time: span.end,
+        range_seconds: span.seconds(),
+        interval_seconds: span.interval,
+        source: if answers.recorded { "recorded" } else { "raw" },
+        min_samples: arguments.min_samples,
+        min_span_seconds: arguments.min_span,
+        queries,
+        warnings,
+        left_out,
+        workloads,
+        fleet,
+    }
+}
+
+/// What limits the answer.
+fn notes(answers: &Answers, history: &History, devices: &Devices, unplaced: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if answers.peaks.is_empty() {
+        notes.push(
+            "the server has no gpu_workload_memory_window_peak_bytes in this range: is vram-exporter scraped?"
+                .to_owned(),
+        );
+    }
+    if answers.recorded {
+        notes.push("there is no raw sample in this range; judged by the recorded peaks of each hour".to_owned());
+    }
+    if history.others > 0 {
+        notes.push("an exporter summed workloads into \"other\" (process.series-limit); they are left out".to_owned());
+    }
+    if unplaced > 0 {
+        notes.push(format!(
+            "{unplaced} runs are on GPUs without gpu_info or gpu_memory_total_bytes; packing leaves them out"
+        ));
+    }
+    let table = |name: &str, total, profile: &str| {
+        boards::profiles(name, total).find(|(known, _)| *known == profile).map(|(_, allocatable)| allocatable)
+    };
+    for profile in devices.differing_profiles(table) {
+        notes.push(format!(
+            "MIG devices of the profile {profile} are smaller than this program's table says; their own size is used"
+        ));
+    }
+    notes
+}
+
+fn print(text: &str, status: u8) -> u8 {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader may close standard output early.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            refuse(&format!("standard output could not be written: {error}"), FAILURE)
+        }
+        _ => status,
+    }
+}
+
+fn refuse(why: &str, status: u8) -> u8 {
+    // If standard error is closed, nothing is left to write to.
+    let _ = writeln!(io::stderr().lock(), "vram-exporter advise: {why}");
+    status
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! A client of Prometheus' HTTP API, which Thanos, Mimir and VictoriaMetrics have too.
+//!
+//! Invariants: every request is counted; an answer is at most [`ANSWER_LIMIT`] bytes; an answer that is not Prometheus' is an
+//! error, never an empty result; the server's warnings are kept.
+
+mod answer;
+
+use std::collections::BTreeSet;
+
+use hyper::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+pub(super) use self::answer::Series;
+#[cfg(test)]
+pub(super) use self::answer::{Labels, Point};
+use super::arguments::Arguments;
+use super::http_config::{self, Access};
+use crate::client_tls;
+use crate::http_client::{self, Answer, Question, one_line};
+
+/// The longest answer to one request, in bytes.
+const ANSWER_LIMIT: usize = 64 << 20;
+/// The most warnings that are kept.
+const WARNINGS: usize = 20;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(
+        "{0} did not answer everything within {1} s; --timeout sets the limit, and a shorter --range takes less time"
+    )]
+    Timeout(Uri, u64),
+    #[error("{0} cannot be asked: {1}; --prometheus.url names the server")]
+    Unreachable(Uri, String),
+    #[error("{0} requires authentication (status {1}): {2}; --http-config names a file with a password or a token")]
+    Unauthorized(Uri, u16, String),
+    #[error("{0} redirects to {1}; redirects are not followed, so name the server's own URL with --prometheus.url")]
+    Redirect(Uri, String),
+    #[error("{0} answered with status {1}: {2}")]
+    Refused(Uri, u16, String),
+    #[error(
+        "{0} does not answer like a Prometheus server: {1}; --prometheus.url names the server, with its path prefix"
+    )]
+    Foreign(Uri, String),
+    #[error("{0} returned more than {ANSWER_LIMIT} bytes for one request; a shorter --range is less")]
+    TooLong(Uri),
+    #[error(transparent)]
+    Config(#[from] http_config::Error),
+    #[error("{0}")]
+    Local(String),
+}
+
+/// The server, and what it said apart from its results.
+#[derive(Debug)]
+pub(super) struct Prometheus {
+    url: Uri,
+    headers: HeaderMap,
+    tls: ClientConfig,
+    server_name: Option<ServerName<'static>>,
+    requests: u64,
+    warnings: BTreeSet<String>,
+}
+
+impl Prometheus {
+    /// Reads the files of the configuration. Sends nothing.
+    pub(super) fn new(arguments: &Arguments) -> Result<Self, Error> {
+        let access = match &arguments.http_config {
+            Some(path) => http_config::read(path)?,
+            None => Access::default(),
+        };
+        let tls = tls(&arguments.url, &access).map_err(Error::Local)?;
+        let mut headers = access.headers;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        Ok(Self {
+            url: arguments.url.clone(),
+            headers,
+            tls,
+            server_name: access.server_name,
+            requests: 0,
+            warnings: BTreeSet::new(),
+        })
+    }
+
+    /// The number of requests that were sent.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// What the server warned of, such as partial data, in order and without repetition.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.warnings.iter().map(String::as_str)
+    }
+
+    /// The series at a time, in seconds since the Unix epoch, each with one point.
+    pub(super) async fn query(&mut self, query: &str, time: u64) -> Result<Vec<Series>, Error> {
+        self.ask("query", &[("query", query), ("time", &time.to_string())]).await
+    }
+
+    /// The series at the times `start`, `start + step`, … up to `end`, in seconds since the Unix epoch.
+    pub(super) async fn query_range(
+        &mut self,
+        query: &str,
+        [start, end, step]: [u64; 3],
+    ) -> Result<Vec<Series>, Error> {
+        let [start, end, step] = [start, end, step].map(|seconds| seconds.to_string());
+        self.ask("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)]).await
+    }
+
+    async fn ask(&mut self, method: &str, parameters: &[(&str, &str)]) -> Result<Vec<Series>, Error> {
+        let encoded = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+        let body = parameters.iter().map(encoded).collect::<Vec<_>>().join("&");
+        let target = format!("{}/api/v1/{method}", self.url.path().trim_end_matches('/'));
+        self.requests += 1;
+        let question = Question {
+            server: &self.url,
+            method: Method::POST,
+            target: &target,
+            headers: self.headers.clone(),
+            body: body.into(),
+            tls: self.tls.clone(),
+            server_name: self.server_name.clone(),
+            limit: ANSWER_LIMIT,
+        };
+        let answer = http_client::ask(question).await.map_err(|error| match error {
+            http_client::Error::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
+            http_client::Error::TooLong(_) => Error::TooLong(self.url.clone()),
+            http_client::Error::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),
+        })?;
+        self.result(&answer)
+    }
+
+    fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {
+        let (url, code) = (self.url.clone(), answer.status.as_u16());
+        let text = || one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(4096)]));
+        let parsed = answer::parse(&answer.body);
+        let said = |parsed: &Result<_, answer::Error>| match parsed {
+            Err(answer::Error::Said(said)) => one_line(said),
+            _ => text(),
+        };
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Error::Unauthorized(url, code, said(&parsed))),
+            status if status.is_redirection() => Err(Error::Redirect(url, one_line(answer.header(LOCATION)))),
+            status if status.is_success() => match parsed {
+                Ok((series, warnings)) => {
+                    let warnings = warnings.iter().map(|warning| one_line(warning));
+                    self.warnings.extend(warnings.take(WARNINGS.saturating_sub(self.warnings.len())));
+                    Ok(series)
+                }
+                Err(answer::Error::Said(why)) => Err(Error::Refused(url, code, one_line(&why))),
+                Err(answer::Error::Foreign(why)) => Err(Error::Foreign(url, one_line(&why))),
+            },
+            StatusCode::NOT_FOUND if !matches!(parsed, Err(answer::Error::Said(_))) => {
+                Err(Error::Foreign(url, format!("status 404: {}", text())))
+            }
+            _ => Err(Error::Refused(url, code, said(&parsed))),
+        }
+    }
+}
+
+fn tls(url: &Uri, access: &Access) -> Result<ClientConfig, String> {
+    let named =
+        |path: &std::path::Path, error: client_tls::Error| format!("{} cannot be used: {error}", path.display());
+    let ca_file = access.ca_file.as_deref();
+    let mut tls = http_client::tls(url, ca_file).map_err(|error| match ca_file {
+        Some(path) => named(path, error),
+        None => error.to_string(),
+    })?;
+    if let Some((cert, key)) = &access.identity {
+        client_tls::present(&mut tls, cert, key).map_err(|(path, error)| named(path, error))?;
+    }
+    Ok(tls)
+}

@@ -1,0 +1,209 @@
+//! What is asked of Prometheus: a fixed number of requests, however many workloads there are.
+//!
+//! Invariants: at most 38 requests: two for the peaks of the range, 3 × [`PARTS`] for the peaks, the numbers of samples and the
+//! failed allocations of the intervals, and 12 for the other values; a maximum is taken by the server over every sample of the range, so it is exact;
+//! labels other than those of the GPU and the workload are aggregated away, so that a replica or another name of the node
+//! changes nothing.
+
+use super::arguments::Arguments;
+use super::prometheus::{Error, Prometheus, Series};
+
+/// The most intervals into which the range is divided.
+const INTERVALS: u64 = 1344;
+/// The shortest interval, in seconds.
+const SHORTEST: u64 = 60;
+/// The number of requests for all intervals of one value. An answer contains one part of the intervals.
+const PARTS: u64 = 8;
+/// What identifies a run: a workload on a device.
+const RUN: &str = "cluster, workload, kind, uuid, mig_uuid";
+/// What identifies a process on a device.
+const PROCESS: &str = "cluster, uuid, mig_uuid, pid, process";
+
+const RAW: &str = "gpu_workload_memory_window_peak_bytes";
+const RECORDED: &str = "device:gpu_workload_memory_window_peak_bytes:max1h";
+
+/// The range, divided into intervals. An interval contains its end, but not its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The end, in seconds since the Unix epoch.
+    pub(super) end: u64,
+    /// The length of an interval in seconds.
+    pub(super) interval: u64,
+    /// The number of intervals.
+    pub(super) intervals: u64,
+}
+
+impl Span {
+    /// Divides at least the last `range` seconds before `end`.
+    pub(super) fn new(range: u64, end: u64) -> Self {
+        let interval = range.div_ceil(INTERVALS).max(SHORTEST);
+        Self { end, interval, intervals: range.div_ceil(interval) }
+    }
+
+    /// The length of the range in seconds.
+    pub(super) fn seconds(&self) -> u64 {
+        self.interval * self.intervals
+    }
+
+    /// The end of the interval with this index, which counts from 0.
+    pub(super) fn end_of(&self, index: u32) -> u64 {
+        self.end - self.interval * (self.intervals - 1).saturating_sub(index.into())
+    }
+
+    /// The index of the interval that ends at this time.
+    pub(super) fn index(&self, time: u64) -> Option<u32> {
+        let before = self.end.checked_sub(time)?;
+        let index = (self.intervals - 1).checked_sub(before / self.interval)?;
+        (before % self.interval == 0).then(|| index.try_into().ok()).flatten()
+    }
+}
+
+/// Everything that the server answered.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Whether the recorded series was read, because the range has no raw sample.
+    pub(super) recorded: bool,
+    /// By run: the highest window peak in bytes.
+    pub(super) peaks: Vec<Series>,
+    /// By run: the highest window peak of each interval.
+    pub(super) interval_peaks: Vec<Series>,
+    /// By run: the number of samples in each interval.
+    pub(super) interval_samples: Vec<Series>,
+    /// By run: the highest number of processes at the same time.
+    pub(super) processes: Vec<Series>,
+    /// By run: the number of processes at the end of the range.
+    pub(super) processes_now: Vec<Series>,
+    /// By run and `source`: the budget in bytes, as last seen.
+    pub(super) budgets: Vec<Series>,
+    /// By process and the labels of its run and `user`.
+    pub(super) owners: Vec<Series>,
+    /// By process and `framework`: the highest allocated memory in bytes.
+    pub(super) allocated: Vec<Series>,
+    /// By process: the highest memory outside its allocators in bytes. Empty without clients.
+    pub(super) outside: Vec<Series>,
+    /// By process: the highest window peak in bytes, on devices with clients.
+    pub(super) process_peaks: Vec<Series>,
+    /// By process and `framework`: the counter of failed allocations in each interval, and in the one before the range. Empty
+    /// without clients.
+    pub(super) out_of_memory: Vec<Series>,
+    /// By `cluster` and `uuid`: bytes.
+    pub(super) gpu_total: Vec<Series>,
+    /// By `cluster` and `uuid`: bytes.
+    pub(super) gpu_reserved: Vec<Series>,
+    /// By `cluster`, `uuid` and `mig_uuid`, with `profile`: bytes.
+    pub(super) mig_total: Vec<Series>,
+    /// By `cluster`, `uuid` and `mig_uuid`: bytes.
+    pub(super) mig_reserved: Vec<Series>,
+    /// By `cluster` and `uuid`, with `name` and `simulated`.
+    pub(super) gpu_info: Vec<Series>,
+}
+
+/// Asks for everything, one request after the other.
+pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answers, Error> {
+    let end = span.end;
+    let range = milliseconds(span.seconds());
+    let interval = milliseconds(span.interval);
+    let highest = |by: &str, selector: &str| format!("max by ({by}) (max_over_time({selector}[{range}]))");
+
+    let mut answers = Answers { peaks: prometheus.query(&highest(RUN, RAW), end).await?, ..Answers::default() };
+    let mut peak = RAW;
+    if answers.peaks.is_empty() {
+        peak = RECORDED;
+        answers.peaks = prometheus.query(&highest(RUN, RECORDED), end).await?;
+        answers.recorded = !answers.peaks.is_empty();
+    }
+    if answers.peaks.is_empty() {
+        return Ok(answers);
+    }
+    let of_intervals = |function: &str| format!("max by ({RUN}) ({function}({peak}[{interval}]))");
+    answers.interval_peaks = parts(prometheus, span, &of_intervals("max_over_time")).await?;
+    answers.interval_samples = parts(prometheus, span, &of_intervals("count_over_time")).await?;
+    answers.processes = prometheus.query(&highest(RUN, "gpu_workload_processes"), end).await?;
+    answers.processes_now = prometheus.query(&format!("max by ({RUN}) (gpu_workload_processes)"), end).await?;
+    // After the limits changed, those of now count, and not those of an earlier name of the node.
+    let limit = "gpu_workload_memory_limit_bytes{source!=\"time_slicing\"}";
+    let budgets = format!(
+        "max by ({RUN}, source) ({limit}) or on ({RUN}) max by ({RUN}, source) (last_over_time({limit}[{range}]))"
+    );
+    answers.budgets = prometheus.query(&budgets, end).await?;
+    let owners = format!("group by ({PROCESS}, workload, kind, user) (present_over_time(gpu_process_info[{range}]))");
+    answers.owners = prometheus.query(&owners, end).await?;
+
+    let allocated = "gpu_process_allocator_window_peak_bytes{pid!=\"\"}";
+    answers.allocated = prometheus.query(&highest(&format!("{PROCESS}, framework"), allocated), end).await?;
+    if !answers.allocated.is_empty() {
+        let outside = "gpu_process_memory_outside_allocator_bytes{pid!=\"\"}";
+        answers.outside = prometheus.query(&highest(PROCESS, outside), end).await?;
+        let process_peaks = format!(
+            "{} and on (cluster, uuid, mig_uuid) group by (cluster, uuid, mig_uuid) (present_over_time({allocated}[{range}]))",
+            highest(PROCESS, "gpu_process_memory_window_peak_bytes{pid!=\"\"}")
+        );
+        answers.process_peaks = prometheus.query(&process_peaks, end).await?;
+        let failed = "gpu_process_allocator_out_of_memory_total{pid!=\"\"}";
+        let failed = format!("max by ({PROCESS}, framework) (max_over_time({failed}[{interval}]))");
+        // What a process had counted in the interval before the range does not belong to the range.
+        let longer = Span { intervals: span.intervals + 1, ..span };
+        answers.out_of_memory = parts(prometheus, longer, &failed).await?;
+    }
+
+    answers.gpu_total = prometheus.query(&highest("cluster, uuid", "gpu_memory_total_bytes"), end).await?;
+    answers.gpu_reserved = prometheus.query(&highest("cluster, uuid", "gpu_memory_reserved_bytes"), end).await?;
+    let mig = "cluster, uuid, mig_uuid";
+    answers.mig_total =
+        prometheus.query(&highest(&format!("{mig}, profile"), "gpu_mig_memory_total_bytes"), end).await?;
+    answers.mig_reserved = prometheus.query(&highest(mig, "gpu_mig_memory_reserved_bytes"), end).await?;
+    let info = format!("group by (cluster, uuid, name, simulated) (present_over_time(gpu_info[{range}]))");
+    answers.gpu_info = prometheus.query(&info, end).await?;
+    Ok(answers)
+}
+
+/// A range selector without the moment at its beginning: in Prometheus 2, a range includes both ends.
+fn milliseconds(seconds: u64) -> String {
+    format!("{}ms", seconds * 1000 - 1)
+}
+
+/// The values at the end of each interval, in [`PARTS`] requests. A series occurs once for each part in which it has points.
+async fn parts(prometheus: &mut Prometheus, span: Span, query: &str) -> Result<Vec<Series>, Error> {
+    let mut series = Vec::new();
+    let length = span.intervals.div_ceil(PARTS);
+    let mut first = 0;
+    while first < span.intervals {
+        let last = (first + length - 1).min(span.intervals - 1);
+        let [start, end] = [first, last].map(|index| span.end - span.interval * (span.intervals - 1 - index));
+        series.extend(prometheus.query_range(query, [start, end, span.interval]).await?);
+        first = last + 1;
+    }
+    Ok(series)
+}
+
+impl Span {
+    /// The range of the arguments.
+    pub(super) fn of(arguments: &Arguments) -> Self {
+        Self::new(arguments.range, arguments.time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_weeks_are_quarters_of_an_hour() {
+        let span = Span::new(14 * 86_400, 1_700_000_000);
+        assert_eq!((span.interval, span.intervals, span.seconds()), (900, 1344, 14 * 86_400));
+        assert_eq!((span.end_of(1343), span.end_of(0)), (1_700_000_000, 1_700_000_000 - 1343 * 900));
+        assert_eq!((span.index(1_700_000_000), span.index(1_700_000_000 - 900)), (Some(1343), Some(1342)));
+        assert_eq!(span.index(1_700_000_000 - 1343 * 900), Some(0));
+        for outside in [1_700_000_000 - 1344 * 900, 1_700_000_000 - 1, 1_700_000_001] {
+            assert_eq!(span.index(outside), None);
+        }
+    }
+
+    #[test]
+    fn a_range_is_rounded_up_to_whole_intervals() {
+        let span = Span::new(61, 1_700_000_000);
+        assert_eq!((span.interval, span.intervals, span.seconds()), (60, 2, 120));
+        let span = Span::new(1345 * 60, 1_700_000_000);
+        assert_eq!((span.interval, span.intervals, span.seconds()), (61, 1323, 80_703));
+    }
+}

@@ -1,0 +1,184 @@
+//! The advice for a group of runs.
+//!
+//! Invariant: advice is made only from memory that was needed, from enough samples of enough time; what makes it impossible
+//! is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::devices::{Devices, Memory};
+use super::groups::{GroupKey, Members};
+use super::history::Run;
+use super::queries::Span;
+use super::record::{Action, Basis, Reason, Workload};
+use super::reservation;
+use super::run_key::RunKey;
+use super::units::{self, Given};
+
+/// Percent of the peak.
+const MARGIN: u64 = 15;
+/// Percent of the peak after an allocation has failed: the peak is then less than what was needed.
+const MARGIN_AFTER_FAILURE: u64 = 25;
+/// Less than this share of what a workload may hold is not worth a change, in percent.
+const WORTH: u128 = 5;
+/// The source of a budget that is a MIG device.
+const MIG: &str = "mig";
+/// The source where there is no budget: the whole device.
+const DEVICE: &str = "device";
+
+/// What is enough for advice.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Enough {
+    pub(super) samples: u64,
+    /// Seconds.
+    pub(super) span: u64,
+}
+
+/// Judges a group, which has at least one run.
+pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, span: Span, enough: Enough) -> Workload {
+    let runs = || members.iter().map(|(_, run)| *run);
+    let driver_peak = runs().map(|run| run.driver_peak).max().unwrap_or(0);
+    let peak = runs().map(Run::need).max().unwrap_or(0);
+    let by_clients = runs().any(|run| run.need() == peak && run.clients.is_some());
+    let clients = || runs().filter_map(|run| run.clients.as_ref());
+    let samples = runs().map(Run::samples).sum();
+    let out_of_memory = clients().filter_map(|clients| clients.out_of_memory).reduce(|a, b| a + b);
+
+    let highest = highest(members);
+    let [first, last] =
+        [highest.keys().next(), highest.keys().next_back()].map(|index| index.map(|index| span.end_of(*index)));
+    let span_seconds = last.zip(first).map_or(0, |(last, first)| last - first);
+    let peak_until = highest.iter().find(|(_, peak)| **peak >= driver_peak).map(|(index, _)| span.end_of(*index));
+
+    let memory = |key: &RunKey| devices.memory(&key.gpu(), key.mig_uuid.as_deref());
+    let preallocates =
+        reservation::first(members.iter().filter_map(|(key, run)| reservation::reason(run, memory(key))));
+    let reason = match () {
+        () if samples < enough.samples => Reason::TooFewSamples,
+        () if span_seconds < enough.span => Reason::TooShort,
+        () if preallocates.is_some() => Reason::Preallocated,
+        () if out_of_memory.unwrap_or(0) > 0 => Reason::PeakAndFailures,
+        () => Reason::Peak,
+    };
+    let advice = advice(peak, reason);
+    let latest = latest(members, memory);
+    let latest_memory = latest.and_then(|(key, _)| memory(key));
+    let current = current(members, latest, latest_memory);
+    let devices_now = runs().filter(|run| run.is_now).count() as u64;
+    let units = advice.zip(latest).and_then(|(advice, (key, _))| {
+        let outside = clients().filter_map(|clients| clients.outside).max();
+        let gpu = key.gpu();
+        let given = Given { advice, peak, outside, gpu: &gpu, mig_uuid: key.mig_uuid.as_deref() };
+        units::units(given, devices)
+    });
+    let mut action = match (advice, &current) {
+        (Some(advice), Some((current, _))) => {
+            let total = latest_memory.map_or(0, |memory| memory.total);
+            action(advice, peak, *current, total, out_of_memory.unwrap_or(0) > 0)
+        }
+        _ => Action::None,
+    };
+    if action == Action::Lower && !can_shrink(latest, latest_memory, &current, &units) {
+        action = Action::Keep;
+    }
+    let freed = match (action, advice, &current) {
+        (Action::Lower, Some(advice), Some((current, _))) => (current - advice).saturating_mul(devices_now),
+        _ => 0,
+    };
+    Workload {
+        cluster: key.cluster.clone(),
+        workload: key.workload.clone(),
+        kind: key.kind.clone(),
+        runs: members.len() as u64,
+        devices: members.iter().map(|(key, _)| (&key.uuid, &key.mig_uuid)).collect::<BTreeSet<_>>().len() as u64,
+        devices_now,
+        samples,
+        first,
+        last,
+        span_seconds,
+        driver_peak_bytes: driver_peak,
+        peak_from: peak_until.map(|until| until - span.interval),
+        peak_until,
+        intervals: highest.len() as u64,
+        intervals_near_peak: highest.values().filter(|peak| reservation::is_near(**peak, driver_peak)).count() as u64,
+        basis: if by_clients { Basis::Allocator } else { Basis::Driver },
+        peak_bytes: peak,
+        allocated_peak_bytes: clients().map(|clients| clients.allocated_peak).max(),
+        frameworks: clients()
+            .flat_map(|clients| &clients.frameworks)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .cloned()
+            .collect(),
+        out_of_memory,
+        preallocates,
+        current_bytes: current.as_ref().map(|(bytes, _)| *bytes),
+        current_source: current.map(|(_, source)| source),
+        advice_bytes: advice,
+        reason,
+        action,
+        freed_bytes: freed,
+        units,
+        simulated: members.iter().any(|(key, _)| devices.gpus.get(&key.gpu()).is_some_and(|gpu| gpu.simulated)),
+    }
+}
+
+/// The highest window peak of each interval in which a run has samples.
+fn highest(members: &Members<'_>) -> BTreeMap<u32, u64> {
+    let mut highest: BTreeMap<u32, u64> = BTreeMap::new();
+    for (index, interval) in members.iter().flat_map(|(_, run)| &run.intervals) {
+        let peak = highest.entry(*index).or_default();
+        *peak = interval.peak.max(*peak);
+    }
+    highest
+}
+
+/// The peak and a margin, rounded up; `None` where there is none.
+fn advice(peak: u64, reason: Reason) -> Option<u64> {
+    let margin = match reason {
+        Reason::Peak => MARGIN,
+        Reason::PeakAndFailures => MARGIN_AFTER_FAILURE,
+        Reason::TooFewSamples | Reason::TooShort | Reason::Preallocated => return None,
+    };
+    let bytes = (u128::from(peak) * u128::from(100 + margin)).div_ceil(100);
+    Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+/// The run that ends last; of several, the one on the largest device, then the first by UUID.
+fn latest<'a>(members: &Members<'a>, memory: impl Fn(&RunKey) -> Option<Memory>) -> Option<(&'a RunKey, &'a Run)> {
+    let order = |(key, run): &(&RunKey, &Run)| (run.last(), memory(key).map(Memory::allocatable));
+    let name = |(key, _): &(&'a RunKey, &'a Run)| (&key.uuid, &key.mig_uuid);
+    members.iter().copied().max_by(|a, b| order(a).cmp(&order(b)).then_with(|| name(b).cmp(&name(a))))
+}
+
+/// What the group may hold on one device now, and who says so.
+fn current(members: &Members<'_>, latest: Option<(&RunKey, &Run)>, memory: Option<Memory>) -> Option<(u64, String)> {
+    let last = latest?.1.last();
+    let budgets = members.iter().filter(|(_, run)| run.last() == last).filter_map(|(_, run)| run.budget.clone());
+    // Of equal budgets, the first by source.
+    let budget = budgets.max_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(&a.1)));
+    budget.or_else(|| Some((memory?.allocatable(), DEVICE.to_owned())))
+}
+
+fn action(advice: u64, peak: u64, current: u64, total: u64, failed: bool) -> Action {
+    if advice > current {
+        return if peak > current || failed { Action::Raise } else { Action::Keep };
+    }
+    let less = u128::from(current - advice) * 100;
+    if less > u128::from(current) * WORTH && less > u128::from(total) { Action::Lower } else { Action::Keep }
+}
+
+/// Whether less can be given. The memory of a MIG device is that of its profile.
+fn can_shrink(
+    latest: Option<(&RunKey, &Run)>,
+    memory: Option<Memory>,
+    current: &Option<(u64, String)>,
+    units: &Option<super::record::Units>,
+) -> bool {
+    let on_mig = latest.is_some_and(|(key, _)| key.mig_uuid.is_some());
+    let is_profile = current.as_ref().is_some_and(|(_, source)| source == DEVICE || source == MIG);
+    if !on_mig || !is_profile {
+        return true;
+    }
+    let profile = units.as_ref().and_then(|units| units.mig_profile.as_ref());
+    profile.zip(memory).is_some_and(|(profile, memory)| profile.allocatable_bytes < memory.allocatable())
+}
