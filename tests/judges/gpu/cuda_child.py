@@ -6,10 +6,11 @@ without a pause. `training` trains a small transformer; `paced` trains it too an
 as much on GPU 1, and so on. `ipc-owner` allocates --mib and prints a CUDA IPC handle for it; `ipc-user` maps the handle read from stdin.
 `tensors` holds PyTorch tensors and reports what its allocator has reserved; `arrays` holds a JAX array. `rank` holds --mib for --hold
 seconds and ends by itself; under torchrun, each process holds --mib more than the process of the previous rank. `grower` allocates on
-command, and `job` does so with PyTorch, until there is no memory left. `flat` takes --share of the GPU at once, as an inference server does,
+command, and `job` does so with PyTorch, until there is no memory left. `limited` trains with --batch samples in a step, within --fraction of
+the GPU; `batch-size` prints the batch size with which such a training run allocates --share of the GPU. `flat` takes --share of the GPU at once, as an inference server does,
 and keeps it; `traffic` copies memory or multiplies matrices on command; `climb` trains while its memory grows for --hold seconds, up to
 --share of the GPU. Every mode except `rank` prints one JSON line when it is ready. Only `busy`, `leak`, `traffic`, `training`, `paced`,
-`tensors`, `job`, `flat` and `climb` load PyTorch, and only `arrays` loads JAX; the others call the driver directly, so that no framework's
+`tensors`, `job`, `flat`, `climb`, `limited` and `batch-size` load PyTorch, and only `arrays` loads JAX; the others call the driver directly, so that no framework's
 allocator is involved.
 """
 
@@ -298,22 +299,24 @@ def rank(options):
 
 
 def grower(options):
-    """For each stdin line {"mib": n, "rate": r}: allocate n MiB in pieces of 256 MiB, at r MiB per second or all at once, and report.
-    If there is not enough memory, report that and exit like a job that does not handle the error."""
+    """For each stdin line {"mib": n, "rate": r, "piece": p}: allocate n MiB in pieces of p MiB (256 without it), at r MiB per second or all
+    at once, and report. If there is not enough memory, report that and exit like a job that does not handle the error."""
     cuda = Cuda()
     cuda.allocate(options.mib * MIB)
     say(ready=True)
     for line in sys.stdin:
         order = json.loads(line)
+        piece, got = order.get("piece", 256), 0
         try:
-            for _ in range(order["mib"] // 256):
-                cuda.allocate(256 * MIB)
+            for _ in range(order["mib"] // piece):
+                cuda.allocate(piece * MIB)
+                got += piece
                 if order.get("rate"):
-                    time.sleep(256 / order["rate"])
+                    time.sleep(piece / order["rate"])
         except RuntimeError as error:
-            say(refused=str(error))
+            say(refused=str(error), mib=got)
             raise
-        say(held=True)
+        say(held=True, mib=got)
 
 
 def job(options):
@@ -359,9 +362,22 @@ def climb(options):
     climb(options.share, options.hold, say, closed)
 
 
+def limited(options):
+    from training import limited
+
+    closed = stdin_closed()
+    limited(options.batch, options.fraction, options.steps, say, closed)
+
+
+def batch_size(options):
+    from training import batch_for
+
+    say(ready=True, batch=batch_for(options.share))
+
+
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
     "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job,
-    "flat": flat, "climb": climb, "traffic": traffic}  # fmt: skip
+    "flat": flat, "climb": climb, "traffic": traffic, "limited": limited, "batch-size": batch_size}  # fmt: skip
 
 
 def main():
@@ -369,8 +385,10 @@ def main():
     parser.add_argument("mode", choices=list(MODES))
     parser.add_argument("--mib", type=int, default=0, help="device memory to hold")
     parser.add_argument("--hold", type=float, default=5, help="seconds that rank holds its memory, or that the memory of climb grows")
-    parser.add_argument("--share", type=float, default=0.91, help="share of what the GPU can allocate that flat and climb reach")
-    parser.add_argument("--steps", type=int, default=200, help="training steps")
+    parser.add_argument("--share", type=float, default=0.91, help="share of what the GPU can allocate that flat and climb reach, and a step of batch-size allocates")
+    parser.add_argument("--steps", type=int, default=200, help="training steps; of limited, those before the first report")
+    parser.add_argument("--batch", type=int, default=16, help="samples in a step of limited")
+    parser.add_argument("--fraction", type=float, default=0, help="share of the GPU that the allocator of limited may take; 0 for no limit")
     parser.add_argument("--nvml", metavar="PATH", help="the NVML library of driver-load")
     options = parser.parse_args()
     MODES[options.mode](options)

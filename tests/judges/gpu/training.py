@@ -113,6 +113,55 @@ def climb(share, seconds, say, closed):
             keep(share - slow + slow * min(1.0, (second - knee) / (seconds - knee)))
 
 
+def batch_for(share):
+    """The batch size with which a training step allocates about `share` of the GPU's memory, which grows with the batch once its
+    activations outweigh the optimizer."""
+    torch.manual_seed(1)
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    step(model, optimizer)
+    highest = []
+    for batch in (PEAK_BATCH // 2, PEAK_BATCH):
+        torch.cuda.reset_peak_memory_stats()
+        step(model, optimizer, batch)
+        highest.append(torch.cuda.max_memory_allocated())
+    each = (highest[1] - highest[0]) / (PEAK_BATCH // 2)
+    _, total = torch.cuda.mem_get_info()
+    return int(PEAK_BATCH + (share * total - highest[1]) / each)
+
+
+def limited(batch, fraction, steps, say, closed):
+    """Trains with batches of one size until `closed`, and says the loss after the first `steps` steps. The allocator may take `fraction` of
+    the GPU if it is not 0. Ends with status 1 if it runs out of memory."""
+    if fraction:
+        torch.cuda.set_per_process_memory_fraction(fraction)
+    torch.manual_seed(1)
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    done = 0
+    try:
+        while done < steps or not closed.is_set():
+            loss = step(model, optimizer, batch)
+            done += 1
+            if done == steps:
+                say(ready=True, loss=loss.item(), **figures())
+        torch.cuda.synchronize()
+    except torch.cuda.OutOfMemoryError as error:
+        say(out_of_memory=type(error).__name__, steps=done, said=str(error).split(". ")[0], **figures())
+        raise SystemExit(1) from None
+    say(steps=done, loss=loss.item(), **figures())
+
+
+def figures():
+    return {
+        "total": torch.cuda.mem_get_info()[1],
+        "reserved": torch.cuda.memory_reserved(),
+        "max_memory_reserved": torch.cuda.max_memory_reserved(),
+        "max_memory_allocated": torch.cuda.max_memory_allocated(),
+        "retries": torch.cuda.memory_stats().get("num_alloc_retries", 0),
+    }
+
+
 def paces(cuda, say, orders):
     """Times steps and allocations on request, so that a parent can compare them under different conditions."""
     torch.manual_seed(1)

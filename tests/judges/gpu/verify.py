@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the exporter with NVML, nvidia-smi and PyTorch on a real GPU.
 
-    verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--cc CC]
+    verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--prometheus PATH]
+              [--cc CC]
 
 Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. It changes no setting of the
 GPU, and kills, by pid, every process that it starts.
@@ -16,6 +17,7 @@ import sys
 import time
 import traceback
 
+import check_advice
 import check_cost
 import check_dcgm
 import check_formats
@@ -58,6 +60,8 @@ CHECKS = {
     "incidents-none": check_incidents.none,
     "pages": check_incidents.pages,
     "reports": check_reports.reports,
+    "advice": check_advice.advice,
+    "promised": check_advice.promised,
     "profiling": check_profiling.profiling,
     "profiling-cost": check_profiling.cost,
     "run-training": check_run.training,
@@ -77,6 +81,7 @@ class Setup:
         self.out = os.path.abspath(options.out)
         self.library = nvml_abi.library_file(options.nvml)
         self.nvitop = options.nvitop
+        self.prometheus = options.prometheus and os.path.abspath(options.prometheus)
         self.cc = options.cc
         os.makedirs(self.out, exist_ok=True)
 
@@ -126,10 +131,14 @@ def main():
     parser.add_argument("--only", type=names, default=list(CHECKS), metavar="NAME,...", help=", ".join(CHECKS))
     parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
+    parser.add_argument("--prometheus", metavar="PATH", help="Prometheus, for advice and promised")
     parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c")
     options = parser.parse_args()
     if not os.access(options.exporter, os.X_OK):
         parser.error(f"--exporter {options.exporter} is not a program; build it with: cargo build --release")
+
+    if options.prometheus and not os.access(options.prometheus, os.X_OK):
+        parser.error(f"--prometheus {options.prometheus} is not a program")
 
     setup = Setup(options)
     about = setup.about()
