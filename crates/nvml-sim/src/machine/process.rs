@@ -71,6 +71,8 @@ pub(crate) const FRESH_PIDS: u32 = 128;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) command: Vec<Vec<u8>>,
+    /// Its variables, each as `NAME=value`.
+    pub(crate) environment: Vec<Vec<u8>>,
     pub(crate) comm: Vec<u8>,
     pub(crate) uid: u32,
     pub(crate) cgroup: Vec<u8>,
@@ -191,6 +193,7 @@ mod tests {
             key: 1,
             identity: Arc::new(Identity {
                 command: Vec::new(),
+                environment: Vec::new(),
                 comm: Vec::new(),
                 uid: 0,
                 cgroup: Vec::new(),

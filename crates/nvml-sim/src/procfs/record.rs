@@ -13,16 +13,12 @@ const VIRTUAL: u64 = 12_884_901_888;
 /// File names and contents.
 pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static str, Vec<u8>)> {
     let comm = &identity.comm;
-    let mut cmdline = Vec::new();
-    for argument in &identity.command {
-        cmdline.extend_from_slice(argument);
-        cmdline.push(0);
-    }
     let mut files = vec![
         ("stat", stat(pid, ticks, comm)),
         ("status", status(pid, identity.uid, comm)),
         ("comm", [comm, &b"\n"[..]].concat()),
-        ("cmdline", cmdline),
+        ("cmdline", terminated(&identity.command)),
+        ("environ", terminated(&identity.environment)),
         ("cgroup", [&identity.cgroup, &b"\n"[..]].concat()),
     ];
     if !identity.allocator.is_empty() {
@@ -30,6 +26,11 @@ pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static 
         files.push(("allocator", identity.allocator.clone()));
     }
     files
+}
+
+/// The texts, each terminated by a zero byte.
+fn terminated(texts: &[Vec<u8>]) -> Vec<u8> {
+    texts.iter().flat_map(|text| [text, &b"\0"[..]].concat()).collect()
 }
 
 /// `/proc/<pid>/stat` (proc_pid_stat(5)): 52 fields.

@@ -225,6 +225,8 @@ pub(crate) struct Process {
     pub(crate) repeat: Option<Span>,
     pub(crate) command: Option<Vec<Bytes>>,
     pub(crate) comm: Option<Bytes>,
+    /// The variables with which it was started, each as `NAME=value`.
+    pub(crate) environment: Option<Vec<Bytes>>,
     pub(crate) user: Option<String>,
     pub(crate) uid: Option<u32>,
     pub(crate) cgroup: Option<Bytes>,

@@ -168,11 +168,11 @@ fn process(text: &mut String, u: &mut Unstructured<'_>) {
             put(text, key, &span(u));
         }
     }
-    for key in ["command", "comm", "user", "cgroup"] {
+    for key in ["command", "environment", "comm", "user", "cgroup"] {
         if u.once_in(4) {
             let hostile = u.text(12).replace('\'', "\\x27").replace(['\n', '\r'], "\\x0a");
             let value = format!("'{hostile}{}'", u.pick(&["", "{n}", "\\xff", "\\x0"]));
-            put(text, key, &if key == "command" { format!("[{value}]") } else { value });
+            put(text, key, &if matches!(key, "command" | "environment") { format!("[{value}]") } else { value });
         }
     }
     if u.once_in(6) {

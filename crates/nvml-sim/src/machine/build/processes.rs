@@ -196,8 +196,9 @@ fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
     let file = program.rsplit(|&b| b == b'/').next().unwrap_or(program);
     let comm = entry.comm.as_ref().map_or_else(|| file.to_vec(), |comm| comm.numbered(number));
     let cgroup = entry.cgroup.as_ref().map_or_else(|| b"0::/init.scope".to_vec(), |cgroup| cgroup.numbered(number));
-    let allocator = Vec::new();
-    Identity { comm: comm[..comm.len().min(COMM_LENGTH)].to_vec(), command, uid, cgroup, allocator }
+    let environment = entry.environment.iter().flatten().map(|variable| variable.numbered(number)).collect();
+    let (comm, allocator) = (comm[..comm.len().min(COMM_LENGTH)].to_vec(), Vec::new());
+    Identity { comm, command, environment, uid, cgroup, allocator }
 }
 
 /// The file that describes what a process reports about its allocator; empty without a client.
