@@ -58,6 +58,8 @@ closed_enum! {
         PodResources => "pod_resources",
         /// The Kubernetes API server.
         KubernetesApi => "kubernetes_api",
+        /// The budgets that pods and processes declare.
+        Budget => "budget",
         /// The socket on which processes report about their memory allocators.
         Allocator => "allocator",
         /// The recorder and its files.
@@ -126,7 +128,7 @@ closed_enum! {
         Invisible => "invisible",
         /// The mounted `/proc` belongs to another pid namespace, in which the driver's pids belong to other processes.
         ForeignProcfs => "foreign_procfs",
-        /// A response that cannot be parsed or is too large, or a file that is rejected.
+        /// A response that cannot be parsed or is too large, a budget that cannot be read, or a file that is rejected.
         Malformed => "malformed",
         /// The exposition could not be built.
         Encoding => "encoding",
@@ -147,7 +149,7 @@ closed_enum! {
         TooManyConnections => "too_many_connections",
         /// More messages in a second than allowed.
         TooManyMessages => "too_many_messages",
-        /// More devices, frameworks or measured regions than allowed.
+        /// More devices, frameworks, measured regions or budgets than allowed.
         TooManyKeys => "too_many_keys",
         /// Values that contradict each other or the driver.
         Inconsistent => "inconsistent",
@@ -231,6 +233,7 @@ impl Source {
             Self::Memory | Self::Process | Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
+            Self::Budget => (&[], &[Reason::Malformed, Reason::TooManyKeys]),
             Self::Allocator => (&[], ALLOCATOR),
             Self::Otlp => (PEER, &[Reason::Rejected, Reason::Overloaded, Reason::Panicked]),
             Self::Recorder => (&[], RECORDER),

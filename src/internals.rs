@@ -8,8 +8,10 @@ pub use crate::allocator::message::{
 pub use crate::app::settings::{lanes as lanes_settings, metrics as metrics_settings};
 pub use crate::attribution::record::{Stat, boot_seconds, effective_uid};
 pub use crate::attribution::users::passwd::parse as parse_passwd;
+pub use crate::kubernetes::api::budget_index::{BudgetIndex, Problem};
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
 pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
 pub use crate::lanes::manual::ManualLanes;
 pub use crate::metrics::label::LONGEST as LONGEST_LABEL;
+pub use crate::quantity::bytes as quantity_bytes;

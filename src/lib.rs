@@ -14,8 +14,9 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `boards`, `format`, `peaks`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads files with
-//! `regular_file`, and `http_client` asks a server for [`report`] and [`advise`]. Only [`app`] connects all modules and passes each its settings. Some modules use other crates of the
+//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads
+//! files with `regular_file`, and `http_client` asks a server for [`report`] and [`advise`]. Only [`app`] connects all
+//! modules and passes each its settings. Some modules use other crates of the
 //! workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of
 //! [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
 //! second program in addition to the exporter: it starts a command and measures its GPU memory. [`report`] prints
@@ -46,6 +47,7 @@ pub mod metrics;
 pub mod nvml;
 pub mod otlp;
 mod peaks;
+mod quantity;
 pub mod recorder;
 mod regular_file;
 pub mod report;

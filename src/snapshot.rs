@@ -27,7 +27,7 @@ pub use allocator::{
     AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, Heard, RESERVED_MARGIN, RegionPeak,
     ReportingProcess, STALE_AFTER,
 };
-pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource};
+pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};

@@ -75,6 +75,7 @@ fn is_used(source: Source, config: &Config) -> bool {
         | Source::Process
         | Source::Telemetry
         | Source::Attribution
+        | Source::Budget
         | Source::Http => true,
     }
 }

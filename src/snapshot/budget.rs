@@ -1,48 +1,55 @@
 //! How much GPU memory a container may hold, as something outside the exporter declares it.
 //!
-//! A budget is a statement, not an observation: nothing here says that anybody enforces it.
+//! A budget is a statement, not an observation: nothing here says that it is enforced.
 
-/// What declares a budget. Each has a value of the `source` label.
+use std::time::{Duration, SystemTime};
+
+use super::{Gpu, MigDevice};
+
+/// What declares a budget, in the order of the labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BudgetSource {
     /// The pod's annotation `vram-exporter/gpu-memory-limit`, or the one for a single container.
     Annotation,
-    /// The annotations of KAI-Scheduler: `gpu-memory`, `gpu-fraction`.
-    Kai,
-    /// The resources of HAMi, `nvidia.com/gpumem` and `nvidia.com/gpumem-percentage`, or the devices that it assigned.
-    Hami,
-    /// The size of the MIG device on which the workload runs.
-    Mig,
-    /// The share of a GPU that the NVIDIA device plugin hands out as one of several replicas. Nobody enforces or promises
-    /// it: a replica may hold all memory.
-    TimeSlicing,
-    /// The shards of a Slurm job.
-    Slurm,
     /// The variable `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in a process's environment.
     Environment,
+    /// The resources of HAMi, `nvidia.com/gpumem` and `nvidia.com/gpumem-percentage`, or the devices that HAMi assigned.
+    Hami,
+    /// The annotations of KAI-Scheduler: `gpu-memory`, `gpu-fraction`.
+    Kai,
+    /// The size of the MIG device on which the workload runs.
+    Mig,
+    /// The share of a GPU that the NVIDIA device plugin hands out as one of several replicas. It is neither enforced nor
+    /// promised: a replica may hold all memory.
+    TimeSlicing,
 }
 
 impl BudgetSource {
-    /// Every source, in the order of their labels.
-    pub const ALL: [Self; 7] =
-        [Self::Annotation, Self::Environment, Self::Hami, Self::Kai, Self::Mig, Self::Slurm, Self::TimeSlicing];
+    /// Every source, in the order of the variants and of their labels.
+    pub const ALL: [Self; 6] =
+        [Self::Annotation, Self::Environment, Self::Hami, Self::Kai, Self::Mig, Self::TimeSlicing];
 
     /// The value of the `source` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Annotation => "annotation",
-            Self::Kai => "kai",
+            Self::Environment => "environment",
             Self::Hami => "hami",
+            Self::Kai => "kai",
             Self::Mig => "mig",
             Self::TimeSlicing => "time_slicing",
-            Self::Slurm => "slurm",
-            Self::Environment => "environment",
         }
     }
 
-    /// Whether the source only divides a GPU and limits nobody. Memory beyond a share is not memory over a limit.
+    /// Whether the source only divides a GPU and limits no workload. Memory beyond a share is not memory over a limit.
     pub fn is_share(self) -> bool {
         matches!(self, Self::TimeSlicing)
+    }
+
+    /// Whether the source promises memory of a whole GPU. A share is not promised, and the memory of a MIG device is a
+    /// part that the GPU has set aside.
+    pub fn is_promise(self) -> bool {
+        !matches!(self, Self::Mig | Self::TimeSlicing)
     }
 }
 
@@ -78,6 +85,17 @@ pub enum BudgetPlace {
     Index(u32),
 }
 
+impl BudgetPlace {
+    /// Whether the budget names this GPU or, under MIG, this MIG device.
+    pub fn is(&self, gpu: &Gpu, mig: Option<&MigDevice>) -> bool {
+        match self {
+            Self::EachGpu => false,
+            Self::Uuid(uuid) => *uuid == mig.map_or(&gpu.uuid, |mig| &mig.uuid).as_str(),
+            Self::Index(index) => mig.is_none() && *index == gpu.index,
+        }
+    }
+}
+
 /// How much GPU memory a container may hold on each GPU of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
@@ -89,8 +107,23 @@ pub struct Budget {
     pub place: BudgetPlace,
 }
 
+/// How much a workload may hold on a GPU or MIG device according to one source, and how long it held more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkloadLimit {
+    /// What declares the limit.
+    pub source: BudgetSource,
+    /// Bytes. `None` while the source declares no limit, and after the workload's last process has ended.
+    pub bytes: Option<u64>,
+    /// The time in which the workload's memory was above the limit, since the limit was first known. `None` for a share.
+    pub over: Option<Duration>,
+    /// When the limit was first known and `over` was 0.
+    pub since: SystemTime,
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -104,8 +137,21 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_applies_to_its_device_alone() {
+        let mig = Arc::new(MigDevice { uuid: "MIG-1".to_owned(), ..MigDevice::default() });
+        let gpu = Gpu { index: 3, uuid: "GPU-1".to_owned(), mig: vec![mig.clone()], ..Gpu::default() };
+        let uuid = |uuid: &str| BudgetPlace::Uuid(uuid.to_owned());
+        assert!(uuid("GPU-1").is(&gpu, None) && !uuid("GPU-1").is(&gpu, Some(&mig)));
+        assert!(uuid("MIG-1").is(&gpu, Some(&mig)) && !uuid("MIG-1").is(&gpu, None));
+        assert!(BudgetPlace::Index(3).is(&gpu, None) && !BudgetPlace::Index(0).is(&gpu, None));
+        assert!(!BudgetPlace::Index(3).is(&gpu, Some(&mig)));
+        assert!(!BudgetPlace::EachGpu.is(&gpu, None));
+    }
+
+    #[test]
     fn every_source_is_listed_once_by_its_label() {
         let labels = BudgetSource::ALL.map(BudgetSource::label);
+        assert!(BudgetSource::ALL.iter().enumerate().all(|(at, source)| *source as usize == at));
         assert!(labels.is_sorted() && labels.windows(2).all(|pair| pair[0] != pair[1]), "{labels:?}");
     }
 }

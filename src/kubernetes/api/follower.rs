@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
 use super::body::ANSWER_LIMIT;
+use super::budget_index::{BudgetIndex, Problem};
 use super::client::Client;
 use super::container_index::ContainerIndex;
 use super::error::Error;
@@ -47,6 +48,7 @@ struct Follower {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     index: ContainerIndex,
+    budgets: BudgetIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
     /// The time since which the pods have been followed; `None` while they are not.
@@ -66,6 +68,7 @@ impl Follower {
             snapshot,
             faults,
             index: ContainerIndex::default(),
+            budgets: BudgetIndex::default(),
             publish: None,
             followed: None,
             forbidden: None,
@@ -85,6 +88,8 @@ impl Follower {
         })?;
         let now = Instant::now();
         self.index.replace(&pods, now)?;
+        let problems = self.budgets.replace(&pods);
+        self.report_budgets(&problems);
         drop(pods);
         self.followed = Some(now);
         self.publish();
@@ -123,8 +128,15 @@ impl Follower {
         while let Some(change) = self.during(watch.next(version)).await? {
             let now = Instant::now();
             match change {
-                Change::Put(pod) => self.index.put(&pod, now)?,
-                Change::Remove(pod) => self.index.remove(&pod, now)?,
+                Change::Put(pod) => {
+                    let problems = self.budgets.put(&pod);
+                    self.report_budgets(&problems);
+                    self.index.put(&pod, now)?;
+                }
+                Change::Remove(pod) => {
+                    self.budgets.remove(&pod);
+                    self.index.remove(&pod, now)?;
+                }
             }
             self.gather(now);
         }
@@ -195,26 +207,30 @@ impl Follower {
 
     /// Schedules a change to be published, together with those that follow soon.
     fn gather(&mut self, now: Instant) {
-        if self.index.take_change() {
+        if self.index.take_change() | self.budgets.take_change() {
             self.publish.get_or_insert(now + GATHER);
         }
     }
 
     fn publish(&mut self) {
-        let changed = self.index.take_change() | self.publish.take().is_some();
-        let (containers, ended) = match changed {
-            true => (Arc::new(self.index.shown()), Arc::new(self.index.ended())),
-            false => {
-                let pods = self.snapshot.pods.load();
-                (pods.containers.clone(), pods.ended.clone())
-            }
+        let changed = self.index.take_change() | self.budgets.take_change() | self.publish.take().is_some();
+        let up = Some(self.followed.is_some());
+        let pods = match changed {
+            true => Pods {
+                up,
+                containers: Arc::new(self.index.shown()),
+                ended: Arc::new(self.index.ended()),
+                budgets: Arc::new(self.budgets.shown()),
+            },
+            false => Pods { up, ..(**self.snapshot.pods.load()).clone() },
         };
-        self.snapshot.pods.store(Arc::new(Pods {
-            up: Some(self.followed.is_some()),
-            containers,
-            ended,
-            ..Pods::default()
-        }));
+        self.snapshot.pods.store(Arc::new(pods));
+    }
+
+    fn report_budgets(&self, problems: &[Problem]) {
+        for problem in problems {
+            self.faults.report(Source::Budget, problem.reason(), None, problem);
+        }
     }
 }
 

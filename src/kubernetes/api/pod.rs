@@ -1,5 +1,5 @@
-//! The part of a pod that is needed: its name, its version, whether it has ended, and its container ids with their
-//! names.
+//! The part of a pod that is needed: its name, its version, whether it has ended, its container ids with their names,
+//! and what it declares about budgets.
 //!
 //! Invariant: nothing else in a pod is kept, not even while a response is being decoded, because labels, annotations
 //! and managed fields are often larger than all the rest. What the API server would never send (a pod without a name, a
@@ -12,6 +12,8 @@ use std::sync::Arc;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::budgets::Declarations;
+use super::declared::{self, Spec, Texts};
 use crate::snapshot::PodContainer;
 
 /// The maximum length of a name. No Kubernetes object has a longer name.
@@ -27,6 +29,7 @@ pub type ContainerName = (Arc<str>, Arc<PodContainer>);
 pub struct Pod {
     // Boxed, so that a pod without content takes little memory.
     metadata: Option<Box<Metadata>>,
+    spec: Option<Box<Spec>>,
     status: Option<Box<PodStatus>>,
 }
 
@@ -36,6 +39,10 @@ struct Metadata {
     namespace: Option<String>,
     name: Option<String>,
     resource_version: Option<String>,
+    #[serde(default, deserialize_with = "declared::annotations")]
+    annotations: Texts,
+    #[serde(default, deserialize_with = "declared::labels")]
+    labels: Texts,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,6 +129,15 @@ impl Pod {
     /// Whether all of its containers have ended for good.
     pub fn has_ended(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.ended)
+    }
+
+    /// What the pod declares about the GPU memory of its containers.
+    pub(super) fn declarations(&self) -> Declarations {
+        let (none, no_spec) = (Texts::default(), Spec::default());
+        let metadata = self.metadata.as_deref();
+        let annotations = metadata.map_or(&none, |metadata| &metadata.annotations);
+        let labels = metadata.map_or(&none, |metadata| &metadata.labels);
+        Declarations::read(annotations, labels, self.spec.as_deref().unwrap_or(&no_spec))
     }
 
     /// Every container id in the pod's status, including those of containers that have ended or were replaced.

@@ -3,13 +3,13 @@
 //! Invariant: the parts of the snapshot keep the invariants that their types document, and no others.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use vram_exporter::snapshot::{
-    AddressingMode, Allocation, Allocations, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu, GpuMemory,
-    GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other, Owner,
-    PodContainer, Pods, Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload, WorkloadKind,
-    WorkloadUse,
+    AddressingMode, Allocation, Allocations, BudgetSource, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu,
+    GpuMemory, GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other,
+    Owner, PodContainer, Pods, Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload,
+    WorkloadKind, WorkloadLimit, WorkloadUse,
 };
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -184,6 +184,7 @@ fn owner(names: &mut Names<'_>) -> Owner {
         user: names.known(),
         start: Some(SystemTime::now()),
         start_ticks: Some(names.number()),
+        memory_limit: None,
         command: names.known(),
         location: CgroupLocation {
             boundary: None,
@@ -220,7 +221,19 @@ fn workload_use(names: &mut Names<'_>, gpu: &Gpu) -> WorkloadUse {
         used: Some(names.number()),
         window_peak: Some(names.number()),
         peak: Some(names.number()),
+        limits: limits(names),
     }
+}
+
+fn limits(names: &mut Names<'_>) -> Vec<WorkloadLimit> {
+    let limit = |source: BudgetSource, names: &mut Names<'_>| WorkloadLimit {
+        source,
+        bytes: (names.below(4, 1) > 0).then(|| names.number()),
+        since: SystemTime::UNIX_EPOCH,
+        over: (!source.is_share()).then(|| Duration::from_millis(names.number() >> 20)),
+    };
+    let some = BudgetSource::ALL.into_iter().filter(|_| names.below(4, 0) == 1).collect::<Vec<_>>();
+    some.into_iter().map(|source| limit(source, names)).collect()
 }
 
 fn pod(names: &mut Names<'_>) -> Arc<PodContainer> {

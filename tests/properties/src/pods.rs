@@ -1,7 +1,8 @@
 //! Any responses from the API server: a container id is shown with a name only if exactly one name
-//! belongs to it.
+//! belongs to it, and a budget belongs to a pod that exists and declares one.
 
 mod arbitrary;
+mod budgets;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use vram_exporter::internals::{ContainerIndex, ContainerName, Pod, PodList, RETE
 
 use vram_exporter::snapshot::PodContainer;
 
+use self::budgets::Budgets;
 use crate::choices::choices;
 
 /// An event in the life of this node's pods.
@@ -28,6 +30,7 @@ pub fn pods(data: &[u8]) -> bool {
     let lines = choices(data).map(|mut u| arbitrary::lines(&mut u));
     let data = lines.as_deref().unwrap_or(data);
     let (mut names, mut model, mut now) = (ContainerIndex::default(), Model::default(), Instant::now());
+    let mut budgets = Budgets::default();
     let mut named = false;
     for line in data.split(|byte| *byte == b'\n') {
         match event(line) {
@@ -35,16 +38,19 @@ pub fn pods(data: &[u8]) -> bool {
             Some(Event::Wait(time)) => now += time,
             Some(Event::List(pods)) => {
                 pods.iter().for_each(assert_sound);
+                budgets.replace(&pods);
                 names.replace(&pods, now).expect("few pods are within the limits");
                 model.replace(&pods, now);
             }
             Some(Event::Put(pod)) => {
                 assert_sound(&pod);
+                budgets.put(&pod);
                 names.put(&pod, now).expect("few pods are within the limits");
                 model.put(&pod, now);
             }
             Some(Event::Remove(pod)) => {
                 assert_sound(&pod);
+                budgets.remove(&pod);
                 names.remove(&pod, now).expect("few pods are within the limits");
                 model.put(&pod, now);
                 model.withdraw(&pod, now);
@@ -57,6 +63,7 @@ pub fn pods(data: &[u8]) -> bool {
         named |= !shown.is_empty();
     }
     assert!(names.due().is_none_or(|due| due > now && due <= now + RETENTION));
+    budgets.end();
     names.replace(&[], now).expect("an empty list is within the limits");
     names.forget(now + RETENTION);
     assert!(names.shown().is_empty() && names.due().is_none(), "a name is kept beyond the retention");

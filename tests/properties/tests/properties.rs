@@ -52,6 +52,11 @@ fn an_id_is_shown_under_its_only_name() {
 }
 
 #[test]
+fn an_amount_of_memory_is_read_as_kubernetes_means_it_or_refused() {
+    run("quantity", 5_000, properties::quantity, 1_000);
+}
+
+#[test]
 fn allocations_and_devices_are_those_of_the_answer() {
     run("pod_resources", 3_000, properties::pod_resources, 300);
 }

@@ -1,0 +1,191 @@
+//! Decodes the parts of a pod that concern budgets: a few annotations and labels, and the containers with two of their
+//! resources.
+//!
+//! Invariant: nothing else is kept while a response is being decoded, and everything that is kept is bounded in number
+//! and length. A text that is too long is kept as such, so that it can be reported.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::budgets::keys::{is_annotation, is_label, is_resource};
+
+/// The longest text that is kept: that of the devices which HAMi assigned to a pod.
+pub(super) const LONGEST_TEXT: usize = 4096;
+/// The maximum number of annotations, or of labels, that are kept.
+const MOST_TEXTS: usize = 64;
+
+/// What was kept of an object whose values are texts.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Texts {
+    /// The keys with their texts; `None` for a text that is too long.
+    kept: Vec<(String, Option<String>)>,
+    /// Whether texts were left out, because there are too many.
+    pub(super) too_many: bool,
+}
+
+impl Texts {
+    /// The text with this key; `None` if there is none. The inner value is `None` if the text is too long.
+    pub(super) fn get(&self, key: &str) -> Option<Option<&str>> {
+        self.iter().find_map(|(known, text)| (known == key).then_some(text))
+    }
+
+    /// The keys with their texts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.kept.iter().map(|(key, text)| (key.as_str(), text.as_deref()))
+    }
+}
+
+/// Decodes the annotations that [`is_annotation`] accepts.
+pub(super) fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(is_annotation))
+}
+
+/// Decodes the labels that [`is_label`] accepts.
+pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(is_label))
+}
+
+/// The containers of a pod in the order in which it lists them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    pub(super) containers: Option<Vec<Container>>,
+    pub(super) init_containers: Option<Vec<Container>>,
+}
+
+/// A container as the pod describes it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Container {
+    pub(super) name: Option<String>,
+    resources: Option<Resources>,
+}
+
+impl Container {
+    /// The resources of HAMi that the container is limited to.
+    pub(super) fn limits(&self) -> &Texts {
+        static NONE: Texts = Texts { kept: Vec::new(), too_many: false };
+        self.resources.as_ref().map_or(&NONE, |resources| &resources.limits)
+    }
+}
+
+impl Spec {
+    /// The containers, without the init containers.
+    pub(super) fn containers(&self) -> &[Container] {
+        self.containers.as_deref().unwrap_or_default()
+    }
+
+    /// The init containers.
+    pub(super) fn init_containers(&self) -> &[Container] {
+        self.init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// The containers, followed by the init containers.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Container> {
+        self.containers().iter().chain(self.init_containers())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Resources {
+    #[serde(default, deserialize_with = "limits")]
+    limits: Texts,
+}
+
+fn limits<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(is_resource))
+}
+
+/// Decodes an object, or `null`, and keeps the texts whose keys are accepted.
+struct TextsOf(fn(&str) -> bool);
+
+impl<'de> Visitor<'de> for TextsOf {
+    type Value = Texts;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("an object with texts")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Texts::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Texts::default();
+        while let Some(key) = object.next_key::<Cow<'_, str>>()? {
+            if !(self.0)(&key) {
+                object.next_value::<IgnoredAny>()?;
+            } else if texts.kept.len() >= MOST_TEXTS {
+                object.next_value::<IgnoredAny>()?;
+                texts.too_many = true;
+            } else if let Text(Some(text)) = object.next_value()? {
+                let text = (text.len() <= LONGEST_TEXT).then_some(text);
+                texts.kept.push((key.into_owned(), text));
+            }
+        }
+        Ok(texts)
+    }
+}
+
+/// A text or a number. The API server writes every quantity as a text, but accepts a number. Anything else is `None`.
+struct Text(Option<String>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(from)?;
+        Ok(Self(match value {
+            serde_json::Value::String(text) => Some(text),
+            serde_json::Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Annotated {
+        #[serde(default, deserialize_with = "annotations")]
+        annotations: Texts,
+    }
+
+    fn decoded(text: &str) -> Texts {
+        serde_json::from_str::<Annotated>(text).unwrap().annotations
+    }
+
+    #[test]
+    fn only_annotations_about_budgets_are_kept() {
+        let texts = decoded(r#"{"annotations":{"a":"b","gpu-memory":"7","c":{"d":[1]},"gpu-fraction":null}}"#);
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [("gpu-memory", Some("7"))]);
+        assert!(decoded(r#"{"annotations":null}"#) == Texts::default() && decoded("{}") == Texts::default());
+        assert!(serde_json::from_str::<Annotated>(r#"{"annotations":7}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let long = "9".repeat(LONGEST_TEXT + 1);
+        assert_eq!(decoded(&format!(r#"{{"annotations":{{"gpu-memory":"{long}"}}}}"#)).get("gpu-memory"), Some(None));
+        let many: Vec<_> = (0..1000).map(|n| format!(r#""vram-exporter/gpu-memory-limit.c{n}":"1""#)).collect();
+        let texts = decoded(&format!(r#"{{"annotations":{{{}}}}}"#, many.join(",")));
+        assert!(texts.too_many && texts.kept.len() == MOST_TEXTS);
+    }
+
+    #[test]
+    fn a_container_keeps_its_name_and_two_resources() {
+        let spec: Spec = serde_json::from_value(serde_json::json!({
+            "containers": [
+                {"name": "a", "env": [1], "resources": {"limits": {"cpu": "1", "nvidia.com/gpumem": 3000}}},
+                {"name": "b", "resources": {"limits": null, "requests": {"nvidia.com/gpumem": "1"}}},
+                {"name": "c", "resources": {}},
+            ],
+            "initContainers": null,
+        }))
+        .unwrap();
+        let limits: Vec<_> = spec.all().map(|container| container.limits().get("nvidia.com/gpumem")).collect();
+        assert_eq!(limits, [Some(Some("3000")), None, None]);
+    }
+}
